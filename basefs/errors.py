@@ -1,0 +1,170 @@
+"""Every error that BaseFS raises on purpose.
+
+    BaseFSError
+    |-- UsageError                the command line or an argument makes no sense
+    |-- PathError                 a request on a path that cannot be granted
+    |   |-- NotFound
+    |   |-- Exists
+    |   |-- NotADirectory
+    |   |-- IsADirectory
+    |   |-- NotEmpty
+    |   |-- InvalidName
+    |   |-- NameTooLong
+    |   |-- PermissionDenied      no key of this node may write there
+    |   |-- NotPermitted          the operation is not for this user or kind of path
+    |   |-- Unsupported           the filesystem has no such operation
+    |   `-- TooLarge
+    |-- StoreError                the log on disk
+    |   |-- DamagedLog            a row does not match its hash
+    |   |-- ReadOnly              the filesystem refuses writes until it is repaired
+    |   |-- NoSpace               the disk that holds the log is full
+    |   `-- IncompleteContent     blocks of a content have not arrived yet
+    |-- ProtocolError (abstract)
+    |   |-- RemoteProtocolError   the peer broke the rules: close it, nothing else
+    |   |   `-- InvalidEntry      an entry or block that can never be accepted
+    |   `-- LocalProtocolError    we broke the rules: a bug of ours, loud
+    |-- NetworkError
+    |   |-- PeerUnreachable
+    |   |-- WrongFilesystem       the peer serves another filesystem
+    |   `-- AgentError            the Serf agent is missing, dead, or refused a command
+    `-- DaemonError
+        |-- NotRunning            no daemon serves this filesystem
+        |-- AlreadyRunning
+        `-- MountFailed
+
+The errno of each class is in `basefs/fs/errno.py`, the exit code in `basefs/management/errors.py`; a test walks this
+tree and requires one of each.  Messages are one line: what happened, why, what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BaseFSError(Exception):
+    """Base of all errors that BaseFS raises on purpose."""
+
+
+class UsageError(BaseFSError):
+    """The command line or an argument makes no sense."""
+
+
+class PathError(BaseFSError):
+    """A request on a path that cannot be granted."""
+
+
+class NotFound(PathError):
+    """There is nothing at this path."""
+
+
+class Exists(PathError):
+    """There is something at this path already."""
+
+
+class NotADirectory(PathError):
+    """A directory was needed and the path is something else."""
+
+
+class IsADirectory(PathError):
+    """A file was needed and the path is a directory."""
+
+
+class NotEmpty(PathError):
+    """The directory still has entries."""
+
+
+class InvalidName(PathError):
+    """The name is empty, or holds a '/' or a NUL byte."""
+
+
+class NameTooLong(PathError):
+    """A name over 255 bytes, or a link target over 4095."""
+
+
+class PermissionDenied(PathError):
+    """No key of this node is granted on the path or above it."""
+
+
+class NotPermitted(PathError):
+    """The operation is not allowed for this user or on this kind of path."""
+
+
+class Unsupported(PathError):
+    """The filesystem has no such operation."""
+
+
+class TooLarge(PathError):
+    """The content is larger than an entry can record (2**48 - 1 bytes)."""
+
+
+class StoreError(BaseFSError):
+    """The log on disk could not be read or written."""
+
+
+class DamagedLog(StoreError):
+    """A row of the log does not match its hash."""
+
+
+class ReadOnly(StoreError):
+    """The filesystem refuses writes until its log is repaired."""
+
+
+class NoSpace(StoreError):
+    """The disk that holds the log is full."""
+
+
+class IncompleteContent(StoreError):
+    """Blocks of this content have not arrived yet."""
+
+
+class ProtocolError(BaseFSError):
+    """A protocol rule was broken.  Abstract: raise one of the two kinds, so that the culprit is always named."""
+
+    def __init__(self, *args: Any) -> None:
+        if type(self) is ProtocolError:
+            raise TypeError("ProtocolError is abstract: use RemoteProtocolError or LocalProtocolError")
+        super().__init__(*args)
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that the protocol forbids."""
+
+
+class InvalidEntry(RemoteProtocolError):
+    """An entry or a block that can never be accepted: bad encoding, hash, signature or position."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We tried to send something that the protocol forbids."""
+
+
+class NetworkError(BaseFSError):
+    """Something between this node and the others."""
+
+
+class PeerUnreachable(NetworkError):
+    """No connection to the peer, or it fell silent."""
+
+
+class WrongFilesystem(NetworkError):
+    """The peer serves another filesystem, or another version of the protocol."""
+
+
+class AgentError(NetworkError):
+    """The Serf agent is missing, does not start, died, or refused a command."""
+
+
+class DaemonError(BaseFSError):
+    """The daemon of a filesystem."""
+
+
+class NotRunning(DaemonError):
+    """No daemon serves this filesystem on this machine."""
+
+
+class AlreadyRunning(DaemonError):
+    """A daemon serves this filesystem already."""
+
+
+class MountFailed(DaemonError):
+    """The filesystem could not be mounted or unmounted."""

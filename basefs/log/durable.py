@@ -1,0 +1,35 @@
+"""The one way to replace a file: a crash leaves the old content or the new one, never a mixture and never nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace `path` with `data`, atomically and durably.  Raises OSError."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            # Without this the rename may reach the disk before the data: an empty file after a power cut.
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable.  Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,529 @@
+"""The replica: log, view and Merkle state of one filesystem behind one lock (paper, section 4; design, section 1).
+
+Invariants
+
+1. `apply` is the one way into the log, for entries written here, received, or read again after a restart (where there
+   is nothing to read: derived state is in the log file, and the view is resolved when somebody looks).
+2. An entry is committed to the log before the view shows it.
+3. The lock is held for one batch at the most; nobody waits for the network or for fsync while holding it.
+4. Subscribers are called without the lock, in the thread that applied.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from basefs.errors import (
+    DamagedLog,
+    IncompleteContent,
+    InvalidEntry,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    ReadOnly,
+)
+from basefs.log.blocks import Block
+from basefs.log.contents import ContentCache, Contents
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.keys import SigningKey, fingerprint_of, verify
+from basefs.log.orphans import Orphans
+from basefs.log.store import ROOT_PATH_ID, Placed, Store
+from basefs.sync.interface import AddResult, Listing
+from basefs.view.author import Author, Draft, display
+from basefs.view.permissions import Authority
+from basefs.view.resolution import Resolver
+from basefs.view.states import Kind
+from basefs.view.tree import Names, Node, Tree
+
+log = logging.getLogger(__name__)
+
+LOG_FILE = "log.db"
+CACHE_FILE = "cache.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a call of `apply` did.
+
+    Attributes:
+        entries: those accepted now, parents first.
+        blocks: those given by the caller, if the entries are local.
+        completed: write entries whose content can be read since now, though they came earlier.
+        local: whether this node signed them.
+        missing_parents: parents to ask for.
+        missing_blocks: the first missing block of each chain that the call left incomplete.
+        rejected: why entries or blocks were refused, one reason each.
+    """
+
+    entries: tuple[Entry, ...]
+    blocks: tuple[Block, ...]
+    completed: tuple[EntryHash, ...]
+    local: bool
+    missing_parents: tuple[EntryHash, ...] = ()
+    missing_blocks: tuple[BlockHash, ...] = ()
+    rejected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What `stat` tells of a live path.
+
+    Attributes:
+        kind: file, directory or symbolic link.
+        mode: permission bits.
+        size: bytes.
+        mtime: UNIX seconds.
+        links: number of live names.
+        writable: whether a key of this node may write there.
+        entry: hash of the entry that it comes from.
+    """
+
+    kind: Kind
+    mode: int
+    size: int
+    mtime: int
+    links: int
+    writable: bool
+    entry: EntryHash
+
+
+@dataclass(slots=True)
+class _View:
+    """The live tree and who writes on it; there is none before the root entry has arrived."""
+
+    tree: Tree
+    author: Author
+
+
+@dataclass(slots=True)
+class _Newcomer:
+    """The root entry of an empty log, until the grant comes that holds the key of its signature."""
+
+    root: Entry | None = None
+
+
+class Replica:
+    """One filesystem on this node.  Thread-safe."""
+
+    def __init__(
+        self,
+        directory: Path,
+        keys: Sequence[SigningKey] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open the log in a directory.  Raises `StoreError`, or `DamagedLog` without a readable root entry."""
+        self._lock = threading.RLock()
+        self._clock = clock
+        self._store = Store(directory / LOG_FILE)
+        self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE))
+        self._orphans = Orphans()
+        self._subscribers: list[Callable[[Applied], None]] = []
+        self._newcomer = _Newcomer()
+        self._live: _View | None = None
+        self.keys = list(keys)
+        self.directory = directory
+        if self._store.entry_count():
+            self._open_view()
+
+    @classmethod
+    def create(cls, directory: Path, identity: bytes | None, keys: Sequence[SigningKey] = ()) -> Replica:
+        """An empty log of the filesystem whose root entry has this hash (`None`: of whichever comes first).
+
+        The entries come by `apply`.  Raises `StoreError` if there is a log already.
+        """
+        store = Store(directory / LOG_FILE, create=True)
+        if identity is not None:
+            with store.transaction():
+                store.set_meta("identity", identity)
+        store.close()
+        return cls(directory, keys)
+
+    def _open_view(self) -> None:
+        tree = Tree(self._store, Resolver(self._store, self._contents))
+        self._live = _View(tree, Author(self._store, self._contents, tree, self.keys, self._clock))
+
+    @property
+    def _view(self) -> _View:
+        if self._live is None:
+            raise NotFound("nothing of this filesystem has arrived yet: fetch it with 'basefs get'")
+        return self._live
+
+    def close(self) -> None:
+        """Make everything durable and release the files."""
+        with self._lock:
+            self._store.sync()
+            self._contents.close()
+            self._store.close()
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, callback: Callable[[Applied], None]) -> None:
+        """Have `callback` called after each change."""
+        self._subscribers.append(callback)
+
+    def commit(self, make: Callable[[Author], Draft]) -> Applied:
+        """Write: `make` drafts entries on the current view, and they are applied at once.
+
+        Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
+        """
+        with self._lock:
+            if self._store.damaged:
+                raise ReadOnly(
+                    f"the log {self._store.path} is damaged and takes no writes: 'basefs check' tells what is wrong"
+                )
+            draft = make(self._view.author)
+            applied = self._apply(draft.entries, draft.blocks, peer="", local=True)
+            for write, content in draft.contents.items():
+                self._contents.remember(write, content)
+        self._publish(applied)
+        return applied
+
+    def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
+        """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
+        with self._lock:
+            applied = self._apply(entries, blocks, peer=peer, local=False)
+        self._publish(applied)
+        return applied
+
+    def _publish(self, applied: Applied) -> None:
+        if applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks:
+            for callback in self._subscribers:
+                callback(applied)
+
+    def _apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str, local: bool) -> Applied:
+        batch = _Batch(self._store, self._orphans, self._newcomer, now=self._clock(), local=local)
+        with self._store.transaction():
+            if local:
+                # Blocks first: a chain that is complete when its entry comes never waits.
+                for block in blocks:
+                    self._store.insert_block(block)
+            batch.add_entries(entries, peer)
+            if not local:
+                batch.add_blocks(blocks)
+        accepted = {placed.entry.hash for placed in batch.accepted}
+        completed = tuple(hash for hash in batch.completed if hash not in accepted)
+        self._update_view(batch.accepted, completed, now=int(batch.now))
+        return Applied(
+            entries=tuple(placed.entry for placed in batch.accepted),
+            blocks=tuple(blocks) if local else (),
+            completed=completed,
+            local=local,
+            missing_parents=tuple(parent for parent in batch.missing_parents if parent not in self._store),
+            missing_blocks=tuple(
+                missing for first in batch.chains if (missing := self._store.missing_block(first)) is not None
+            ),
+            rejected=tuple(batch.rejected),
+        )
+
+    def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
+        if self._live is None:
+            if accepted:
+                self._open_view()
+            return
+        for placed in accepted:
+            self._live.tree.update(placed, now=now, is_new=True)
+        for hash in completed:
+            write = self._store.get(hash)
+            if write is not None:
+                self._live.tree.update(write, now=now, is_new=False)
+
+    def sync_to_disk(self) -> None:
+        """Make everything committed survive a power cut.  Raises `StoreError`."""
+        with self._lock:
+            if not self._store.take_unsynced():
+                return
+        self._store.sync()
+
+    def stall(self, seconds: float) -> int:
+        """Chains without a block for that long become *stalled* (paper, section 3.2.2); returns how many."""
+        with self._lock:
+            return self._store.stall(older_than=self._clock() - seconds)
+
+    # -- reading the tree ---------------------------------------------------------------------------------------------
+
+    def attributes(self, names: Names) -> Attributes:
+        """What is at a path.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            return self._attributes(names, self._view.author.node(names))
+
+    def _attributes(self, names: Names, node: Node) -> Attributes:
+        state = node.state
+        links = 1
+        mtime = state.mtime
+        if node.is_directory:
+            links = 2
+            mtime = max(mtime, node.touched)
+        elif state.link is not None or self._store.has_links(node.path):
+            links = len(self._view.author.names_of(names, node))
+        writable = self._view.author.may_write(node.authority) and not self._store.damaged
+        return Attributes(state.kind, state.mode, state.size, mtime, links, writable, node.outcome.tips[0].hash)
+
+    def names_in(self, names: Names) -> dict[bytes, Kind]:
+        """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            return {name: child.state.kind for name, child in self._view.tree.children(self._directory(names)).items()}
+
+    def _directory(self, names: Names) -> Node:
+        node = self._view.author.node(names)
+        if not node.is_directory:
+            raise NotADirectory(f"{display(names)} is not a directory")
+        return node
+
+    def read(self, names: Names) -> bytes:
+        """The content of a file.  Raises `NotFound`, `IsADirectory`, `StoreError`."""
+        with self._lock:
+            node = self._view.author.node(names)
+            if node.is_directory:
+                raise IsADirectory(f"{display(names)} is a directory")
+            if node.state.content is None:
+                return node.state.target
+            try:
+                return self._contents.read(node.state.content)
+            except (InvalidEntry, IncompleteContent) as error:
+                raise DamagedLog(f"the content of {display(names)} cannot be read: {error}") from None
+
+    def read_link(self, names: Names) -> bytes:
+        """The target of a symbolic link.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            return self._view.author.node(names).state.target
+
+    def check_create(self, names: Names) -> None:
+        """Raise what creating this path would raise."""
+        with self._lock:
+            self._view.author.check_create(names)
+
+    def live_paths(self) -> list[tuple[Names, Kind]]:
+        """Every live path, directories before what they hold."""
+        with self._lock:
+            return [(names, node.state.kind) for names, node in self._view.tree.walk()]
+
+    def authority(self, names: Names) -> Authority:
+        """The keys valid at a path.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            return self._view.author.node(names).authority
+
+    def granted_paths(self) -> list[Names]:
+        """The paths on which any key was ever granted, live or not."""
+        with self._lock:
+            return sorted({self._store.names(path) for path in self._store.granted_paths()})
+
+    def check_view(self) -> list[Names]:
+        """The paths where the live view differs from a rebuild: none, or a bug."""
+        with self._lock:
+            return self._view.tree.check()
+
+    @property
+    def damaged(self) -> int:
+        """Rows found damaged since the log was opened."""
+        return len(self._store.damaged)
+
+    def totals(self) -> dict[str, int]:
+        """Sizes, for people: entries, blocks, orphans, bytes on disk."""
+        with self._lock:
+            return {
+                "entries": self._store.entry_count(),
+                "blocks": self._store.block_totals(),
+                "orphans": len(self._orphans),
+                "bytes": sum(file.stat().st_size for file in self.directory.glob(f"{LOG_FILE}*")),
+            }
+
+    # -- the interface of the sync protocol (basefs/sync/interface.py) ------------------------------------------------
+
+    @property
+    def identity(self) -> bytes:
+        """Hash of the root entry; zero in an empty log that takes the first filesystem that comes."""
+        with self._lock:
+            return self._store.meta("identity") or ZERO_HASH
+
+    def root_hash(self) -> bytes:
+        """XOR of everything in the Merkle tree."""
+        with self._lock:
+            return self._store.root_hash()
+
+    def _find_path(self, names: Names) -> int | None:
+        path = ROOT_PATH_ID
+        for name in names:
+            row = self._store.find_path(path, name)
+            if row is None:
+                return None
+            path = row.id
+        return path
+
+    def path_hash(self, path: Names) -> bytes:
+        """Merkle hash of a path; zero where it is unknown."""
+        with self._lock:
+            id = self._find_path(path)
+            return ZERO_HASH if id is None else self._store.path_row(id).hash
+
+    def listing(self, path: Names) -> Listing | None:
+        """What the Merkle tree holds at a path, `None` where it is unknown."""
+        with self._lock:
+            id = self._find_path(path)
+            if id is None:
+                return None
+            receiving, stalled = self._store.waiting_at(id)
+            left_out = {*receiving, *(entry for entry, _ in stalled)}
+            entries = (placed.entry.hash for placed in self._store.entries_at(id))
+            return Listing(
+                entries=tuple(hash for hash in entries if hash not in left_out),
+                receiving=tuple(receiving),
+                stalled=tuple(stalled),
+                children=tuple((row.name, row.hash) for row in self._store.paths_below(id)),
+            )
+
+    def walk(self, path: Names) -> Iterator[bytes]:
+        """The encoded entries of a path and of all below it, parents first; takes the lock for one path at a time."""
+        with self._lock:
+            start = self._find_path(path)
+        todo = [] if start is None else [start]
+        while todo:
+            id = todo.pop()
+            with self._lock:
+                found = [placed.entry.encode() for placed in self._store.entries_at(id)]
+                todo.extend(row.id for row in reversed(self._store.paths_below(id)))
+            yield from found
+
+    def entry(self, hash: EntryHash) -> bytes | None:
+        """The encoding of an entry, `None` if it is unknown."""
+        with self._lock:
+            return self._store.raw(hash)
+
+    def block(self, hash: BlockHash) -> bytes | None:
+        """The encoding of a block, `None` if it is unknown."""
+        with self._lock:
+            block = self._store.block(hash)
+            return None if block is None else block.encode()
+
+    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
+        """`apply` for encoded entries and blocks."""
+        decoded: list[Entry] = []
+        pieces: list[Block] = []
+        rejected: list[str] = []
+        for raw in entries:
+            try:
+                decoded.append(Entry.decode(raw))
+            except InvalidEntry as error:
+                rejected.append(str(error))
+        for raw in blocks:
+            try:
+                pieces.append(Block.decode(raw))
+            except InvalidEntry as error:
+                rejected.append(str(error))
+        applied = self.apply(decoded, pieces, peer=peer)
+        return AddResult(
+            accepted=len(applied.entries),
+            missing_parents=applied.missing_parents,
+            missing_blocks=applied.missing_blocks,
+            rejected=(*rejected, *applied.rejected),
+        )
+
+    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
+        """The first missing block of each incomplete chain, at most `limit`."""
+        with self._lock:
+            return tuple(self._store.missing_blocks(limit))
+
+
+class _Batch:
+    """One transaction's worth of entries and blocks on their way into the log."""
+
+    def __init__(self, store: Store, orphans: Orphans, newcomer: _Newcomer, *, now: float, local: bool) -> None:
+        self._store = store
+        self._orphans = orphans
+        self._newcomer = newcomer
+        self._local = local
+        self.now = now
+        self.accepted: list[Placed] = []
+        self.completed: list[EntryHash] = []
+        self.missing_parents: list[EntryHash] = []
+        self.chains: dict[BlockHash, None] = {}
+        self.rejected: list[str] = []
+
+    def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
+        queue: deque[tuple[Entry, str]] = deque((entry, peer) for entry in entries)
+        while queue:
+            entry, sender = queue.popleft()
+            try:
+                accepted = self._add_entry(entry, sender)
+            except (InvalidEntry, DamagedLog) as error:
+                self.rejected.append(str(error))
+                continue
+            if accepted:
+                queue.extend(self._orphans.release(entry.hash))
+                if entry.action is Action.GRANT:
+                    queue.extend(self._orphans.release(fingerprint_of(entry.content)))
+
+    def _add_entry(self, entry: Entry, peer: str) -> bool:
+        if entry.hash in self._store:
+            return False
+        if entry.is_root:
+            if self._store.meta("identity") not in (None, entry.hash):
+                raise InvalidEntry("a root entry of another filesystem")
+            self._newcomer.root = entry
+            return False
+        if self._newcomer.root is not None and entry.parent == self._newcomer.root.hash:
+            self._add_root(self._newcomer.root, entry)
+            return True
+        placed = self._store.place(entry)
+        if placed is None:
+            self._orphans.hold(entry, entry.parent, peer)
+            self.missing_parents.append(entry.parent)
+            return False
+        if not self._local:
+            public = self._store.public_key(placed)
+            if public is None:
+                self._orphans.hold(entry, entry.fingerprint, peer)
+                self.rejected.append(
+                    f"key {entry.fingerprint.hex()[:12]} is granted nowhere on or above the path of entry "
+                    f"{entry.hash.hex()[:12]}"
+                )
+                return False
+            verify(entry, public)
+        placed = self._store.insert(placed, now=self.now)
+        self.accepted.append(placed)
+        if entry.action is Action.WRITE and entry.content:
+            first = BlockHash(entry.content)
+            self.chains[first] = None
+            self._use_held_blocks(self._store.missing_block(first))
+        return True
+
+    def _add_root(self, root: Entry, grant: Entry) -> None:
+        """Take in the first two entries of a log: the root directory, and its signer's grant on it.
+
+        The identity vouches for the root entry but not for its signature, and the key comes with the grant.
+        """
+        if grant.action is not Action.GRANT or fingerprint_of(grant.content) != root.fingerprint:
+            raise InvalidEntry("the first grant of a filesystem is that of its root key")
+        for entry in (root, grant):
+            verify(entry, grant.content)
+        for entry in (root, grant):
+            placed = self._store.place(entry)
+            assert placed is not None
+            self.accepted.append(self._store.insert(placed, now=self.now))
+        self._newcomer.root = None
+        self.add_entries([entry for entry, _ in self._orphans.release(root.hash)], "")
+
+    def add_blocks(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            if self._store.expects(block.hash):
+                self._append(block)
+            elif self._store.block(block.hash) is None:
+                self._orphans.hold_block(block)
+
+    def _use_held_blocks(self, missing: BlockHash | None) -> None:
+        while missing is not None and (block := self._orphans.release_block(missing)) is not None:
+            self._append(block)
+            missing = block.next if self._store.expects(block.next) else None
+
+    def _append(self, block: Block) -> None:
+        self.completed.extend(self._store.append_block(block, now=self.now))
+        if self._store.expects(block.next):
+            self.chains.update(dict.fromkeys(self._store.chains_waiting_for(block.next)))
+            self._use_held_blocks(block.next)

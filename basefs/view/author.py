@@ -1,0 +1,438 @@
+"""The author: turns what a user wants into signed entries, on top of what the view shows.
+
+Nothing here changes anything: the drafts go through `Replica.apply` like entries from anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from basefs.errors import (
+    Exists,
+    InvalidName,
+    IsADirectory,
+    NameTooLong,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    NotPermitted,
+    PermissionDenied,
+    TooLarge,
+)
+from basefs.log.blocks import Block
+from basefs.log.contents import Contents
+from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_SIZE, MAX_TIMESTAMP, Action, Entry
+from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.keys import SigningKey
+from basefs.log.store import EntryKind, Store
+from basefs.view.permissions import Authority
+from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, encode_mode
+from basefs.view.tree import Names, Node, Tree
+
+
+@dataclass(slots=True)
+class Draft:
+    """Entries ready to be applied, parents first, and the blocks that they name."""
+
+    entries: list[Entry] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    contents: dict[EntryHash, bytes] = field(default_factory=dict)
+
+
+def display(names: Sequence[bytes]) -> str:
+    """A path as people read it; bytes that are not UTF-8 show as escapes."""
+    return "/" + "/".join(name.decode("utf-8", "backslashreplace") for name in names)
+
+
+class Author:
+    """Signs for this node.
+
+    Attributes:
+        keys: the node's private keys; the one with the highest authority at a path signs there.
+    """
+
+    def __init__(
+        self, store: Store, contents: Contents, tree: Tree, keys: Sequence[SigningKey], clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._contents = contents
+        self._tree = tree
+        self._clock = clock
+        self.keys = list(keys)
+
+    # -- looking up ---------------------------------------------------------------------------------------------------
+
+    def node(self, names: Names) -> Node:
+        """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
+        node = self._tree.root
+        for depth, name in enumerate(names):
+            if not node.is_directory:
+                raise NotADirectory(f"{display(names[:depth])} is not a directory")
+            child = self._tree.children(node).get(name)
+            if child is None:
+                raise NotFound(f"{display(names[: depth + 1])} does not exist")
+            node = child
+        return node
+
+    def may_write(self, authority: Authority) -> bool:
+        """Whether any key of this node is valid there."""
+        return any(authority.allows(key.fingerprint) for key in self.keys)
+
+    def signer(self, authority: Authority, names: Names) -> SigningKey:
+        """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
+        valid = [key for key in self.keys if authority.allows(key.fingerprint)]
+        if not valid:
+            raise PermissionDenied(
+                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
+            )
+        return min(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
+
+    def _directory(self, names: Names) -> Node:
+        node = self.node(names)
+        if not node.is_directory:
+            raise NotADirectory(f"{display(names)} is not a directory")
+        return node
+
+    def _check_new(self, names: Names) -> Node:
+        """The directory that will hold a new name.  Raises where the name exists or cannot be."""
+        if not names:
+            raise Exists("/ exists already")
+        name = names[-1]
+        if len(name) > MAX_NAME:
+            raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
+        if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
+            raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
+        directory = self._directory(names[:-1])
+        if name in self._tree.children(directory):
+            raise Exists(f"{display(names)} exists already")
+        return directory
+
+    def now(self) -> int:
+        """The node's clock, as an entry can store it."""
+        return clamp_time(self._clock())
+
+    # -- making paths -------------------------------------------------------------------------------------------------
+
+    def check_create(self, names: Names) -> None:
+        """Raise what creating a path would raise."""
+        directory = self._check_new(names)
+        self.signer(directory.authority, names)
+
+    def make_directory(self, names: Names, *, mode: int = DIRECTORY_MODE, mtime: int | None = None) -> Draft:
+        """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
+        draft = Draft()
+        made = self._begin(draft, names, Action.MKDIR, b"", mtime=mtime)
+        self._set_mode(draft, made, mode, DIRECTORY_MODE, self._check_new(names).authority, names)
+        return draft
+
+    def make_symlink(self, names: Names, target: bytes, *, mtime: int | None = None) -> Draft:
+        """A new symbolic link.  Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes."""
+        if not 0 < len(target) <= MAX_CONTENT:
+            raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
+        draft = Draft()
+        self._begin(draft, names, Action.SLINK, target, mtime=mtime)
+        return draft
+
+    def make_link(self, names: Names, target: Names) -> Draft:
+        """A hard link: another name for a file.  Raises as `make_directory`, and `NotPermitted` for directories."""
+        node = self.node(target)
+        if node.is_directory:
+            raise NotPermitted("a directory cannot have a second name")
+        draft = Draft()
+        self._begin(draft, names, Action.LINK, self._link_target(node))
+        return draft
+
+    def _link_target(self, node: Node) -> EntryHash:
+        # A link to a link names the file itself, so that renaming a file often makes no chain of links.
+        return node.state.link or node.outcome.tips[0].hash
+
+    def _begin(
+        self, draft: Draft, names: Names, action: Action, content: bytes, *, size: int = 0, mtime: int | None = None
+    ) -> Entry:
+        directory = self._check_new(names)
+        key = self.signer(directory.authority, names)
+        parent = self._slot(directory, names[-1])
+        entry = key.sign(parent, self.now() if mtime is None else mtime, action, names[-1], content, size)
+        draft.entries.append(entry)
+        return entry
+
+    def _slot(self, directory: Node, name: bytes) -> EntryHash:
+        """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
+        before = self._tree.absent(directory, name)
+        return directory.outcome.directories[0] if before is None else before.tips[0].hash
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def write(self, names: Names, content: bytes, *, mode: int | None = None, mtime: int | None = None) -> Draft:
+        """Create a file, or give it a new content; a file that stays the same costs nothing.
+
+        Args:
+            names: the path.
+            content: all of it.
+            mode: permission bits; `None` keeps them, or gives a new file 0644.
+            mtime: UNIX seconds; `None` is now.
+
+        Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
+        """
+        if len(content) > MAX_SIZE:
+            raise TooLarge(f"a file has up to {MAX_SIZE} bytes")
+        draft = Draft()
+        directory = self._directory(names[:-1]) if names else self._tree.root
+        node = self._tree.children(directory).get(names[-1]) if names else self._tree.root
+        if node is None:
+            self._check_new(names)
+            key = self.signer(directory.authority, names)
+            parent, base = self._slot(directory, names[-1]), None
+            write = self._write(draft, key, parent, names[-1], content, base, mtime)
+            self._set_mode(draft, write, mode, FILE_MODE, directory.authority, names)
+            return draft
+        if node.is_directory:
+            raise IsADirectory(f"{display(names)} is a directory")
+        names, node = self._owner(names, node)
+        key = self.signer(node.authority, names)
+        tip = node.outcome.tips[0]
+        state = node.state
+        base = state.content if state.kind is Kind.FILE else None
+        if base is not None and len(content) == state.size and self._contents.read(base) == content:
+            if (mtime is not None and mtime != state.mtime) or (mode is not None and mode & MODE_MASK != state.mode):
+                bits = state.mode if mode is None else mode
+                draft.entries.append(
+                    key.sign(tip.hash, self.now() if mtime is None else mtime, Action.MODE, tip.name, encode_mode(bits))
+                )
+            return draft
+        write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), mtime)
+        before = state.mode if state.kind is Kind.FILE else FILE_MODE
+        self._set_mode(draft, write, mode, before, node.authority, names)
+        if state.link is not None:
+            # The first name is gone or not ours to write, so the other names must be told where the file is now.
+            self._relink(draft, names, node, write)
+        return draft
+
+    def _write(
+        self,
+        draft: Draft,
+        key: SigningKey,
+        parent: EntryHash,
+        name: bytes,
+        content: bytes,
+        base: EntryHash | None,
+        mtime: int | None,
+    ) -> Entry:
+        blocks = self._contents.encode(content, base)
+        first = blocks[0].hash if blocks else b""
+        stamp = self.now() if mtime is None else mtime
+        entry = key.sign(parent, stamp, Action.WRITE, name, first, len(content))
+        draft.entries.append(entry)
+        draft.blocks.extend(blocks)
+        draft.contents[entry.hash] = content
+        return entry
+
+    def names_of(self, names: Names, node: Node) -> list[tuple[Names, Node]]:
+        """All live names of a file, itself included."""
+        found = {names: node}
+        path = node.path
+        if node.state.link is not None:
+            target = self._store.get(node.state.link)
+            if target is not None:
+                path = target.path
+                first = self._store.names(path)
+                owner = self._tree.find(first)
+                if owner is not None and owner.path == path and owner.state.origin == node.state.origin:
+                    found[first] = owner
+        for other, link in self._tree.links(path):
+            if link.state.origin == node.state.origin:
+                found[other] = link
+        return list(found.items())
+
+    def _owner(self, names: Names, node: Node) -> tuple[Names, Node]:
+        """The name on which a file's changes are recorded: the one that links point to, if it lives and is ours."""
+        if node.state.link is None:
+            return names, node
+        for other, candidate in self.names_of(names, node):
+            if candidate.state.link is None and self.may_write(candidate.authority):
+                return other, candidate
+        return names, node
+
+    def _relink(self, draft: Draft, names: Names, node: Node, write: Entry) -> None:
+        for other, link in self.names_of(names, node):
+            if other != names and link.state.link is not None and self.may_write(link.authority):
+                tip = link.outcome.tips[0]
+                key = self.signer(link.authority, other)
+                draft.entries.append(key.sign(tip.hash, self.now(), Action.LINK, tip.name, write.hash))
+
+    # -- attributes ---------------------------------------------------------------------------------------------------
+
+    def set_attributes(self, names: Names, *, mode: int | None = None, mtime: int | None = None) -> Draft:
+        """chmod and utimens: a mode entry, whose timestamp is the file's time.  No entry where nothing changes.
+
+        Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
+        """
+        draft = Draft()
+        names, node = self._owner(names, self.node(names))
+        state = node.state
+        bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
+        stamp = state.mtime if mtime is None else mtime
+        if (bits, stamp) != (state.mode, state.mtime):
+            key = self.signer(node.authority, names)
+            tip = node.outcome.tips[0]
+            draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits)))
+        return draft
+
+    def _set_mode(
+        self, draft: Draft, made: Entry, mode: int | None, default: int, authority: Authority, names: Names
+    ) -> None:
+        if mode is not None and mode & MODE_MASK != default:
+            key = self.signer(authority, names)
+            draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, encode_mode(mode)))
+
+    # -- removing and moving ------------------------------------------------------------------------------------------
+
+    def remove(self, names: Names, *, directory: bool) -> Draft:
+        """unlink or rmdir.  Raises `NotFound`, `NotADirectory`, `IsADirectory`, `NotEmpty`, `PermissionDenied`."""
+        node = self.node(names)
+        if not names:
+            raise NotPermitted("the root directory cannot be removed")
+        if directory and not node.is_directory:
+            raise NotADirectory(f"{display(names)} is not a directory")
+        if not directory and node.is_directory:
+            raise IsADirectory(f"{display(names)} is a directory")
+        if directory and self._tree.children(node):
+            raise NotEmpty(f"{display(names)} is not empty")
+        draft = Draft()
+        self._delete(draft, names, node)
+        return draft
+
+    def _delete(self, draft: Draft, names: Names, node: Node) -> None:
+        key = self.signer(node.authority, names)
+        # Every branch that is part of the (merged) path, and no other: one that nobody here saw must stay.
+        for tip in node.outcome.tips:
+            draft.entries.append(key.sign(tip.hash, self.now(), Action.DELETE, tip.name))
+
+    def rename(self, source: Names, target: Names, *, replace: bool = True) -> Draft:
+        """Move a file, a symbolic link, or a directory with all below it, as one unit.
+
+        Raises what POSIX rename raises: `NotFound`, `Exists` (with `replace` off), `IsADirectory`, `NotADirectory`,
+        `NotEmpty`, `InvalidName` (a directory into itself), `PermissionDenied`.
+        """
+        draft = Draft()
+        node = self.node(source)
+        if not source or not target:
+            raise NotPermitted("the root directory cannot be moved")
+        if target[: len(source)] == source and target != source:
+            raise InvalidName("a directory cannot be moved into itself")
+        existing = self._tree.children(self._directory(target[:-1])).get(target[-1])
+        if existing is not None and not replace:
+            raise Exists(f"{display(target)} exists already")
+        if source == target or (existing is not None and self._is_same_file(node, existing)):
+            return draft
+        if existing is not None:
+            self._check_replace(node, existing, target)
+        if node.state.kind is Kind.FILE and existing is not None and existing.state.kind is Kind.FILE:
+            assert node.state.content is not None
+            content = self._contents.read(node.state.content)
+            draft = self.write(target, content, mode=node.state.mode, mtime=node.state.mtime)
+        elif node.is_directory:
+            self._move_tree(draft, source, node, target, existing)
+            return draft
+        else:
+            self._move_leaf(draft, node, target, existing)
+        self._delete(draft, source, node)
+        return draft
+
+    @staticmethod
+    def _is_same_file(left: Node, right: Node) -> bool:
+        return left.state.origin is not None and left.state.origin == right.state.origin
+
+    def _check_replace(self, node: Node, existing: Node, target: Names) -> None:
+        if existing.is_directory and not node.is_directory:
+            raise IsADirectory(f"{display(target)} is a directory")
+        if node.is_directory and not existing.is_directory:
+            raise NotADirectory(f"{display(target)} is not a directory")
+        if existing.is_directory and self._tree.children(existing):
+            raise NotEmpty(f"{display(target)} is not empty")
+
+    def _move_leaf(self, draft: Draft, node: Node, target: Names, existing: Node | None) -> None:
+        if existing is None:
+            self._begin(draft, target, Action.LINK, self._link_target(node), mtime=node.state.mtime)
+            return
+        key = self.signer(existing.authority, target)
+        tip = existing.outcome.tips[0]
+        draft.entries.append(key.sign(tip.hash, node.state.mtime, Action.LINK, tip.name, self._link_target(node)))
+
+    def _move_tree(self, draft: Draft, source: Names, node: Node, target: Names, existing: Node | None) -> None:
+        if existing is None:
+            authority = self._directory(target[:-1]).authority
+            made = self._begin(draft, target, Action.MKDIR, b"", mtime=node.state.mtime)
+            self._set_mode(draft, made, node.state.mode, DIRECTORY_MODE, authority, target)
+            home = made.hash
+        else:
+            authority, home = existing.authority, existing.outcome.directories[0]
+        key = self.signer(authority, target)
+        moved: list[tuple[Names, Node]] = []
+        todo = [(source, node, home)]
+        while todo:
+            names, directory, home = todo.pop()
+            for name, child in self._tree.children(directory).items():
+                moved.append(((*names, name), child))
+                parent = home if existing is None or directory is not node else self._slot(existing, name)
+                if not child.is_directory:
+                    link = self._link_target(child)
+                    draft.entries.append(key.sign(parent, child.state.mtime, Action.LINK, name, link))
+                    continue
+                made = key.sign(parent, child.state.mtime, Action.MKDIR, name)
+                draft.entries.append(made)
+                self._set_mode(draft, made, child.state.mode, DIRECTORY_MODE, authority, target)
+                todo.append(((*names, name), child, made.hash))
+        for names, child in reversed(moved):
+            self._delete(draft, names, child)
+        self._delete(draft, source, node)
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def grant(self, names: Names, key_name: bytes, public: bytes) -> Draft:
+        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`."""
+        return self._key_entry(names, Action.GRANT, key_name, public)
+
+    def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint) -> Draft:
+        """Take a key's grants on a path back.
+
+        First acknowledges every path below whose current state was last signed by that key, so that the tree does not
+        change under its users.  Raises `NotFound`, `PermissionDenied`.
+        """
+        draft = Draft()
+        base = self.node(names)
+        todo = [(names, base)]
+        while todo:
+            path, node = todo.pop()
+            for tip in node.outcome.tips:
+                if tip.fingerprint == fingerprint and any(key.fingerprint != fingerprint for key in self.keys):
+                    key = self.signer(node.authority, path)
+                    draft.entries.append(key.sign(tip.hash, self.now(), Action.ACK, tip.name))
+            if node.is_directory:
+                todo.extend(((*path, name), child) for name, child in self._tree.children(node).items())
+        draft.entries.extend(self._key_entry(names, Action.REVOKE, key_name, fingerprint).entries)
+        return draft
+
+    def _key_entry(self, names: Names, action: Action, name: bytes, content: bytes) -> Draft:
+        node = self.node(names)
+        key = self.signer(node.authority, names)
+        if not node.is_directory and node.state.content is None:
+            raise NotPermitted("keys are granted on directories and files")
+        head = node.outcome.directories[0] if node.is_directory else node.state.content
+        assert head is not None
+        return Draft([key.sign(self._last_key_entry(node, head), self.now(), action, name, content)])
+
+    def _last_key_entry(self, node: Node, head: EntryHash) -> EntryHash:
+        """The newest grant or revoke of a directory, where the next one goes; the directory's own entry at first."""
+        last = head
+        for placed in self._store.entries_at(node.path):
+            # In order of arrival, so the last one that continues the chain is its end.
+            if placed.kind is EntryKind.KEY and placed.entry.parent == last:
+                last = placed.entry.hash
+        return last
+
+
+def clamp_time(seconds: float) -> int:
+    """UNIX seconds as an entry stores them; times before 1970 and after 2106 become the nearest that it can."""
+    return min(max(int(seconds), 0), MAX_TIMESTAMP)

@@ -1,0 +1,352 @@
+"""Conflict resolution: from the entries of one path to what the path is (paper, section 3.1; design, section 4).
+
+All functions here are pure in the set of entries and complete blocks.  A path is resolved in two passes over its
+entries, which form a forest:
+
+* forward, from each chain's first entry: the state after each entry, and the keys valid there;
+* backward, from the last entries: the *outcome* of each branch, choosing at every fork by the paper's rules:
+  1. a branch without a complete, effective entry is no branch;
+  2. the branch holding a contributor with the higher authority wins;
+  3. then the branch with more contributors;
+  4. then the branch whose first entry has the higher hash.
+
+An entry is effective if its key is valid at its path, or if any effective entry builds on it.  All branches that end
+as a live directory are one candidate; a deleted directory in which something lives is a live directory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from basefs.errors import DamagedLog, InvalidEntry
+from basefs.log.contents import Contents
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
+from basefs.log.store import ROOT_PATH_ID, EntryKind, Placed, Store
+from basefs.view.permissions import Authority
+from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
+
+#: Rank of a branch without contributors: below every depth that a path can have.
+_NO_AUTHORITY = 1 << 30
+#: What may follow an entry without ending the file that a hard link names.
+_SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a branch, or a path, ends.
+
+    Attributes:
+        state: what the path is.
+        tips: the entry that each merged branch ends with, the highest ranked first: what comes next is appended there.
+        directories: the mkdir entries of a live directory, the highest ranked first; empty for anything else.
+        authority: the keys valid at the path, if this is its outcome.
+        contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
+        first: hash of the branch's first entry; the highest one of merged branches.
+        from_below: whether entries below the path had a say, so that a change below may change the outcome.
+        contested: whether more than one candidate stood here or at a later fork.
+    """
+
+    state: State
+    tips: tuple[Entry, ...]
+    directories: tuple[EntryHash, ...]
+    authority: Authority
+    contributors: Mapping[Fingerprint, int]
+    first: EntryHash
+    from_below: bool = False
+    contested: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int, EntryHash]:
+        """What the rules 2 to 4 compare; the highest wins."""
+        best = min(self.contributors.values(), default=_NO_AUTHORITY)
+        return -best, len(self.contributors), self.first
+
+
+@dataclass(slots=True)
+class _Forest:
+    """The entries of one path, under some incarnations of its directory."""
+
+    heads: list[Placed] = field(default_factory=list)
+    successors: dict[EntryHash, list[Placed]] = field(default_factory=dict)
+    #: mkdir or write -> the grants and revokes that hang on it
+    hanging: dict[EntryHash, list[Entry]] = field(default_factory=dict)
+    members: set[EntryHash] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash]) -> _Forest:
+        forest = cls()
+        owners: dict[EntryHash, EntryHash] = {}
+        for placed in entries:
+            if placed.directory not in directories:
+                continue
+            entry = placed.entry
+            forest.members.add(entry.hash)
+            if placed.kind is EntryKind.CHILD:
+                forest.heads.append(placed)
+            elif placed.kind is EntryKind.SUCCESSOR:
+                forest.successors.setdefault(entry.parent, []).append(placed)
+            else:
+                owner = owners.setdefault(entry.hash, owners.get(entry.parent, entry.parent))
+                forest.hanging.setdefault(owner, []).append(entry)
+        return forest
+
+
+class Resolver:
+    """Resolves paths of one log.  Holds no state of its own."""
+
+    def __init__(self, store: Store, contents: Contents) -> None:
+        """Raises `DamagedLog` if the root entry cannot be read."""
+        identity = store.meta("identity")
+        root = None if identity is None else store.get(EntryHash(identity))
+        if root is None:
+            raise DamagedLog(f"the root entry of {store.path} is missing or damaged: fetch it with 'basefs get'")
+        self._store = store
+        self._contents = contents
+        self._root = root.entry
+
+    def root(self) -> Outcome:
+        """The outcome of the root directory."""
+        outcome = self.path(
+            self._store.entries_at(ROOT_PATH_ID), (EntryHash(ZERO_HASH),), Authority.of_root_key(self._root), 0
+        )
+        assert outcome is not None, "the root key is always valid, so the root is always there"
+        return outcome
+
+    def path(
+        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
+    ) -> Outcome | None:
+        """What a path is.
+
+        Args:
+            entries: all entries of the path, parents first.
+            directories: the mkdir entries of the (merged) directory that holds it.
+            authority: the keys valid at that directory.
+            depth: number of components of the path.
+
+        Returns `None` where no entry counts; a deleted path has an outcome with an absent state.
+        """
+        forest = _Forest.of(entries, directories)
+        if not forest.heads:
+            return None
+        walk = _Walk(self, forest, authority, depth)
+        outcome = walk.choose([walk.outcomes[head.entry.hash] for head in walk.order_heads()])
+        if outcome is not None and len(outcome.directories) > 1:
+            hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
+            outcome = replace(outcome, authority=authority.extended(hanging, depth))
+        return outcome
+
+    def is_complete(self, write: Placed) -> bool:
+        """Whether the content of a write can be read."""
+        return self._contents.is_complete(write)
+
+    def linked(self, target: EntryHash) -> State:
+        """The current state of the file that an entry belongs to, whatever became of that entry's own name."""
+        placed = self._store.get(target)
+        if placed is None:
+            return UNKNOWN
+        forest = _Forest.of(self._store.entries_at(placed.path), (placed.directory,))
+        authority, depth = self._authority_above(placed)
+        walk = _Walk(self, forest, authority, depth, start=placed)
+        outcome = walk.outcomes[target]
+        state = walk.states[target] if outcome is None else outcome.state
+        return UNKNOWN if state.kind in (Kind.ABSENT, Kind.DIRECTORY) else state
+
+    def _authority_above(self, placed: Placed) -> tuple[Authority, int]:
+        """The keys valid above a path by the entries' own ancestors, and the path's depth; for paths out of sight."""
+        ancestors: list[Placed] = []
+        hash = placed.directory
+        while hash != ZERO_HASH:
+            ancestor = self._store.get(hash)
+            if ancestor is None:
+                break
+            ancestors.append(ancestor)
+            hash = ancestor.directory
+        authority = Authority.of_root_key(self._root)
+        for depth, ancestor in enumerate(reversed(ancestors)):
+            forest = _Forest.of(self._store.entries_at(ancestor.path), (ancestor.directory,))
+            authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
+        return authority, len(ancestors)
+
+    def below(self, mkdir: EntryHash, authority: Authority, depth: int) -> Iterator[Outcome]:
+        """The outcomes of the paths directly in one incarnation of a directory, which lies at this depth."""
+        placed = self._store.get(mkdir)
+        if placed is not None:
+            for entries in self._store.entries_under(placed.path).values():
+                outcome = self.path(entries, (mkdir,), authority, depth + 1)
+                if outcome is not None:
+                    yield outcome
+
+    def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
+        """The keys valid now that signed anything below one incarnation of a directory, with their authority."""
+        found: dict[Fingerprint, int] = {}
+        todo = [(mkdir, authority, depth)]
+        while todo:
+            hash, authority, depth = todo.pop()
+            for outcome in self.below(hash, authority, depth):
+                _merge(found, outcome.contributors)
+                todo.extend((directory, outcome.authority, depth + 1) for directory in outcome.directories)
+        return found
+
+
+class _Walk:
+    """The two passes over one forest."""
+
+    def __init__(
+        self, resolver: Resolver, forest: _Forest, authority: Authority, depth: int, start: Placed | None = None
+    ) -> None:
+        self._resolver = resolver
+        self._forest = forest
+        self._depth = depth
+        self.states: dict[EntryHash, State] = {}
+        self.outcomes: dict[EntryHash, Outcome | None] = {}
+        self._authorities: dict[EntryHash, Authority] = {}
+        self._order: list[Placed] = []
+        self._base = authority
+        self._forward()
+        if start is not None:
+            self._restrict(start)
+        for placed in reversed(self._order):
+            self.outcomes[placed.entry.hash] = self._outcome(placed)
+
+    def order_heads(self) -> list[Placed]:
+        """The heads that the forward pass reached."""
+        return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
+
+    def _forward(self) -> None:
+        queue: deque[tuple[Placed, State, Authority]] = deque((head, ABSENT, self._base) for head in self._forest.heads)
+        postponed = 0
+        while queue:
+            placed, before, inherited = queue.popleft()
+            entry = placed.entry
+            if self._must_wait(entry) and postponed <= len(queue):
+                # A revert to an entry of another branch, which this pass has not reached.
+                queue.append((placed, before, inherited))
+                postponed += 1
+                continue
+            postponed = 0
+            here = inherited
+            if entry.action is Action.REVERT:
+                here = self._authorities.get(EntryHash(entry.content), inherited)
+            elif hanging := self._forest.hanging.get(entry.hash):
+                here = inherited.extended(hanging, self._depth)
+            state = self._state(placed, before)
+            self.states[entry.hash] = state
+            self._authorities[entry.hash] = here
+            self._order.append(placed)
+            # Grants belong to one incarnation: what is made anew after a delete does not inherit them.
+            passed = self._base if entry.action is Action.DELETE else here
+            queue.extend((successor, state, passed) for successor in self._forest.successors.get(entry.hash, ()))
+
+    def _must_wait(self, entry: Entry) -> bool:
+        target = EntryHash(entry.content)
+        return entry.action is Action.REVERT and target in self._forest.members and target not in self.states
+
+    def _state(self, placed: Placed, before: State) -> State:
+        entry = placed.entry
+        if entry.action is Action.LINK:
+            return replace(self._resolver.linked(EntryHash(entry.content)), link=EntryHash(entry.content))
+        if entry.action is Action.REVERT:
+            state = self.states.get(EntryHash(entry.content), UNKNOWN)
+            return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
+        try:
+            complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
+            return step(before, entry, complete=complete)
+        except InvalidEntry:
+            # A mode that no version of ours writes; the log has accepted it, so the view must live with it.
+            return before
+
+    def _restrict(self, start: Placed) -> None:
+        """Forget all but `start` and what continues the same file."""
+        kept = {start.entry.hash}
+        order = []
+        for placed in self._order:
+            entry = placed.entry
+            if entry.hash in kept or (entry.parent in kept and entry.action in _SAME_FILE):
+                kept.add(entry.hash)
+                order.append(placed)
+        self._order = order
+
+    def _outcome(self, placed: Placed) -> Outcome | None:
+        entry = placed.entry
+        authority = self._authorities[entry.hash]
+        own = {entry.fingerprint: authority.depths[entry.fingerprint]} if authority.allows(entry.fingerprint) else {}
+        branches = [
+            outcome
+            for successor in self._forest.successors.get(entry.hash, ())
+            if (outcome := self.outcomes.get(successor.entry.hash)) is not None
+        ]
+        chosen = self.choose(branches)
+        if chosen is not None:
+            contributors = dict(own)
+            for branch in branches:
+                _merge(contributors, branch.contributors)
+            return replace(chosen, contributors=contributors, first=entry.hash)
+        state = self.states[entry.hash]
+        if not state.complete:
+            return None
+        from_below = not own
+        if not own and not self._is_built_upon(placed, authority):
+            return None
+        directories: tuple[EntryHash, ...] = ()
+        if state.kind is Kind.ABSENT and state.remains is not None:
+            from_below = True
+            if self._has_life(state.remains, authority):
+                state = state.remains
+        if state.kind is Kind.DIRECTORY:
+            assert state.origin is not None
+            directories = (state.origin,)
+        return Outcome(state, (entry,), directories, authority, own, entry.hash, from_below)
+
+    def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
+        """Whether an effective child or grant builds on an entry whose own key is not valid."""
+        if any(authority.allows(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
+            return True
+        if placed.entry.action is not Action.MKDIR:
+            return False
+        return any(True for _ in self._resolver.below(placed.entry.hash, authority, self._depth))
+
+    def _has_life(self, remains: State, authority: Authority) -> bool:
+        assert remains.origin is not None
+        below = self._resolver.below(remains.origin, authority, self._depth)
+        return any(outcome.state.kind is not Kind.ABSENT for outcome in below)
+
+    def choose(self, branches: Sequence[Outcome | None]) -> Outcome | None:
+        """The winner among branches by the rules; directories are merged first.  `None` without any branch."""
+        candidates = sorted((branch for branch in branches if branch is not None), key=lambda o: o.rank, reverse=True)
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        directories = [candidate for candidate in candidates if candidate.directories]
+        others = [candidate for candidate in candidates if not candidate.directories]
+        if directories:
+            merged = self._merged(directories, against_others=bool(others))
+            if not others:
+                return merged
+            others.append(merged)
+        winner = max(others, key=lambda outcome: outcome.rank)
+        return replace(winner, contested=True, from_below=any(outcome.from_below for outcome in others))
+
+    def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
+        contributors: dict[Fingerprint, int] = {}
+        mkdirs: dict[EntryHash, None] = {}
+        for outcome in directories:
+            _merge(contributors, outcome.contributors)
+            mkdirs.update(dict.fromkeys(outcome.directories))
+            if against_others:
+                for mkdir in outcome.directories:
+                    _merge(contributors, self._resolver.contributors_below(mkdir, outcome.authority, self._depth))
+        return replace(
+            directories[0],
+            tips=tuple(tip for outcome in directories for tip in outcome.tips),
+            directories=tuple(mkdirs),
+            contributors=contributors,
+            first=max(outcome.first for outcome in directories),
+            from_below=against_others or any(outcome.from_below for outcome in directories),
+        )
+
+
+def _merge(into: dict[Fingerprint, int], contributors: Mapping[Fingerprint, int]) -> None:
+    for fingerprint, depth in contributors.items():
+        into[fingerprint] = min(depth, into.get(fingerprint, depth))

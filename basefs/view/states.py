@@ -1,0 +1,113 @@
+"""States: what a path is after an entry, and the step from one to the next (design, section 3.1)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from basefs.errors import InvalidEntry
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import EntryHash
+
+#: Permission bits that a path has before any mode entry; others cost an entry.
+FILE_MODE = 0o644
+DIRECTORY_MODE = 0o755
+LINK_MODE = 0o777
+#: The bits that are kept: setuid, setgid and sticky never are (design, section 3.1).
+MODE_MASK = 0o777
+
+
+class Kind(enum.Enum):
+    """What is at a path."""
+
+    ABSENT = "absent"
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a path is after an entry.
+
+    Attributes:
+        kind: what is there.
+        mode: permission bits, within `MODE_MASK`.
+        mtime: UNIX seconds; what `ls` shows.
+        size: bytes of a file, or of a symbolic link's target.
+        content: the write entry that holds a file's content.
+        origin: the entry that began this file, directory or symbolic link; names of one file share it.
+        target: of a symbolic link.
+        link: the entry that a hard link names, while the name has no content of its own.
+        complete: whether all of the content is here; what is not complete is never shown.
+        remains: the directory that a delete removed; it is back if something lives in it.
+    """
+
+    kind: Kind
+    mode: int = 0
+    mtime: int = 0
+    size: int = 0
+    content: EntryHash | None = None
+    origin: EntryHash | None = None
+    target: bytes = b""
+    link: EntryHash | None = None
+    complete: bool = True
+    remains: State | None = None
+
+
+ABSENT = State(Kind.ABSENT)
+#: A state that cannot be told yet, because an entry that it refers to has not arrived.
+UNKNOWN = State(Kind.ABSENT, complete=False)
+
+
+def encode_mode(mode: int) -> bytes:
+    """The content of a mode entry: permission bits, big endian."""
+    return (mode & MODE_MASK).to_bytes(2, "big")
+
+
+def decode_mode(content: bytes) -> int:
+    """The permission bits of a mode entry.  Raises `InvalidEntry`."""
+    mode = int.from_bytes(content[:2], "big")
+    if len(content) < 2 or mode & ~MODE_MASK:
+        raise InvalidEntry("a mode has nine permission bits")
+    return mode
+
+
+def step(before: State, entry: Entry, *, complete: bool) -> State:
+    """The state after a successor or child that depends on nothing but the state before it.
+
+    Args:
+        before: state at the entry's parent; `ABSENT` for a child.
+        entry: mkdir, write, delete, slink, mode or ack; link and revert take their state from elsewhere.
+        complete: for a write: whether its content can be read.
+    """
+    match entry.action:
+        case Action.MKDIR:
+            return State(Kind.DIRECTORY, DIRECTORY_MODE, entry.timestamp, origin=entry.hash)
+        case Action.WRITE:
+            was_file = before.kind is Kind.FILE
+            # A write behind a hard link is made when the name must part from its file.
+            same_file = was_file and before.link is None
+            return State(
+                Kind.FILE,
+                before.mode if was_file else FILE_MODE,
+                entry.timestamp,
+                entry.size,
+                content=entry.hash,
+                origin=before.origin if same_file else entry.hash,
+                complete=complete,
+            )
+        case Action.SLINK:
+            return State(
+                Kind.SYMLINK, LINK_MODE, entry.timestamp, len(entry.content), origin=entry.hash, target=entry.content
+            )
+        case Action.DELETE:
+            return State(Kind.ABSENT, remains=before if before.kind is Kind.DIRECTORY else before.remains)
+        case Action.MODE:
+            if before.kind in (Kind.FILE, Kind.DIRECTORY):
+                return replace(before, mode=decode_mode(entry.content), mtime=entry.timestamp)
+            return replace(before, mtime=entry.timestamp)
+        case Action.ACK:
+            return before
+        case _:
+            raise AssertionError(f"{entry.action.name} has no step of its own")

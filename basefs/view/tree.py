@@ -1,0 +1,289 @@
+"""The live tree: every path that is there now, resolved on demand and kept up to date (design, section 4).
+
+Invariants
+
+1. A loaded node equals what `Resolver` makes of its path from scratch; `check` compares the two.
+2. `children` of a directory is `None` (not loaded) or holds exactly its live names.
+3. After `update` returns for every entry of a transaction, 1 and 2 hold again.
+
+Memory follows the live paths that were looked at.  One new entry costs the entries of its path; a grant or revoke
+forgets its subtree, which is resolved again when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from basefs.log.entries import Action
+from basefs.log.hashes import ZERO_HASH, EntryHash
+from basefs.log.store import ROOT_PATH_ID, EntryKind, Placed, Store
+from basefs.view.permissions import Authority
+from basefs.view.resolution import Outcome, Resolver
+from basefs.view.states import Kind, State, step
+
+#: Components of a path from the root down; () is the root.
+Names = tuple[bytes, ...]
+
+#: Entries that change a state without changing what the path is: applied to it without looking at the rest.
+_PLAIN = frozenset({Action.WRITE, Action.MODE, Action.ACK})
+
+
+class Node:
+    """One live path.
+
+    Attributes:
+        name: last component; empty for the root.
+        path: id of the path in the store.
+        outcome: what the path is, and what its next entry builds on.
+        children: live names below a directory, or `None` while not loaded.
+        touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 before any.
+    """
+
+    __slots__ = ("children", "name", "outcome", "path", "touched")
+
+    def __init__(self, name: bytes, path: int, outcome: Outcome) -> None:
+        self.name = name
+        self.path = path
+        self.outcome = outcome
+        self.children: dict[bytes, Node] | None = None
+        self.touched = 0
+
+    @property
+    def state(self) -> State:
+        """What is at the path."""
+        return self.outcome.state
+
+    @property
+    def authority(self) -> Authority:
+        """The keys valid at the path."""
+        return self.outcome.authority
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the path is a directory."""
+        return self.outcome.state.kind is Kind.DIRECTORY
+
+
+class Tree:
+    """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call."""
+
+    def __init__(self, store: Store, resolver: Resolver) -> None:
+        self._store = store
+        self._resolver = resolver
+        self.root = Node(b"", ROOT_PATH_ID, self._resolver.root())
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def find(self, names: Sequence[bytes]) -> Node | None:
+        """The node at a path, or `None` where nothing is."""
+        node = self.root
+        for name in names:
+            if not node.is_directory:
+                return None
+            child = self.children(node).get(name)
+            if child is None:
+                return None
+            node = child
+        return node
+
+    def children(self, node: Node) -> dict[bytes, Node]:
+        """The live names in a directory.  Callers must not change it."""
+        if node.children is None:
+            node.children = self._load(node)
+        return node.children
+
+    def _load(self, node: Node) -> dict[bytes, Node]:
+        children = {}
+        depth = self._depth(node) + 1
+        for row, entries in self._store.entries_under(node.path).items():
+            outcome = self._resolver.path(entries, node.outcome.directories, node.authority, depth)
+            if outcome is not None and outcome.state.kind is not Kind.ABSENT:
+                children[row.name] = Node(row.name, row.id, outcome)
+        return children
+
+    def _depth(self, node: Node) -> int:
+        depth, path = 0, node.path
+        while path != ROOT_PATH_ID:
+            path = self._store.path_row(path).parent
+            depth += 1
+        return depth
+
+    def absent(self, directory: Node, name: bytes) -> Outcome | None:
+        """What a name without a live path was last, so that a new entry can follow its delete; `None` if nothing."""
+        row = self._store.find_path(directory.path, name)
+        if row is None:
+            return None
+        return self._resolve(directory, row.id)
+
+    def links(self, path: int) -> list[tuple[Names, Node]]:
+        """The live hard links whose target lies at this path, with their names."""
+        found = []
+        for placed in self._store.links_to(path):
+            names = self._store.names(placed.path)
+            node = self.find(names)
+            if node is not None and node.path == placed.path and node.state.link == EntryHash(placed.entry.content):
+                found.append((names, node))
+        return found
+
+    def walk(self) -> Iterator[tuple[Names, Node]]:
+        """Every live path, directories before what they hold."""
+        todo: list[tuple[Names, Node]] = [((), self.root)]
+        while todo:
+            names, node = todo.pop()
+            yield names, node
+            if node.is_directory:
+                todo.extend(((*names, name), child) for name, child in self.children(node).items())
+
+    # -- following the log --------------------------------------------------------------------------------------------
+
+    def update(self, placed: Placed, *, now: int, is_new: bool) -> None:
+        """Take in a change of the log.
+
+        Args:
+            placed: an entry that the store has just accepted, or a write whose content has just become complete.
+            now: UNIX seconds.
+            is_new: whether it was just accepted, so that nothing can follow it yet.
+        """
+        self._update_path(placed, now, is_new)
+        # A hard link shows what its file is now.
+        todo, seen = self._store.links_to(placed.path), {placed.entry.hash}
+        while todo:
+            link = todo.pop()
+            if link.entry.hash not in seen:
+                seen.add(link.entry.hash)
+                self._update_path(link, now, is_new=False)
+                todo.extend(self._store.links_to(link.path))
+
+    def _update_path(self, placed: Placed, now: int, is_new: bool) -> None:
+        if placed.path == ROOT_PATH_ID:
+            self._refresh_root()
+            return
+        names = self._store.names(placed.path)
+        directories = self._directories(placed)
+        node = self.root
+        for position, name in enumerate(names):
+            if directories[position] not in node.outcome.directories or node.outcome.from_below:
+                # The change happens where this directory does not look, or may decide what the directory is.
+                self._refresh_above(names[:position], now)
+                return
+            if node.children is None:
+                return
+            child = node.children.get(name)
+            if child is None or position == len(names) - 1:
+                self._refresh(node, name, placed if is_new else None, now)
+                return
+            node = child
+
+    def _directories(self, placed: Placed) -> list[EntryHash]:
+        """The mkdir entries above an entry, the root's first."""
+        found = []
+        hash = placed.directory
+        while hash != ZERO_HASH:
+            found.append(hash)
+            above = self._store.get(hash)
+            if above is None:
+                break
+            hash = above.directory
+        return found[::-1]
+
+    def _refresh_above(self, names: Names, now: int) -> None:
+        """Resolve a directory again, and before it those whose own outcome may hang on it."""
+        chain = [self.root]
+        for name in names:
+            chain.append(self.children(chain[-1])[name])
+        top = len(names)
+        for position in range(len(names), 0, -1):
+            if chain[position - 1].outcome.from_below:
+                top = position - 1
+        if top == 0:
+            self._refresh_root()
+            self.root.children = None
+            return
+        chain[top].children = None
+        self._refresh(chain[top - 1], names[top - 1], None, now)
+
+    def _refresh_root(self) -> None:
+        outcome = self._resolver.root()
+        if outcome.authority.depths != self.root.authority.depths:
+            self.root.children = None
+        self.root.outcome = outcome
+
+    def _refresh(self, directory: Node, name: bytes, placed: Placed | None, now: int) -> None:
+        """Resolve one name of a loaded directory again."""
+        assert directory.children is not None
+        child = directory.children.get(name)
+        if child is not None and placed is not None and self._append(child, placed):
+            return
+        if child is None:
+            row = self._store.find_path(directory.path, name)
+            path = 0 if row is None else row.id
+        else:
+            path = child.path
+        outcome = self._resolve(directory, path)
+        if outcome is None or outcome.state.kind is Kind.ABSENT:
+            if child is not None:
+                del directory.children[name]
+                directory.touched = now
+            return
+        if child is None:
+            directory.children[name] = Node(name, path, outcome)
+            directory.touched = now
+            return
+        if (
+            outcome.directories != child.outcome.directories
+            or outcome.authority.depths != child.outcome.authority.depths
+            or outcome.from_below
+        ):
+            child.children = None
+        child.outcome = outcome
+
+    def _resolve(self, directory: Node, path: int) -> Outcome | None:
+        return self._resolver.path(
+            self._store.entries_at(path),
+            directory.outcome.directories,
+            # What hangs on a path does not move its neighbours, so the directory's own grants are all that counts.
+            directory.authority,
+            self._depth(directory) + 1,
+        )
+
+    def _append(self, node: Node, placed: Placed) -> bool:
+        """Take the short way for a plain entry behind the current one; False if the long one is needed.
+
+        A valid contributor only strengthens the branch that has won already, so every earlier choice stands.
+        """
+        entry, outcome = placed.entry, node.outcome
+        if (
+            placed.kind is not EntryKind.SUCCESSOR
+            or entry.action not in _PLAIN
+            or len(outcome.tips) != 1
+            or entry.parent != outcome.tips[0].hash
+            or not outcome.authority.allows(entry.fingerprint)
+            or outcome.from_below
+            or (entry.action is Action.WRITE and node.is_directory)
+        ):
+            return False
+        if entry.action is Action.WRITE and not self._resolver.is_complete(placed):
+            return True
+        contributors = {**outcome.contributors, entry.fingerprint: outcome.authority.depths[entry.fingerprint]}
+        node.outcome = replace(
+            outcome, state=step(outcome.state, entry, complete=True), tips=(entry,), contributors=contributors
+        )
+        return True
+
+    def check(self) -> list[Names]:
+        """Compare every loaded node with one resolved from scratch; returns the paths that differ (a bug if any)."""
+        fresh = Tree(self._store, self._resolver)
+        differing: list[Names] = []
+        todo: list[tuple[Names, Node, Node]] = [((), self.root, fresh.root)]
+        while todo:
+            names, live, rebuilt = todo.pop()
+            if live.outcome != rebuilt.outcome:
+                differing.append(names)
+            if live.children is None:
+                continue
+            expected = fresh.children(rebuilt) if rebuilt.is_directory else {}
+            differing.extend((*names, name) for name in expected.keys() ^ live.children.keys())
+            common = expected.keys() & live.children.keys()
+            todo.extend(((*names, name), live.children[name], expected[name]) for name in common)
+        return sorted(differing)

@@ -1,0 +1,32 @@
+"""Packaging of BaseFS; tool settings are in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="basefs",
+    version="0.1.0",
+    description="Basically available, soft state, eventually consistent filesystem for cluster configuration",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["basefs", "basefs.*"]),
+    package_data={"basefs": ["py.typed"]},
+    install_requires=[
+        "bsdiff4>=1.2",
+        "click>=8.1",
+        "cryptography>=41",
+        "mfusepy>=3.0,<4",
+        "msgpack>=1.0",
+        "psutil>=5.9",
+        "rich>=13",
+        "zstandard>=0.21",
+    ],
+    extras_require={
+        "test": ["hypothesis>=6.80", "pytest>=7.4", "pytest-timeout>=2.1"],
+        "lint": ["mypy>=1.8", "ruff>=0.4"],
+    },
+    entry_points={"console_scripts": ["basefs = basefs.management.main:main"]},
+)
