@@ -31,15 +31,15 @@ from basefs.errors import (
 from basefs.log.blocks import Block
 from basefs.log.contents import ContentCache, Contents
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of, verify
 from basefs.log.orphans import Orphans
 from basefs.log.store import ROOT_PATH_ID, Placed, Store
 from basefs.sync.interface import AddResult, Listing
 from basefs.view.author import Author, Draft, display
-from basefs.view.permissions import Authority
+from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
-from basefs.view.states import Kind
+from basefs.view.states import Kind, Owner
 from basefs.view.tree import Names, Node, Tree
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Attributes:
     Attributes:
         kind: file, directory or symbolic link.
         mode: permission bits.
+        owner: names of owner and group, or `None` for whoever mounts.
         size: bytes.
         mtime: UNIX seconds.
         links: number of live names.
@@ -87,6 +88,7 @@ class Attributes:
 
     kind: Kind
     mode: int
+    owner: Owner | None
     size: int
     mtime: int
     links: int
@@ -264,7 +266,9 @@ class Replica:
         elif state.link is not None or self._store.has_links(node.path):
             links = len(self._view.author.names_of(names, node))
         writable = self._view.author.may_write(node.authority) and not self._store.damaged
-        return Attributes(state.kind, state.mode, state.size, mtime, links, writable, node.outcome.tips[0].hash)
+        return Attributes(
+            state.kind, state.mode, state.owner, state.size, mtime, links, writable, node.outcome.tips[0].hash
+        )
 
     def names_in(self, names: Names) -> dict[bytes, Kind]:
         """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
@@ -305,10 +309,20 @@ class Replica:
         with self._lock:
             return [(names, node.state.kind) for names, node in self._view.tree.walk()]
 
-    def authority(self, names: Names) -> Authority:
-        """The keys valid at a path.  Raises `NotFound`, `NotADirectory`."""
+    def grants(self, names: Names) -> list[Grant]:
+        """The grants in force that hang on a path; none where nothing is."""
         with self._lock:
-            return self._view.author.node(names).authority
+            node = self._view.tree.find(names)
+            if node is None:
+                return []
+            here = {placed.entry.hash for placed in self._store.entries_at(node.path)}
+            return [grant for grant in node.authority.grants if grant.entry.hash in here]
+
+    def is_root_key(self, fingerprint: Fingerprint) -> bool:
+        """Whether this key signed the root entry, so that it is valid for ever."""
+        with self._lock:
+            root = self._store.get(EntryHash(self.identity))
+            return root is not None and root.entry.fingerprint == fingerprint
 
     def granted_paths(self) -> list[Names]:
         """The paths on which any key was ever granted, live or not."""

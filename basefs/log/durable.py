@@ -12,7 +12,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace `path` with `data`, atomically and durably.  Raises OSError."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with open(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fchmod(descriptor, mode)

@@ -2,8 +2,8 @@
 
 Invariants
 
-1. `entries` and `blocks` only grow; triggers refuse every UPDATE and DELETE.  The other tables are derived from them and
-   change in the same transaction.
+1. `entries` and `blocks` only grow; triggers refuse every UPDATE and DELETE.  The other tables are derived from them
+   and change in the same transaction.
 2. An entry is stored after its parent, a block of a chain after the one that names it.  So every entry has a path, and
    every chain is verified from its start.
 3. `paths.hash` of a path is the XOR of what its own entries contribute and of its sub-paths' hashes.  An entry
@@ -292,21 +292,6 @@ class Store:
                 found.setdefault(placed.path, (PathRow(placed.path, path, name, hash), []))[1].append(placed)
         return dict(found.values())
 
-    def scan(self) -> Iterator[Placed]:
-        """All entries in order of arrival, a page at a time."""
-        seq = 0
-        while True:
-            rows = self._db.execute(
-                "SELECT hash, kind, path, directory, data, seq FROM entries WHERE seq > ? ORDER BY seq LIMIT 500",
-                (seq,),
-            ).fetchall()
-            if not rows:
-                return
-            for *columns, seq in rows:
-                placed = self._placed(columns)
-                if placed is not None:
-                    yield placed
-
     def _placed(self, row: Iterable[object]) -> Placed | None:
         hash, kind, path, directory, data = row
         assert isinstance(hash, bytes) and isinstance(kind, int) and isinstance(path, int)
@@ -324,8 +309,7 @@ class Store:
         if hash not in self.damaged:
             self.damaged.add(hash)
             log.error(
-                "the log %s is damaged: %s %s does not match its hash; the filesystem is read-only until it is repaired "
-                "(basefs check)",
+                "%s is damaged: %s %s does not match its hash; the filesystem is read-only until it is repaired",
                 self.path,
                 what,
                 hash.hex()[:12],

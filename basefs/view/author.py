@@ -27,7 +27,7 @@ from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import EntryKind, Store
 from basefs.view.permissions import Authority
-from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, encode_mode
+from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Names, Node, Tree
 
 
@@ -119,11 +119,13 @@ class Author:
         directory = self._check_new(names)
         self.signer(directory.authority, names)
 
-    def make_directory(self, names: Names, *, mode: int = DIRECTORY_MODE, mtime: int | None = None) -> Draft:
+    def make_directory(
+        self, names: Names, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
+    ) -> Draft:
         """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
         draft = Draft()
         made = self._begin(draft, names, Action.MKDIR, b"", mtime=mtime)
-        self._set_mode(draft, made, mode, DIRECTORY_MODE, self._check_new(names).authority, names)
+        self._set_mode(draft, made, mode, owner, self._check_new(names).authority, names)
         return draft
 
     def make_symlink(self, names: Names, target: bytes, *, mtime: int | None = None) -> Draft:
@@ -164,13 +166,22 @@ class Author:
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def write(self, names: Names, content: bytes, *, mode: int | None = None, mtime: int | None = None) -> Draft:
+    def write(
+        self,
+        names: Names,
+        content: bytes,
+        *,
+        mode: int | None = None,
+        owner: Owner | None = None,
+        mtime: int | None = None,
+    ) -> Draft:
         """Create a file, or give it a new content; a file that stays the same costs nothing.
 
         Args:
             names: the path.
             content: all of it.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
+            owner: names of owner and group; `None` keeps them, or leaves a new file to whoever mounts.
             mtime: UNIX seconds; `None` is now.
 
         Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
@@ -185,7 +196,7 @@ class Author:
             key = self.signer(directory.authority, names)
             parent, base = self._slot(directory, names[-1]), None
             write = self._write(draft, key, parent, names[-1], content, base, mtime)
-            self._set_mode(draft, write, mode, FILE_MODE, directory.authority, names)
+            self._set_mode(draft, write, mode, owner, directory.authority, names)
             return draft
         if node.is_directory:
             raise IsADirectory(f"{display(names)} is a directory")
@@ -195,15 +206,17 @@ class Author:
         state = node.state
         base = state.content if state.kind is Kind.FILE else None
         if base is not None and len(content) == state.size and self._contents.read(base) == content:
-            if (mtime is not None and mtime != state.mtime) or (mode is not None and mode & MODE_MASK != state.mode):
-                bits = state.mode if mode is None else mode
-                draft.entries.append(
-                    key.sign(tip.hash, self.now() if mtime is None else mtime, Action.MODE, tip.name, encode_mode(bits))
-                )
-            return draft
+            return self.set_attributes(names, mode=mode, owner=owner, mtime=mtime)
         write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), mtime)
-        before = state.mode if state.kind is Kind.FILE else FILE_MODE
-        self._set_mode(draft, write, mode, before, node.authority, names)
+        if state.kind is Kind.FILE:
+            before = step(state, write, complete=True)
+            after = before.mode if mode is None else mode, before.owner if owner is None else owner
+            if after != (before.mode, before.owner):
+                draft.entries.append(
+                    key.sign(write.hash, write.timestamp, Action.MODE, write.name, encode_mode(*after))
+                )
+        else:
+            self._set_mode(draft, write, mode, owner, node.authority, names)
         if state.link is not None:
             # The first name is gone or not ours to write, so the other names must be told where the file is now.
             self._relink(draft, names, node, write)
@@ -263,8 +276,10 @@ class Author:
 
     # -- attributes ---------------------------------------------------------------------------------------------------
 
-    def set_attributes(self, names: Names, *, mode: int | None = None, mtime: int | None = None) -> Draft:
-        """chmod and utimens: a mode entry, whose timestamp is the file's time.  No entry where nothing changes.
+    def set_attributes(
+        self, names: Names, *, mode: int | None = None, owner: Owner | None = None, mtime: int | None = None
+    ) -> Draft:
+        """chmod, chown and utimens: a mode entry, whose timestamp is the file's time.  No entry where nothing changes.
 
         Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
         """
@@ -272,19 +287,24 @@ class Author:
         names, node = self._owner(names, self.node(names))
         state = node.state
         bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
+        kept = state.owner if owner is None else owner
         stamp = state.mtime if mtime is None else mtime
-        if (bits, stamp) != (state.mode, state.mtime):
+        if (bits, kept, stamp) != (state.mode, state.owner, state.mtime):
             key = self.signer(node.authority, names)
             tip = node.outcome.tips[0]
-            draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits)))
+            draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
         return draft
 
     def _set_mode(
-        self, draft: Draft, made: Entry, mode: int | None, default: int, authority: Authority, names: Names
+        self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, names: Names
     ) -> None:
-        if mode is not None and mode & MODE_MASK != default:
+        """Follow a new path's first entry with a mode entry, where the default is not what is wanted."""
+        default = DIRECTORY_MODE if made.action is Action.MKDIR else FILE_MODE
+        bits = default if mode is None else mode & MODE_MASK
+        if bits != default or owner is not None:
             key = self.signer(authority, names)
-            draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, encode_mode(mode)))
+            content = encode_mode(bits, owner)
+            draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, content))
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 
@@ -331,7 +351,8 @@ class Author:
         if node.state.kind is Kind.FILE and existing is not None and existing.state.kind is Kind.FILE:
             assert node.state.content is not None
             content = self._contents.read(node.state.content)
-            draft = self.write(target, content, mode=node.state.mode, mtime=node.state.mtime)
+            state = node.state
+            draft = self.write(target, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
         elif node.is_directory:
             self._move_tree(draft, source, node, target, existing)
             return draft
@@ -364,7 +385,7 @@ class Author:
         if existing is None:
             authority = self._directory(target[:-1]).authority
             made = self._begin(draft, target, Action.MKDIR, b"", mtime=node.state.mtime)
-            self._set_mode(draft, made, node.state.mode, DIRECTORY_MODE, authority, target)
+            self._set_mode(draft, made, node.state.mode, node.state.owner, authority, target)
             home = made.hash
         else:
             authority, home = existing.authority, existing.outcome.directories[0]
@@ -382,7 +403,7 @@ class Author:
                     continue
                 made = key.sign(parent, child.state.mtime, Action.MKDIR, name)
                 draft.entries.append(made)
-                self._set_mode(draft, made, child.state.mode, DIRECTORY_MODE, authority, target)
+                self._set_mode(draft, made, child.state.mode, child.state.owner, authority, target)
                 todo.append(((*names, name), child, made.hash))
         for names, child in reversed(moved):
             self._delete(draft, names, child)

@@ -17,6 +17,10 @@ LINK_MODE = 0o777
 MODE_MASK = 0o777
 
 
+#: Names of owner and group; `None` is whoever mounts.
+Owner = tuple[bytes, bytes]
+
+
 class Kind(enum.Enum):
     """What is at a path."""
 
@@ -33,6 +37,7 @@ class State:
     Attributes:
         kind: what is there.
         mode: permission bits, within `MODE_MASK`.
+        owner: names of owner and group, or `None` for whoever mounts.
         mtime: UNIX seconds; what `ls` shows.
         size: bytes of a file, or of a symbolic link's target.
         content: the write entry that holds a file's content.
@@ -45,6 +50,7 @@ class State:
 
     kind: Kind
     mode: int = 0
+    owner: Owner | None = None
     mtime: int = 0
     size: int = 0
     content: EntryHash | None = None
@@ -60,17 +66,28 @@ ABSENT = State(Kind.ABSENT)
 UNKNOWN = State(Kind.ABSENT, complete=False)
 
 
-def encode_mode(mode: int) -> bytes:
-    """The content of a mode entry: permission bits, big endian."""
-    return (mode & MODE_MASK).to_bytes(2, "big")
+def encode_mode(mode: int, owner: Owner | None) -> bytes:
+    """The content of a mode entry: permission bits, big endian; then, if kept, owner and group after their lengths."""
+    bits = (mode & MODE_MASK).to_bytes(2, "big")
+    return bits if owner is None else bits + b"".join(bytes((len(name),)) + name for name in owner)
 
 
-def decode_mode(content: bytes) -> int:
-    """The permission bits of a mode entry.  Raises `InvalidEntry`."""
+def decode_mode(content: bytes) -> tuple[int, Owner | None]:
+    """The permission bits and the owner and group of a mode entry.  Raises `InvalidEntry`."""
     mode = int.from_bytes(content[:2], "big")
     if len(content) < 2 or mode & ~MODE_MASK:
         raise InvalidEntry("a mode has nine permission bits")
-    return mode
+    if len(content) == 2:
+        return mode, None
+    names: list[bytes] = []
+    offset = 2
+    while offset < len(content) and len(names) < 2:
+        end = offset + 1 + content[offset]
+        names.append(content[offset + 1 : end])
+        offset = end
+    if offset != len(content) or len(names) != 2 or not all(names):
+        raise InvalidEntry("owner and group do not fill the mode entry")
+    return mode, (names[0], names[1])
 
 
 def step(before: State, entry: Entry, *, complete: bool) -> State:
@@ -83,7 +100,7 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
     """
     match entry.action:
         case Action.MKDIR:
-            return State(Kind.DIRECTORY, DIRECTORY_MODE, entry.timestamp, origin=entry.hash)
+            return State(Kind.DIRECTORY, DIRECTORY_MODE, mtime=entry.timestamp, origin=entry.hash)
         case Action.WRITE:
             was_file = before.kind is Kind.FILE
             # A write behind a hard link is made when the name must part from its file.
@@ -91,6 +108,7 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
             return State(
                 Kind.FILE,
                 before.mode if was_file else FILE_MODE,
+                before.owner if was_file else None,
                 entry.timestamp,
                 entry.size,
                 content=entry.hash,
@@ -99,14 +117,23 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
             )
         case Action.SLINK:
             return State(
-                Kind.SYMLINK, LINK_MODE, entry.timestamp, len(entry.content), origin=entry.hash, target=entry.content
+                Kind.SYMLINK,
+                LINK_MODE,
+                mtime=entry.timestamp,
+                size=len(entry.content),
+                origin=entry.hash,
+                target=entry.content,
             )
         case Action.DELETE:
             return State(Kind.ABSENT, remains=before if before.kind is Kind.DIRECTORY else before.remains)
         case Action.MODE:
             if before.kind in (Kind.FILE, Kind.DIRECTORY):
-                return replace(before, mode=decode_mode(entry.content), mtime=entry.timestamp)
-            return replace(before, mtime=entry.timestamp)
+                mode, owner = decode_mode(entry.content)
+                return replace(before, mode=mode, owner=owner, mtime=entry.timestamp)
+            if before.kind is Kind.SYMLINK:
+                _, owner = decode_mode(entry.content)
+                return replace(before, owner=owner, mtime=entry.timestamp)
+            return before
         case Action.ACK:
             return before
         case _:

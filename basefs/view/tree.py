@@ -37,7 +37,8 @@ class Node:
         path: id of the path in the store.
         outcome: what the path is, and what its next entry builds on.
         children: live names below a directory, or `None` while not loaded.
-        touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 before any.
+        touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 while there is none
+            since the directory's own last entry, which may have set its time.
     """
 
     __slots__ = ("children", "name", "outcome", "path", "touched")
@@ -236,6 +237,8 @@ class Tree:
             or outcome.from_below
         ):
             child.children = None
+        if outcome.tips != child.outcome.tips:
+            child.touched = 0
         child.outcome = outcome
 
     def _resolve(self, directory: Node, path: int) -> Outcome | None:
@@ -265,6 +268,7 @@ class Tree:
             return False
         if entry.action is Action.WRITE and not self._resolver.is_complete(placed):
             return True
+        node.touched = 0
         contributors = {**outcome.contributors, entry.fingerprint: outcome.authority.depths[entry.fingerprint]}
         node.outcome = replace(
             outcome, state=step(outcome.state, entry, complete=True), tips=(entry,), contributors=contributors

@@ -1,0 +1,116 @@
+"""Where a node keeps its state, and the numbers that it runs with (design, section 8)."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from basefs.errors import NotFound, UsageError
+from basefs.log.durable import write_file
+
+#: Gossip port, TCP and UDP, unless told otherwise; sync listens on the next one.
+DEFAULT_PORT = 18374
+SYNC_PORT_OFFSET = 1
+
+#: Events that a burst of changes may cost before it is announced instead of gossiped.  Serf carries 2 to 4 events a
+#: second on 30 nodes (design, section 6), so beyond this a pull is quicker; below it a pull would only add round trips.
+MAX_BLOCK_MESSAGES = 4
+#: Seconds over which changes are collected before they are sent.  A save with its chmod fits; nobody notices it.
+GATHER_SECONDS = 0.02
+#: Seconds between announcements of one node.  Shorter follows a long copy more closely, longer leaves Serf in peace.
+ANNOUNCE_SECONDS = 0.5
+#: Seconds between periodic syncs with a random peer (paper, FULL_SYNC_INTERVAL).  They only find what gossip lost.
+FULL_SYNC_INTERVAL = 10.0
+#: Seconds without a block until an incomplete file shows in the Merkle tree (paper, section 3.2.2, the time t).
+STALL_SECONDS = 5.0
+#: Seconds until what was committed survives a power cut (design, section 3.4).
+DURABLE_SECONDS = 0.1
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The directory of one node: `$BASEFS_HOME`, or `~/.basefs`.
+
+    fs/NAME/    one log each: log.db, cache.db, lock
+    run/        control sockets and what a running daemon tells about itself
+    logs/       what daemons in the background print
+    key         the default private key
+    node        a few random digits that make the node's name its own
+    """
+
+    path: Path
+
+    @classmethod
+    def from_environment(cls) -> Home:
+        """The home that the environment names."""
+        return cls(Path(os.environ.get("BASEFS_HOME") or Path.home() / ".basefs").absolute())
+
+    @property
+    def default_key(self) -> Path:
+        """Where genkey puts the key and all others look for it."""
+        return self.path / "key"
+
+    def directory(self, name: str) -> Path:
+        """The directory of a filesystem, existing or not.  Raises `UsageError` for a bad name."""
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'")
+        return self.path / "fs" / name
+
+    def existing(self, name: str) -> Path:
+        """The directory of a filesystem that is here.  Raises `NotFound`, saying what to do."""
+        directory = self.directory(name)
+        if not (directory / "log.db").exists():
+            raise NotFound(
+                f"there is no filesystem {name} in {self.path}: make it with 'basefs bootstrap {name}', or fetch it "
+                f"with 'basefs get {name} ADDRESS'"
+            )
+        return directory
+
+    def names(self) -> list[str]:
+        """The filesystems that are here."""
+        return sorted(path.parent.name for path in self.path.glob("fs/*/log.db") if _NAME.fullmatch(path.parent.name))
+
+    def run_directory(self) -> Path:
+        """The directory of sockets, made if it is missing; readable by its owner only."""
+        directory = self.path / "run"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return directory
+
+    def log_path(self, name: str) -> Path:
+        """Where a daemon in the background prints."""
+        directory = self.path / "logs"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return directory / f"{name}.log"
+
+    def node_name(self) -> str:
+        """The node's default name: the host's, and digits of this home, so that two homes on a host differ."""
+        path = self.path / "node"
+        try:
+            digits = path.read_text().strip()
+        except FileNotFoundError:
+            digits = secrets.token_hex(3)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_file(path, digits.encode())
+        return f"{socket.gethostname().split('.')[0][:48]}-{digits}"
+
+
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
+    """`HOST`, `HOST:PORT` or `[IPV6]:PORT` as (host, port).  Raises `UsageError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
+        raise UsageError(f"{text!r} is no address: use IP or IP:PORT, with a port from 1 to {65534}")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """The inverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

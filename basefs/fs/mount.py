@@ -1,0 +1,100 @@
+"""Mounting: hand the operations to libfuse 3 (paper, section 4.1)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+# mfusepy takes libfuse 2 where both are installed, unless told before it is imported (design, section 2).
+os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
+
+import mfusepy
+
+from basefs.errors import MountFailed, UsageError
+from basefs.fs.operations import Operations
+
+#: Options that decide how this mount works, so they cannot be set from outside.
+_RESERVED = frozenset({"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions"})
+
+
+class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
+    """mfusepy's FUSE with the flags of renameat2(2), which it drops."""
+
+    def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
+        decoded = (path.decode(self.encoding, self.errors) for path in (old, new))
+        return int(self.operations.rename(*decoded, flags))
+
+
+def parse_options(text: str) -> dict[str, str | bool]:
+    """FUSE's own options, as in `-o a,b=c`.  Raises `UsageError`."""
+    options: dict[str, str | bool] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if name in _RESERVED:
+            raise UsageError(f"the mount option {name} is BaseFS's own: leave it out")
+        options[name] = value if equals else True
+    return options
+
+
+def check_mountpoint(path: Path) -> None:
+    """Raise `MountFailed` where nothing can be mounted, and say why."""
+    if not Path("/dev/fuse").exists():
+        raise MountFailed("there is no /dev/fuse: load the module with 'modprobe fuse'")
+    try:
+        if not path.is_dir():
+            raise MountFailed(f"{path} is not a directory: make it with 'mkdir {path}'")
+    except OSError as error:
+        raise MountFailed(
+            f"{path} cannot be used: {error.strerror}; 'basefs unmount {path}' clears a dead mount"
+        ) from None
+    if os.path.ismount(path):
+        raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
+
+
+def serve(operations: Operations, mountpoint: Path, name: str, options: dict[str, str | bool]) -> None:
+    """Mount and serve until unmounted or told to stop by a signal; in the main thread.  Raises `MountFailed`."""
+    defaults: dict[str, str | bool] = {"nosuid": True, "nodev": True}
+    if os.geteuid() == 0:
+        # The services that read their configuration do not run as root.
+        defaults["allow_other"] = True
+    try:
+        _Fuse(
+            operations,
+            str(mountpoint),
+            foreground=True,
+            nothreads=True,
+            fsname=f"basefs:{name}",
+            subtype="basefs",
+            default_permissions=True,
+            # Nothing is cached in the kernel, so a change from another node is seen by the next system call.
+            attr_timeout=0,
+            entry_timeout=0,
+            negative_timeout=0,
+            **{**defaults, **options},
+        )
+    except RuntimeError:
+        raise MountFailed(
+            f"cannot mount on {mountpoint}: see the lines above, and check -o and that fuse3 is installed"
+        ) from None
+
+
+def unmount(mountpoint: Path) -> None:
+    """Detach a mount of ours, also one whose daemon is dead.  Raises `MountFailed`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() == 0:
+        detach = 2  # MNT_DETACH, umount2(2): works while files are open
+        if libc.umount2(os.fsencode(mountpoint), detach) == 0:
+            return
+        reason = os.strerror(ctypes.get_errno())
+    else:
+        tool = shutil.which("fusermount3") or shutil.which("fusermount")
+        if tool is None:
+            raise MountFailed("fusermount3 is missing: install the package fuse3")
+        done = subprocess.run([tool, "-u", "-z", str(mountpoint)], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        reason = done.stderr.strip()
+    raise MountFailed(f"cannot unmount {mountpoint}: {reason}")

@@ -1,0 +1,216 @@
+"""FUSE operations: translate paths, attributes and errors between libfuse and `Filesystem`, and nothing else."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from basefs.errors import BaseFSError
+from basefs.fs.errno import errno_of
+from basefs.fs.filesystem import Filesystem
+from basefs.view.tree import Names
+
+log = logging.getLogger(__name__)
+
+#: `tv_nsec` values of utimensat(2), which libfuse passes on with `tv_sec` 0.
+_UTIME_NOW = (1 << 30) - 1
+_UTIME_OMIT = (1 << 30) - 2
+_NANOSECONDS = 10**9
+_ALL_BITS = 2**32 - 1
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+
+
+def _translated(handler: _Handler) -> _Handler:
+    """Turn our errors into the errno of the table; anything else is a bug: EIO, with its traceback in the log."""
+
+    @functools.wraps(handler)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return handler(*args, **kwargs)
+        except BaseFSError as error:
+            raise OSError(errno_of(error), str(error)) from None
+        except OSError:
+            raise
+        except Exception:
+            log.exception("a bug in the operation %s", handler.__name__)
+            raise OSError(errno.EIO, "bug") from None
+
+    return wrapper  # type: ignore[return-value]
+
+
+def parse(path: str) -> Names:
+    """The names in a path as mfusepy gives it: UTF-8 with surrogate escapes, so that every byte survives."""
+    raw = path.encode("utf-8", "surrogateescape")
+    return tuple(raw.split(b"/")[1:]) if raw != b"/" else ()
+
+
+class Operations:
+    """The operations that mfusepy calls (mfusepy, class `Operations`, lists them)."""
+
+    use_ns = True
+
+    def __init__(self, filesystem: Filesystem, on_ready: Callable[[], None]) -> None:
+        self._fs = filesystem
+        self._on_ready = on_ready
+
+    def init(self, path: str) -> None:
+        """The kernel has accepted the mount."""
+        self._on_ready()
+
+    @_translated
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+        """stat(2)."""
+        found = self._fs.stat(parse(path))
+        nanoseconds = int(found.mtime * _NANOSECONDS)
+        return {
+            "st_mode": found.mode,
+            "st_nlink": found.links,
+            "st_uid": found.uid,
+            "st_gid": found.gid,
+            "st_size": found.size,
+            "st_blocks": -(-found.size // 512),
+            "st_atime": nanoseconds,
+            "st_mtime": nanoseconds,
+            "st_ctime": nanoseconds,
+        }
+
+    @_translated
+    def readdir(self, path: str, fh: int) -> Iterable[tuple[str, int, int]]:
+        """getdents(2)."""
+        listed = [(name.decode("utf-8", "surrogateescape"), bits, 0) for name, bits in self._fs.list(parse(path))]
+        return [(".", 0o040000, 0), ("..", 0o040000, 0), *listed]
+
+    @_translated
+    def readlink(self, path: str) -> str:
+        """readlink(2)."""
+        return self._fs.read_link(parse(path)).decode("utf-8", "surrogateescape")
+
+    @_translated
+    def statfs(self, path: str) -> dict[str, int]:
+        """statfs(2): the disk that holds the log."""
+        space = self._fs.space()
+        wanted = ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_favail", "f_ffree", "f_files", "f_frsize")
+        return {**{name: int(getattr(space, name)) for name in wanted}, "f_namemax": 255}
+
+    @_translated
+    def create(self, path: str, mode: int, flags: int = 0) -> int:
+        """open(2) with O_CREAT of a name that does not exist."""
+        return self._fs.create(parse(path), mode)
+
+    @_translated
+    def open(self, path: str, flags: int) -> int:
+        """open(2)."""
+        return self._fs.open(parse(path), flags)
+
+    @_translated
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        """pread(2)."""
+        return self._fs.read(fh, size, offset)
+
+    @_translated
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        """pwrite(2)."""
+        self._fs.write(fh, data, offset)
+        return len(data)
+
+    @_translated
+    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+        """truncate(2) and ftruncate(2)."""
+        self._fs.truncate(parse(path), length, fh)
+        return 0
+
+    @_translated
+    def flush(self, path: str, fh: int) -> int:
+        """close(2)."""
+        self._fs.flush(fh)
+        return 0
+
+    @_translated
+    def release(self, path: str, fh: int) -> int:
+        """The last close(2) of an open file description."""
+        self._fs.release(fh)
+        return 0
+
+    @_translated
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        """fsync(2)."""
+        self._fs.sync(fh)
+        return 0
+
+    @_translated
+    def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+        """fsync(2) of a directory."""
+        self._fs.sync(None)
+        return 0
+
+    @_translated
+    def mkdir(self, path: str, mode: int) -> int:
+        """mkdir(2)."""
+        self._fs.make_directory(parse(path), mode)
+        return 0
+
+    @_translated
+    def symlink(self, path: str, target: str) -> int:
+        """symlink(2): `path` is the new link."""
+        self._fs.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"))
+        return 0
+
+    @_translated
+    def link(self, path: str, target: str) -> int:
+        """link(2): `path` is the new name."""
+        self._fs.make_link(parse(path), parse(target))
+        return 0
+
+    @_translated
+    def unlink(self, path: str) -> int:
+        """unlink(2)."""
+        self._fs.unlink(parse(path))
+        return 0
+
+    @_translated
+    def rmdir(self, path: str) -> int:
+        """rmdir(2)."""
+        self._fs.remove_directory(parse(path))
+        return 0
+
+    @_translated
+    def rename(self, old: str, new: str, flags: int = 0) -> int:
+        """renameat2(2)."""
+        no_replace, exchange = bool(flags & 1), bool(flags & 2)
+        self._fs.rename(parse(old), parse(new), replace=not no_replace, exchange=exchange)
+        return 0
+
+    @_translated
+    def chmod(self, path: str, mode: int) -> int:
+        """chmod(2)."""
+        self._fs.set_mode(parse(path), mode)
+        return 0
+
+    @_translated
+    def chown(self, path: str, uid: int, gid: int) -> int:
+        """chown(2)."""
+        self._fs.set_owner(parse(path), _id(uid), _id(gid))
+        return 0
+
+    @_translated
+    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+        """utimensat(2), in nanoseconds."""
+        mtime = _UTIME_NOW if times is None else times[1]
+        if mtime != _UTIME_OMIT:
+            self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime / _NANOSECONDS)
+        return 0
+
+    @_translated
+    def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
+        """setxattr(2): extended attributes are not kept."""
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+
+def _id(value: int) -> int:
+    """A user or group id as C passes it; -1 means unchanged."""
+    return -1 if value in (-1, _ALL_BITS) else value

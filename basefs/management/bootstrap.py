@@ -1,0 +1,74 @@
+"""`basefs bootstrap`: make a new filesystem."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+import click
+
+from basefs.bootstrap import bootstrap as make
+from basefs.config import Home, format_address, parse_address
+from basefs.errors import AlreadyRunning, BaseFSError, Exists, UsageError
+from basefs.log.durable import sync_directory
+from basefs.log.keys import SigningKey
+from basefs.management.control import call
+from basefs.management.session import socket_path
+
+
+@click.command()
+@click.argument("name")
+@click.option("-i", "--ip", "addresses", multiple=True, metavar="IP[:PORT]", help="Address that newcomers join.")
+@click.option(
+    "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Root key; the first one signs."
+)
+@click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
+def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], force: bool) -> None:
+    """Make the new filesystem NAME, with its root keys and the addresses that newcomers join.
+
+    Without -k the default key becomes the root key; it is made if there is none.
+    """
+    home = Home.from_environment()
+    directory = home.directory(name)
+    parsed = [format_address(*parse_address(address)) for address in addresses]
+    if (directory / "log.db").exists() and not force:
+        raise Exists(f"there is a filesystem {name} already: -f deletes it, with all its history on this node")
+    if _is_running(home, name):
+        raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
+    paths = keypaths or (home.default_key,)
+    if not keypaths and not home.default_key.exists():
+        SigningKey.generate().save(home.default_key)
+    keys = [(_key_name(path, home), SigningKey.load(path)) for path in paths]
+    if len({key.fingerprint for _, key in keys}) < len(keys):
+        raise UsageError("the same key was given twice with -k")
+    directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Made beside its place, so that a crash leaves the old filesystem or the new one.
+    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
+    try:
+        replica = make(fresh, keys, parsed)
+        identity = replica.identity.hex()
+        replica.close()
+        if directory.exists():
+            shutil.rmtree(directory)
+        fresh.rename(directory)
+        sync_directory(directory.parent)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    click.echo(f"{name} {identity}")
+
+
+def _key_name(path: Path, home: Home) -> bytes:
+    """Keys are named after their file; the default key, which is named alike everywhere, after the host."""
+    text = socket.gethostname() if path == home.default_key else path.name
+    return text.encode("utf-8", "surrogateescape")[:255]
+
+
+def _is_running(home: Home, name: str) -> bool:
+    try:
+        call(socket_path(home, name), "summary", {})
+    except BaseFSError:
+        return False
+    return True

@@ -1,0 +1,25 @@
+"""`basefs genkey`: make a key pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from basefs.config import Home
+from basefs.log.keys import SigningKey
+
+
+@click.command()
+@click.argument("keypath", type=click.Path(path_type=Path), required=False)
+@click.option("-f", "--force", is_flag=True, help="Replace an existing key.")
+def genkey(keypath: Path | None, force: bool) -> None:
+    """Make an Ed25519 key pair: KEYPATH (private) and KEYPATH.pub.
+
+    Without KEYPATH it becomes the default key, $BASEFS_HOME/key.
+    """
+    home = Home.from_environment()
+    path = keypath or home.default_key
+    key = SigningKey.generate()
+    key.save(path, overwrite=force)
+    click.echo(f"{path}\npublic key {key.public.hex()}\nfingerprint {key.fingerprint.hex()}")

@@ -1,0 +1,97 @@
+"""`basefs get`: fetch a filesystem from a node that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from basefs.config import SYNC_PORT_OFFSET, Home, format_address, parse_address
+from basefs.errors import BaseFSError, Exists, PeerUnreachable, UsageError
+from basefs.log.durable import sync_directory
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH
+from basefs.replica import Replica
+from basefs.sync.result import Counters
+from basefs.sync.shell import sync_with
+
+
+@click.command()
+@click.argument("name")
+@click.argument("address", metavar="ADDR[:PORT]")
+@click.option("--id", "identity", metavar="ROOTHASH", help="Identity that the filesystem must have, in hex.")
+def get(name: str, address: str, identity: str | None) -> None:
+    """Fetch a filesystem from the node at ADDR[:PORT] and call it NAME here.
+
+    Every hash and signature is verified.  Without --id the first identity that the node tells is taken, so compare what
+    is printed with what 'basefs list' shows on a node that you trust.
+    """
+    home = Home.from_environment()
+    directory = home.directory(name)
+    if directory.exists():
+        raise Exists(f"there is a filesystem {name} already: choose another name, or delete {directory}")
+    host, port = parse_address(address)
+    pinned = None if identity is None else _parse_identity(identity)
+    directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Fetched beside its place: what is there under its name is whole.
+    fresh = Path(tempfile.mkdtemp(prefix=".get-", dir=directory.parent))
+    try:
+        replica = Replica.create(fresh, pinned)
+        _fetch(replica, host, port + SYNC_PORT_OFFSET)
+        found, totals = replica.identity, replica.totals()
+        replica.close()
+        if found == ZERO_HASH:
+            raise PeerUnreachable(f"{format_address(host, port)} sent nothing: is a filesystem running there?")
+        fresh.rename(directory)
+        sync_directory(directory.parent)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    click.echo(f"{name} {found.hex()} {totals['entries']} entries")
+
+
+def _parse_identity(text: str) -> bytes:
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        identity = b""
+    if len(identity) != HASH_SIZE:
+        raise UsageError(f"an identity is {2 * HASH_SIZE} hexadecimal digits, as 'basefs list' prints it")
+    return identity
+
+
+def _fetch(replica: Replica, host: str, port: int) -> None:
+    columns = (
+        TextColumn("{task.fields[entries]} entries, {task.fields[blocks]} blocks, {task.fields[kilobytes]} kB"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
+        task = progress.add_task("get", total=None, entries=0, blocks=0, kilobytes=0)
+
+        def show(counters: Counters) -> None:
+            progress.update(
+                task,
+                entries=counters.entries_received,
+                blocks=counters.blocks_received,
+                kilobytes=counters.bytes_received // 1000,
+            )
+
+        asyncio.run(_sync_until_equal(replica, host, port, show))
+
+
+async def _sync_until_equal(replica: Replica, host: str, port: int, show: Callable[[Counters], None]) -> None:
+    """Sync, again if the peer's log changed meanwhile, as long as that brings anything."""
+    while True:
+        try:
+            result = await sync_with(replica, host, port, progress=show)
+            result.raise_for_reason()
+        except BaseFSError as error:
+            raise type(error)(f"{format_address(host, port - SYNC_PORT_OFFSET)}: {error}") from None
+        if (result.equal and not replica.missing_blocks(1)) or not result.counters.accepted:
+            return

@@ -1,0 +1,196 @@
+"""Starting a daemon, in front or in the background."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from basefs.config import DEFAULT_PORT, Home, parse_address
+from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
+from basefs.fs.mount import check_mountpoint, parse_options, unmount
+from basefs.log.keys import SigningKey
+from basefs.management.session import default_keys
+from basefs.management.target import mounts
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: How a child reports that its filesystem answers; anything else on the pipe is why it does not.
+_READY = b"ready"
+#: The descriptor of that pipe, for the child only.
+_PIPE_VARIABLE = "BASEFS_READY_FD"
+ALL_ADDRESSES = "0.0.0.0"
+
+
+def daemon_options(command: _Command) -> _Command:
+    """The options that mount and run share."""
+    options = (
+        click.option(
+            "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Key to sign with."
+        ),
+        click.option(
+            "-b", "--bind", default=ALL_ADDRESSES, metavar="IP[:PORT]", help=f"Address (port: {DEFAULT_PORT})."
+        ),
+        click.option("--iface", "interface", help="Use the address of this network interface."),
+        click.option("-j", "--join", multiple=True, metavar="IP:PORT,...", help="Nodes to join, besides /.cluster."),
+        click.option("-n", "--hostname", help="This node's name in the cluster."),
+        click.option("--profile", type=click.Choice(["lan", "wan", "local"]), default="wan", help="Timing of gossip."),
+        click.option(
+            "--encrypt-key-file",
+            type=click.Path(path_type=Path),
+            help="File with Serf's encryption key (base64 of 16, 24 or 32 bytes), the same on all nodes.",
+        ),
+        click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
+        click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),
+        click.option("-d", "--debug", is_flag=True, help="Log more."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def launch(
+    name: str,
+    mountpoint: Path | None,
+    *,
+    keypaths: Sequence[Path],
+    bind: str,
+    interface: str | None,
+    join: Sequence[str],
+    hostname: str | None,
+    profile: str,
+    encrypt_key_file: Path | None,
+    single_node: bool,
+    foreground: bool,
+    debug: bool,
+    fuse_options: Sequence[str] = (),
+    uid: int | None = None,
+    gid: int | None = None,
+    owners: bool = False,
+) -> None:
+    """Check what the user asked for, then serve, or start a process that does."""
+    # Imported here, since the command group imports this module for its options alone.
+    from basefs.daemon import DaemonOptions, run
+
+    home = Home.from_environment()
+    home.existing(name)
+    if owners and os.geteuid() != 0:
+        raise UsageError("only root can keep owners: mount without --owners")
+    if mountpoint is not None:
+        _clear_dead_mount(mountpoint)
+        check_mountpoint(mountpoint)
+    options = DaemonOptions(
+        name=name,
+        mountpoint=mountpoint,
+        keys=[SigningKey.load(path) for path in keypaths] or default_keys(home),
+        bind=_bind(bind),
+        interface=interface,
+        join=[parse_address(address) for group in join for address in group.split(",") if address],
+        node_name=hostname or home.node_name(),
+        profile=profile,
+        fuse_options=parse_options(",".join(fuse_options)),
+        uid=os.geteuid() if uid is None else uid,
+        gid=os.getegid() if gid is None else gid,
+        keep_owners=owners,
+        single=single_node,
+        encrypt_key=None if encrypt_key_file is None else _read_secret(encrypt_key_file),
+    )
+    pipe = os.environ.pop(_PIPE_VARIABLE, None)
+    if pipe is None and not foreground:
+        _start_in_background(home, name)
+        return
+    _configure_logging(debug)
+    ready = _Ready(None if pipe is None else int(pipe))
+    try:
+        run(home, options, ready.tell)
+    except BaseFSError as error:
+        ready.fail(str(error))
+        raise
+
+
+class _Ready:
+    """The end of the pipe on which a parent waits."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def tell(self) -> None:
+        """The filesystem answers."""
+        self._send(_READY)
+
+    def fail(self, reason: str) -> None:
+        """It never will."""
+        self._send(reason.encode("utf-8", "replace"))
+
+    def _send(self, message: bytes) -> None:
+        if self._descriptor is not None:
+            os.write(self._descriptor, message)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _start_in_background(home: Home, name: str) -> None:
+    """Run this very command again, detached, and wait until it answers.  Raises `DaemonError` with its reason."""
+    log_path = home.log_path(name)
+    reading, writing = os.pipe()
+    environment = {**os.environ, _PIPE_VARIABLE: str(writing)}
+    with log_path.open("ab") as log_file:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "basefs", *sys.argv[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            env=environment,
+            pass_fds=[writing],
+            start_new_session=True,
+        )
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    if answer == _READY:
+        return
+    child.wait()
+    raise DaemonError(answer.decode("utf-8", "replace") or f"the daemon of {name} ended at once: {log_path} says why")
+
+
+def _configure_logging(debug: bool) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    # asyncio's own debug lines tell about its selector, never about BaseFS.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("fuse").setLevel(logging.WARNING)
+
+
+def _clear_dead_mount(mountpoint: Path) -> None:
+    """A mount of ours whose daemon died answers with errors until it is detached; mounting again repairs it."""
+    try:
+        os.stat(mountpoint)
+    except OSError:
+        if any(mount.point == mountpoint for mount in mounts()):
+            unmount(mountpoint)
+
+
+def _bind(text: str) -> tuple[str, int]:
+    host, port = parse_address(text)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise UsageError(f"-b takes an IP address of this machine, not {host!r}") from None
+    return host, port
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MountFailed(f"cannot read the encryption key {path}: {error}") from None

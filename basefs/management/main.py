@@ -1,0 +1,70 @@
+"""The `basefs` command."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from basefs import __version__
+from basefs.errors import BaseFSError
+from basefs.management.errors import FAILED, exit_code_of
+
+#: Every command has a module of its own, with its click command under the same name.
+COMMANDS = (
+    "genkey",
+    "bootstrap",
+    "get",
+    "mount",
+    "unmount",
+    "run",
+    "list",
+    "show",
+    "members",
+    "keys",
+    "grant",
+    "revoke",
+)
+
+
+class _Commands(click.Group):
+    """Imports a command's module when it is needed, so that none waits for what the others import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"basefs.management.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="basefs")
+def basefs() -> None:
+    """One configuration tree that every machine mounts, and that any machine may write at any time.
+
+    State is kept in $BASEFS_HOME, by default ~/.basefs.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one line on stderr and an exit code, never a traceback."""
+    # A reader that goes away, as in `basefs show NAME | head`, is no error.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        basefs.main(args=arguments, prog_name="basefs")
+    except BaseFSError as error:
+        _fail(str(error), exit_code_of(error))
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}", FAILED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"basefs: {' '.join(message.split())}", err=True)
+    sys.exit(code)

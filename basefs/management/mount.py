@@ -1,0 +1,26 @@
+"""`basefs mount`: run a filesystem and mount it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from basefs.management import launch
+
+
+@click.command()
+@click.argument("name")
+@click.argument("mountpoint", type=click.Path(path_type=Path))
+@launch.daemon_options
+@click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, e.g. ro.")
+@click.option("--uid", type=int, help="Owner of what has none (default: who mounts).")
+@click.option("--gid", type=int, help="Group of what has none (default: of who mounts).")
+@click.option("--owners", is_flag=True, help="Keep owner and group (chown); as root only.")
+def mount(name: str, mountpoint: Path, **options: Any) -> None:
+    """Run the filesystem NAME and mount it on MOUNTPOINT; returns when the mount answers.
+
+    Unmount it with 'basefs unmount', or umount.
+    """
+    launch.launch(name, mountpoint.absolute(), **options)

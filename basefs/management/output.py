@@ -1,0 +1,58 @@
+"""How commands print: tables on a terminal, plain columns in a pipe, JSON on request."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def printable(text: str) -> str:
+    """Names can hold any byte: what would break a line or is not UTF-8 shows as an escape."""
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; bytes that are not UTF-8 stay surrogate escapes."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], empty: str) -> None:
+    """Rows as a table.
+
+    Args:
+        columns: title -> key in the row.
+        rows: values to show.
+        empty: what to say on stderr where there are none.
+    """
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    cells = [[printable(_cell(row.get(key))) for key in columns.values()] for row in rows]
+    if not sys.stdout.isatty():
+        for line in cells:
+            click.echo("\t".join(line))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in columns:
+        table.add_column(title, overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,25 @@
+"""`basefs revoke`: take a grant back."""
+
+from __future__ import annotations
+
+import click
+
+from basefs.config import Home
+from basefs.management.output import printable
+from basefs.management.session import ask
+from basefs.management.target import parse_target, require_path
+
+
+@click.command()
+@click.argument("target", metavar="NAME:/PATH")
+@click.argument("key", metavar="KEYNAME|FINGERPRINT")
+def revoke(target: str, key: str) -> None:
+    """Take back the grants of a key on a path, and print the grants that fall with it.
+
+    What the key has written stays: each path whose current state it signed is acknowledged first.
+    """
+    home = Home.from_environment()
+    parsed = parse_target(home, target)
+    done = ask(home, parsed.name, "revoke", path=require_path(parsed), key=key)
+    for fallen in done["fallen"]:
+        click.echo(f"{printable(fallen['name'])}\t{printable(fallen['path'])}")

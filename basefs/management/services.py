@@ -1,0 +1,208 @@
+"""What commands can ask of a filesystem, whether a daemon runs or not.
+
+`LogServices` needs the log alone, so a command can use it directly on a filesystem that is not running.  `Services`
+adds what only a running node can tell.  Results are plain JSON values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from basefs.errors import NotPermitted, PermissionDenied, Unsupported, UsageError
+from basefs.gossip.service import Gossip
+from basefs.log.hashes import Fingerprint
+from basefs.log.keys import parse_public_key
+from basefs.replica import Replica
+from basefs.sync.service import SyncService
+from basefs.view.author import display
+from basefs.view.permissions import Grant
+from basefs.view.tree import Names
+
+Json = Any
+
+
+def to_names(path: str) -> Names:
+    """The names in `/a/b`, as commands write paths: UTF-8 with surrogate escapes."""
+    return tuple(part for part in path.encode("utf-8", "surrogateescape").split(b"/") if part)
+
+
+def to_text(names: Sequence[bytes]) -> str:
+    """The inverse of `to_names`."""
+    return "/" + "/".join(name.decode("utf-8", "surrogateescape") for name in names)
+
+
+class LogServices:
+    """Commands on the log and the view."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def call(self, command: str, arguments: dict[str, Json]) -> Json:
+        """Run a command.  Raises `UsageError` for an unknown one, and what the command raises."""
+        method = getattr(self, f"do_{command}", None)
+        if method is None:
+            raise UsageError(f"the daemon does not know the command {command!r}: is it of another version?")
+        return method(**arguments)
+
+    def do_summary(self) -> Json:
+        """Identity, Merkle hash and sizes."""
+        return {
+            "identity": self._replica.identity.hex(),
+            "root_hash": self._replica.root_hash().hex(),
+            "damaged": self._replica.damaged,
+            **self._replica.totals(),
+        }
+
+    def do_show(self, path: str) -> Json:
+        """The live paths at and below a path."""
+        start = to_names(path)
+        listed = []
+        for names, kind in self._replica.live_paths():
+            if names[: len(start)] == start:
+                attributes = self._replica.attributes(names)
+                listed.append(
+                    {
+                        "path": to_text(names),
+                        "kind": kind.value,
+                        "mode": f"{attributes.mode:04o}",
+                        "size": attributes.size,
+                        "mtime": attributes.mtime,
+                        "entry": attributes.entry.hex(),
+                        "writable": attributes.writable,
+                    }
+                )
+        if not listed:
+            self._replica.attributes(start)
+        return sorted(listed, key=lambda row: str(row["path"]))
+
+    def do_keys(self, path: str | None = None) -> Json:
+        """The grants in force, all or those that count at one path."""
+        paths = self._replica.granted_paths()
+        if path is not None:
+            names = to_names(path)
+            self._replica.attributes(names)
+            paths = [granted for granted in paths if names[: len(granted)] == granted]
+        mine = {key.fingerprint for key in self._replica.keys}
+        return [
+            {
+                "path": to_text(granted),
+                "name": grant.entry.name.decode("utf-8", "replace"),
+                "fingerprint": grant.fingerprint.hex(),
+                "granted_by": grant.entry.fingerprint.hex(),
+                "public": grant.entry.content.hex(),
+                "own": grant.fingerprint in mine,
+            }
+            for granted in paths
+            for grant in self._replica.grants(granted)
+        ]
+
+    def do_grant(self, path: str, name: str, public: str) -> Json:
+        """Let a key write at a path and below it."""
+        names = to_names(path)
+        raw = parse_public_key(public)
+        self._replica.commit(lambda author: author.grant(names, name.encode("utf-8", "surrogateescape"), raw))
+        return None
+
+    def do_revoke(self, path: str, key: str) -> Json:
+        """Take back the grants of a key (name or fingerprint) on one path; returns the fingerprint and what falls."""
+        names = to_names(path)
+        before = {
+            (granted, grant) for granted in self._replica.granted_paths() for grant in self._replica.grants(granted)
+        }
+        grant = self._find(names, key)
+        self._replica.commit(lambda author: author.revoke(names, grant.entry.name, Fingerprint(grant.fingerprint)))
+        after = {(granted, left) for granted in self._replica.granted_paths() for left in self._replica.grants(granted)}
+        if (names, grant) in after:
+            raise PermissionDenied(
+                f"the revoke of {key} at {display(names)} has no effect: this node's key has no authority over it"
+            )
+        fallen = sorted((to_text(path), fell.entry.name.decode("utf-8", "replace")) for path, fell in before - after)
+        return {
+            "fingerprint": grant.fingerprint.hex(),
+            "fallen": [{"path": path, "name": name} for path, name in fallen],
+        }
+
+    def _find(self, names: Names, key: str) -> Grant:
+        here = self._replica.grants(names)
+        found = [
+            grant
+            for grant in here
+            if key == grant.entry.name.decode("utf-8", "surrogateescape")
+            or (len(key) >= 8 and grant.fingerprint.hex().startswith(key.lower()))
+        ]
+        if not found:
+            raise UsageError(f"no key {key} is granted at {display(names)}: 'basefs keys' lists those that are")
+        if len({grant.fingerprint for grant in found}) > 1:
+            raise UsageError(f"more than one key is named {key} at {display(names)}: give the fingerprint")
+        if self._replica.is_root_key(found[0].fingerprint):
+            raise NotPermitted("the key that made the filesystem cannot be revoked")
+        return found[0]
+
+
+class Services(LogServices):
+    """Commands on a running node."""
+
+    def __init__(
+        self, replica: Replica, gossip: Gossip | None, sync: SyncService | None, stop: Callable[[], None]
+    ) -> None:
+        super().__init__(replica)
+        self._gossip = gossip
+        self._sync = sync
+        self._stop = stop
+
+    async def handle(self, command: str, arguments: dict[str, Json]) -> Json:
+        """Run a command that came through the control socket."""
+        if command == "serf":
+            return await self._serf(**arguments)
+        return self.call(command, arguments)
+
+    def do_stop(self) -> Json:
+        """End a daemon without a mount."""
+        self._stop()
+        return None
+
+    def do_members(self) -> Json:
+        """The members of the Serf cluster, this node included."""
+        gossip = self._running_gossip()
+        return [
+            {
+                "name": member.name,
+                "address": member.gossip_address,
+                "status": member.status,
+                "own": member.name == gossip.config.node_name,
+                "same_filesystem": member.tags.get("fs") == self._replica.identity.hex(),
+                "sync_port": member.tags.get("sync"),
+            }
+            for member in gossip.members()
+        ]
+
+    def do_network(self) -> Json:
+        """Counters of gossip and sync."""
+        gossip = self._running_gossip()
+        return {
+            **dataclasses.asdict(gossip.counters),
+            "queued": gossip.queue_depth,
+            "serf_pid": gossip.agent_pid,
+            "serf_restarts": gossip.restarts,
+        }
+
+    async def _serf(self, command: str, body: dict[str, Json] | None = None) -> Json:
+        answer = await self._running_gossip().call(command, body)
+        return _jsonable(answer)
+
+    def _running_gossip(self) -> Gossip:
+        if self._gossip is None:
+            raise Unsupported("this node runs with --single-node: it has no cluster")
+        return self._gossip
+
+
+def _jsonable(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value

@@ -1,0 +1,44 @@
+"""One way to ask a filesystem, whether its daemon runs or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from basefs.config import Home
+from basefs.errors import NotRunning
+from basefs.log.keys import SigningKey
+from basefs.management.control import call
+
+
+def socket_path(home: Home, name: str) -> Path:
+    """The control socket of a filesystem's daemon."""
+    return home.run_directory() / f"{name}.sock"
+
+
+def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
+    """The answer of a running daemon.  Raises `NotFound`, `NotRunning`, and what the command raises."""
+    home.existing(name)
+    return call(socket_path(home, name), command, arguments)
+
+
+def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
+    """The answer of the daemon if it runs, else of the log itself.  Raises `NotFound`, and what the command raises."""
+    directory = home.existing(name)
+    try:
+        return call(socket_path(home, name), command, arguments)
+    except NotRunning:
+        # Imported here: commands on a running daemon do without the whole of the log and view.
+        from basefs.management.services import LogServices
+        from basefs.replica import Replica
+
+        replica = Replica(directory, default_keys(home))
+        try:
+            return LogServices(replica).call(command, arguments)
+        finally:
+            replica.close()
+
+
+def default_keys(home: Home) -> list[SigningKey]:
+    """The default key, if there is one."""
+    return [SigningKey.load(home.default_key)] if home.default_key.exists() else []

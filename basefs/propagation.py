@@ -1,0 +1,143 @@
+"""Propagation: what changes here goes out, what others announce comes in (design, section 6).
+
+A change of few blocks travels as gossip events; anything larger is announced, and whoever hears it pulls at once over
+the sync protocol.  Everything here runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from basefs import config
+from basefs.gossip.events import Address, Event, encode_announcement, encode_events
+from basefs.gossip.members import Peer
+from basefs.gossip.service import Gossip
+from basefs.log.blocks import Block
+from basefs.log.entries import Entry
+from basefs.replica import Applied, Replica
+from basefs.sync.service import SyncService
+
+log = logging.getLogger(__name__)
+
+#: Largest delay, in seconds, before a pull that many nodes may start at the same moment.
+PULL_JITTER = 0.2
+#: Seconds that the blocks of a gossiped file may take before they are fetched.
+BLOCK_PATIENCE = 1.5
+#: Entry hashes named in an announcement; they only tell readers of a packet dump what it is about.
+_ANNOUNCED_HASHES = 4
+
+
+class Propagation:
+    """Connects one replica with gossip and sync."""
+
+    def __init__(self, replica: Replica, loop: asyncio.AbstractEventLoop) -> None:
+        self._replica = replica
+        self._loop = loop
+        self._gossip: Gossip | None = None
+        self._sync: SyncService | None = None
+        self._address: Callable[[], Address | None] = lambda: None
+        self._entries: list[Entry] = []
+        self._blocks: list[Block] = []
+        self._gathering: asyncio.TimerHandle | None = None
+        self._announcing: asyncio.TimerHandle | None = None
+        self._last_announcement = -config.ANNOUNCE_SECONDS
+        self._alive: set[Address] = set()
+
+    def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
+        """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
+        self._gossip, self._sync, self._address = gossip, sync, address
+        self._replica.subscribe(self._on_applied)
+
+    def stop(self) -> None:
+        """Send what was gathered."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._send()
+        if self._announcing is not None:
+            self._announcing.cancel()
+            self._announce_now()
+
+    # -- going out ----------------------------------------------------------------------------------------------------
+
+    def _on_applied(self, applied: Applied) -> None:
+        """Called in any thread."""
+        if applied.local:
+            self._loop.call_soon_threadsafe(self._gather, applied.entries, applied.blocks)
+
+    def _gather(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> None:
+        self._entries.extend(entries)
+        if len(self._blocks) <= config.MAX_BLOCK_MESSAGES:
+            # Beyond that they will not be gossiped, so there is no need to hold a large file here.
+            self._blocks.extend(blocks)
+        if self._gathering is None:
+            self._gathering = self._loop.call_later(config.GATHER_SECONDS, self._send)
+
+    def _send(self) -> None:
+        self._gathering = None
+        entries, blocks = self._entries, self._blocks
+        self._entries, self._blocks = [], []
+        assert self._gossip is not None
+        if len(blocks) <= config.MAX_BLOCK_MESSAGES and len(entries) <= 4 * config.MAX_BLOCK_MESSAGES:
+            small = all(len(entry.encode()) <= 512 for entry in entries) and all(len(b.data) <= 483 for b in blocks)
+            if small:
+                events = encode_events([e.encode() for e in entries], [b.encode() for b in blocks], self._address())
+                if len(events) <= config.MAX_BLOCK_MESSAGES:
+                    self._gossip.send(events)
+                    return
+        self.announce()
+
+    def announce(self) -> None:
+        """Tell the others to sync with this node, now or as soon as the last announcement is old enough."""
+        if self._announcing is None:
+            due = self._last_announcement + config.ANNOUNCE_SECONDS
+            self._announcing = self._loop.call_at(max(due, self._loop.time()), self._announce_now)
+
+    def _announce_now(self) -> None:
+        self._announcing = None
+        self._last_announcement = self._loop.time()
+        assert self._gossip is not None
+        self._gossip.send([encode_announcement(self._replica.root_hash(), self._address(), [])])
+
+    # -- coming in ----------------------------------------------------------------------------------------------------
+
+    def on_event(self, event: Event) -> None:
+        """A gossip event, perhaps one of our own."""
+        if event.entries or event.blocks:
+            peer = "gossip" if event.origin is None else event.origin.host
+            result = self._replica.add(event.entries, event.blocks, peer=peer)
+            for reason in result.rejected:
+                log.info("gossip from %s refused: %s", peer, reason)
+            if result.missing_parents:
+                self._pull(event.origin, "a missed parent", jitter=PULL_JITTER)
+            elif result.missing_blocks:
+                self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, event.origin)
+        for announcement in event.announcements:
+            if announcement.root != self._replica.root_hash():
+                self._pull(announcement.address, "an announcement", jitter=PULL_JITTER)
+
+    def _pull_blocks(self, origin: Address | None) -> None:
+        if self._replica.missing_blocks(1):
+            self._pull(origin, "missed blocks", jitter=0.0)
+
+    def _pull(self, origin: Address | None, reason: str, *, jitter: float) -> None:
+        assert self._sync is not None
+        if origin is not None and origin == self._address():
+            return
+        peer = origin or (random.choice(sorted(self._alive)) if self._alive else None)
+        if peer is not None:
+            self._sync.request(peer, reason, jitter=jitter)
+
+    def on_members(self, peers: list[Peer]) -> None:
+        """Who is there has changed: sync at once with those who came (back)."""
+        alive = {peer.sync_address for peer in peers if peer.status == "alive"}
+        arrived, self._alive = alive - self._alive, alive
+        for address in arrived:
+            self._pull(address, "it joined", jitter=PULL_JITTER)
+
+    def check_stalled(self) -> None:
+        """Call now and then: files whose blocks stopped coming are fetched."""
+        if self._replica.stall(config.STALL_SECONDS):
+            self._pull(None, "a stalled file", jitter=0.0)
