@@ -1,0 +1,248 @@
+"""An asyncio client of a Serf agent's RPC port: one connection, one reader task.
+
+1. Every request has a waiter (a future), every open stream a `Subscription`; both are keyed by sequence number and
+   registered before the request is written, so that no reply can come too early.
+2. When the connection ends, for whatever reason, every waiter and every subscription fails with AgentError, and so does
+   each later request.  A client is never reconnected: make a new one.
+3. Nothing grows without bound: a subscription keeps `limit` records and drops the oldest, the agent's messages are
+   limited by the codec, and the number of waiters by their callers, each of whom waits.
+
+The agent runs the requests of one connection one after another.  Use a connection of its own for a call that may take
+long (`join`, `query`, `force-leave`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from basefs.errors import AgentError, LocalProtocolError, ProtocolError
+from basefs.gossip.connect import open_tcp
+from basefs.gossip.members import Member, parse_member
+from basefs.gossip.rpc import COMMANDS, Body, Codec, Response, StreamRecord
+from basefs.gossip.subscription import STREAM_LIMIT, Subscription
+
+#: Seconds for the agent to answer a call.  It answers most in a millisecond; `force-leave` waits for its broadcast.
+TIMEOUT = 10.0
+#: Seconds for `join`, per address: Serf's own TCP timeout is 30 s in the wan profile, and it tries one after another.
+JOIN_TIMEOUT = 35.0
+#: Seconds for `leave`: two broadcasts of at most 3 s (`broadcast_timeout`) and a second to spread.
+LEAVE_TIMEOUT = 8.0
+
+
+class Client:
+    """One authenticated connection.  Made by `connect`; `async with` closes it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._timeout = timeout
+        self._codec = Codec()
+        self._waiters: dict[int, asyncio.Future[Response]] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+        self._error: AgentError | None = None
+        self._task = asyncio.get_running_loop().create_task(self._read(), name="serf-rpc")
+
+    @classmethod
+    async def connect(cls, host: str, port: int, auth_key: str, timeout: float = TIMEOUT) -> Client:
+        """A connection after handshake and auth.  `timeout`: seconds for this and, by default, for each call.
+
+        Raises AgentError if nobody listens, the key is wrong, or time runs out.
+        """
+        try:
+            reader, writer = await open_tcp(host, port, timeout)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise AgentError(f"no Serf agent at {host}:{port}: {str(error) or 'no answer in time'}") from error
+        client = cls(reader, writer, timeout)
+        try:
+            await client.call("handshake", {"Version": 1})
+            await client.call("auth", {"AuthKey": auth_key})
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._error is not None
+
+    async def wait_closed(self) -> AgentError:
+        """Wait for the connection to end; returns why."""
+        await asyncio.wait([self._task])
+        return self._error or AgentError("the connection to the Serf agent was closed")
+
+    async def close(self) -> None:
+        """End the connection; fails all waiters."""
+        self._fail(AgentError("the connection to the Serf agent was closed"))
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def call(self, command: str, body: Body | None = None, timeout: float | None = None) -> Body:
+        """The body of the agent's reply, {} where there is none.
+
+        Raises AgentError if the agent refuses, is gone, or does not answer in time; LocalProtocolError for a command
+        or a key that Serf does not have, and for the streaming commands, which have methods of their own.
+        """
+        row = COMMANDS.get(command)
+        if row is not None and row.streams:
+            raise LocalProtocolError(f"{command} answers with a stream, which needs a subscription")
+        seq = self._request(command, body)
+        return await self._reply(seq, command, self._timeout if timeout is None else timeout)
+
+    async def subscribe(self, types: str = "*", limit: int = STREAM_LIMIT) -> Subscription:
+        """Events of the given types, comma-separated: `user:NAME`, `member-join`, `query:NAME`, `*` ..."""
+        return await self.open_stream("stream", {"Type": types}, limit)
+
+    async def monitor(self, level: str = "INFO", limit: int = STREAM_LIMIT) -> Subscription:
+        """The agent's log, as records with one key `Log`.  One monitor per connection."""
+        return await self.open_stream("monitor", {"LogLevel": level}, limit)
+
+    async def query(
+        self,
+        name: str,
+        payload: bytes = b"",
+        *,
+        nodes: Sequence[str] = (),
+        tags: Mapping[str, str] | None = None,
+        ack: bool = False,
+        timeout: float = 0.0,
+    ) -> Subscription:
+        """Ask the cluster; records have `Type` (ack, response, done), `From`, `Payload`.  `timeout`: s, 0: Serf's."""
+        body: Body = {
+            "Name": name,
+            "Payload": payload,
+            "FilterNodes": list(nodes),
+            "FilterTags": dict(tags or {}),
+            "RequestAck": ack,
+            "Timeout": int(timeout * 1e9),  # Go durations are nanoseconds
+        }
+        return await self.open_stream("query", body, STREAM_LIMIT)
+
+    async def respond(self, query_id: int, payload: bytes) -> None:
+        """Answer the query event with this ID."""
+        await self.call("respond", {"ID": query_id, "Payload": payload})
+
+    async def user_event(self, name: str, payload: bytes, coalesce: bool = False) -> None:
+        """Gossip an event."""
+        await self.call("event", {"Name": name, "Payload": payload, "Coalesce": coalesce})
+
+    async def members(self) -> list[Member]:
+        """All members that the agent knows, this node included."""
+        reply = await self.call("members")
+        return [parse_member(record) for record in reply.get("Members") or []]
+
+    async def join(self, addresses: Sequence[str], replay: bool = False) -> int:
+        """Join these nodes; returns how many answered.  AgentError if none did."""
+        body = {"Existing": list(addresses), "Replay": replay}
+        reply = await self.call("join", body, timeout=JOIN_TIMEOUT * max(len(addresses), 1))
+        return int(reply["Num"])
+
+    async def leave(self) -> None:
+        """Leave the cluster; the agent exits afterwards."""
+        await self.call("leave", timeout=LEAVE_TIMEOUT)
+
+    async def force_leave(self, node: str) -> None:
+        """Mark a failed node as left."""
+        await self.call("force-leave", {"Node": node})
+
+    async def tags(self, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
+        """Change this node's tags (512 bytes in all)."""
+        await self.call("tags", {"Tags": dict(set_ or {}), "DeleteTags": list(delete)})
+
+    async def stats(self) -> Body:
+        """The agent's counters: maps `agent`, `runtime`, `serf`, `tags` of strings."""
+        return await self.call("stats")
+
+    async def get_coordinate(self, node: str) -> Body | None:
+        """The node's network coordinate (`Vec`, `Error`, `Adjustment`, `Height`), None if the agent has none."""
+        reply = await self.call("get-coordinate", {"Node": node})
+        coordinate: Body | None = reply.get("Coord") if reply.get("Ok") else None
+        return coordinate
+
+    async def open_stream(self, command: str, body: Body, limit: int = STREAM_LIMIT) -> Subscription:
+        """What `subscribe`, `monitor` and `query` are made of.  Raises AgentError as `call` does."""
+        seq = self._request(command, body)
+        subscription = self._subscriptions[seq] = Subscription(lambda: self._stop(seq), limit)
+        try:
+            await self._reply(seq, command, self._timeout)
+        except BaseException:
+            self._subscriptions.pop(seq, None)
+            raise
+        return subscription
+
+    async def _stop(self, seq: int) -> None:
+        if self._subscriptions.pop(seq, None) is not None and self._error is None:
+            await self.call("stop", {"Stop": seq})
+
+    def _request(self, command: str, body: Body | None) -> int:
+        if self._error is not None:
+            raise self._error
+        seq, data = self._codec.request(command, body)
+        self._waiters[seq] = asyncio.get_running_loop().create_future()
+        self._writer.write(data)
+        return seq
+
+    async def _reply(self, seq: int, command: str, timeout: float) -> Body:
+        future = self._waiters[seq]
+        try:
+            await asyncio.wait({future}, timeout=timeout)
+        finally:
+            self._waiters.pop(seq, None)
+        if not future.done():
+            # The agent answers in order, so everything behind this request is late as well: give the connection up.
+            self._fail(AgentError(f"the Serf agent did not answer {command} within {timeout:g} s"))
+            assert self._error is not None
+            raise self._error
+        reply = future.result()
+        if reply.error:
+            raise AgentError(f"the Serf agent refused {command}: {' '.join(reply.error.split())}")
+        return reply.body
+
+    async def _read(self) -> None:
+        error = AgentError("the Serf agent closed the RPC connection")
+        try:
+            while data := await self._reader.read(65536):
+                for event in self._codec.receive_data(data):
+                    self._deliver(event)
+        except (OSError, ProtocolError) as cause:
+            error = AgentError(f"the RPC connection to the Serf agent broke: {cause}")
+        finally:
+            self._fail(error)
+
+    def _deliver(self, event: Response | StreamRecord) -> None:
+        if isinstance(event, Response):
+            future = self._waiters.pop(event.seq, None)
+            if future is not None and not future.done():
+                future.set_result(event)
+            return
+        subscription = self._subscriptions.get(event.seq)
+        if subscription is not None:
+            subscription.put(event.body, event.final)
+            if event.final:
+                del self._subscriptions[event.seq]
+
+    def _fail(self, error: AgentError) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        self._writer.close()
+        for future in self._waiters.values():
+            if not future.done():
+                future.set_exception(error)
+        self._waiters.clear()
+        for subscription in self._subscriptions.values():
+            subscription.finish(error)
+        self._subscriptions.clear()

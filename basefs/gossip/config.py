@@ -1,0 +1,109 @@
+"""The configuration of one Serf agent, as we choose it and as Serf reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from basefs.errors import AgentError
+from basefs.gossip.bucket import PROFILES
+
+#: Serf's limit for a user event after encoding, bytes.  Encoding adds 30 B (measured), the length of the name, and up
+#: to 8 B of logical time to our 512, so the default of 512 is too small.  Above about 1300 B Serf would take an
+#: event that then never fits a UDP packet, and nobody would ever receive it.
+USER_EVENT_SIZE_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What the caller decides.
+
+    `node_name`: unique in the cluster; two nodes of one name hide each other.  `bind`: "ip:port" (TCP and UDP).
+    `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
+    that is 0.0.0.0.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes.
+    `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
+    `join`: "host:port" of nodes to join.  `log_level`: Serf's (debug, info, warn, err); at info it logs every event,
+    which costs it more than delivering the event.  `serf_path`: the binary, if it is not to be searched for.
+    """
+
+    node_name: str
+    bind: str
+    advertise: str | None = None
+    interface: str | None = None
+    profile: str = "wan"
+    encrypt_key: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    snapshot_path: Path | None = None
+    join: tuple[str, ...] = ()
+    log_level: str = "warn"
+    serf_path: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise AgentError(f"unknown profile {self.profile!r}: use {', '.join(PROFILES)}")
+
+    def as_serf(self, rpc_port: int, rpc_auth: str) -> dict[str, Any]:
+        """The agent's configuration file, as JSON values."""
+        values: dict[str, Any] = {
+            "node_name": self.node_name,
+            "bind": self.bind,
+            "profile": self.profile,
+            "tags": dict(self.tags),
+            "log_level": self.log_level,
+            "rpc_addr": f"127.0.0.1:{rpc_port}",
+            "rpc_auth": rpc_auth,
+            "user_event_size_limit": USER_EVENT_SIZE_LIMIT,
+            "disable_coordinates": False,
+            # Our log is the daemon's; a second copy in syslog would only say it twice.
+            "enable_syslog": False,
+            # A node that stops cleanly says so: the others then neither wait for the failure detector (many seconds in
+            # the wan profile) nor try to reach it for a day.  Both polite signals leave; only SIGKILL does not.
+            "leave_on_terminate": True,
+            "skip_leave_on_interrupt": False,
+            # Having left must not mean staying away: after a restart the snapshot's members are joined again.
+            "rejoin_after_leave": True,
+            # How long to wait until a leave was sent to enough nodes: two gossip intervals (1 s in the wan profile) do.
+            # If the last peer has just gone as well it never happens, and Serf's 5 s would only delay the unmount.
+            "broadcast_timeout": "3s",
+            # With resolution on, the nodes vote and the loser of a name shuts down: anybody could take our agent down
+            # by using our name.  Off, the conflict is logged on both sides and the first holder keeps the name.
+            "disable_name_resolution": True,
+        }
+        if self.advertise is not None:
+            values["advertise"] = self.advertise
+        if self.interface is not None:
+            values["interface"] = self.interface
+        if self.encrypt_key is not None:
+            values["encrypt_key"] = self.encrypt_key
+        if self.snapshot_path is not None:
+            values["snapshot_path"] = str(self.snapshot_path)
+        return values
+
+
+def find_serf(path: str | None = None) -> str:
+    """The Serf binary: `path` if given, else the one on PATH.  Raises AgentError, saying what to do, without one."""
+    found = shutil.which(path or "serf")
+    if found is None:
+        what = f"{path} is not an executable file" if path else "Serf is not installed"
+        raise AgentError(f"{what}: install it: apt-get install serf, or basefs installserf")
+    return os.path.abspath(found)
+
+
+def write_config(directory: Path, values: Mapping[str, Any]) -> Path:
+    """Write `serf.json` into the directory, readable by its owner only (it holds keys).  Raises OSError.
+
+    The file is made under another name, so that there is never a moment with the wrong mode or with half of it.
+    """
+    path = directory / "serf.json"
+    temporary = directory / "serf.json.new"
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(values, file, indent=1)
+    os.rename(temporary, path)
+    return path

@@ -1,0 +1,261 @@
+"""The payload of one gossip event: at most 512 bytes, binary, no I/O.
+
+    event        := item | pack
+    pack         := 0x00 then two or more of (varint length, item)
+    item         := entry | block | announcement | origin
+    entry        := the log's encoding, whose first byte is 0x01; 117..512 B
+    block        := 0x02, next hash (28 B), data (0..483 B)
+    announcement := 0x03, root Merkle hash (28 B), address, then 0..n entry hashes (28 B each)
+    origin       := 0x04, address
+    address      := sync port (2 B, big endian), length (1 B: 4, 16, or 0 for unknown), IP address
+    varint       := unsigned LEB128 in its shortest form, 1 or 2 bytes
+
+Entries and blocks are opaque here: the log judges them.  Decoding is strict, one encoding per event: an unknown tag, a
+pack in a pack, trailing or missing bytes, a long varint, an unknown address with a port (or a known one without), a
+second origin: all are `RemoteProtocolError`.
+
+512 bytes is Serf's default for a user event and the event size of the paper.  Two such events with Serf's own overhead
+still share one UDP packet of memberlist (1400 B); one of 1300 B or more would never leave by UDP at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from basefs.errors import LocalProtocolError, RemoteProtocolError
+
+#: Longest event payload, bytes.
+MAX_EVENT = 512
+#: A SHA-224 hash, bytes.
+HASH_SIZE = 28
+#: Shortest entry: 34 B header, 1 B name with its length, empty content, 16 B fingerprint, 64 B signature.
+MIN_ENTRY = 117
+MAX_ENTRY = MAX_EVENT
+#: Data bytes of a block that fills an event: 512 less the tag and the next hash.
+MAX_BLOCK_DATA = MAX_EVENT - 1 - HASH_SIZE
+
+_PACK, _ENTRY, _BLOCK, _ANNOUNCEMENT, _ORIGIN = range(5)
+_MAX_VARINT = 2
+
+
+class _HostPort(NamedTuple):
+    host: str
+    port: int
+
+
+class Address(_HostPort):
+    """Where a peer answers the sync protocol: an IP address (canonical text, no zone) and a TCP port 1..65535.
+
+    Raises LocalProtocolError for anything else: names are resolved before they come here.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, host: str, port: int) -> Address:
+        try:
+            ip = ipaddress.ip_address(host)
+        except ValueError:
+            raise LocalProtocolError(f"{host!r} is not an IP address") from None
+        if "%" in host:
+            raise LocalProtocolError(f"{host!r} has a zone, which means nothing on another machine")
+        if not 0 < port < 65536:
+            raise LocalProtocolError(f"{port} is not a port")
+        return super().__new__(cls, str(ip), port)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A request to sync: the sender's root hash, where it answers (None: unknown), some of its new entries' hashes."""
+
+    root: bytes
+    address: Address | None
+    entry_hashes: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One decoded event.  Entries include their leading 0x01; blocks are next hash + data, without the tag.
+
+    `origin` is the node that sent the event, where missing parents can be asked for; None if it did not say.
+    """
+
+    entries: tuple[bytes, ...] = ()
+    blocks: tuple[bytes, ...] = ()
+    announcements: tuple[Announcement, ...] = ()
+    origin: Address | None = None
+
+
+def decode_event(payload: bytes) -> Event:
+    """The event in `payload`.  Raises RemoteProtocolError for anything but the one encoding of an event."""
+    if not payload:
+        raise RemoteProtocolError("an event is empty")
+    if len(payload) > MAX_EVENT:
+        raise RemoteProtocolError(f"an event has at most {MAX_EVENT} bytes, not {len(payload)}")
+    items = _split_pack(payload) if payload[0] == _PACK else [payload]
+    entries: list[bytes] = []
+    blocks: list[bytes] = []
+    announcements: list[Announcement] = []
+    origin: Address | None = None
+    for item in items:
+        tag = item[0]
+        if tag == _ENTRY:
+            if len(item) < MIN_ENTRY:
+                raise RemoteProtocolError(f"an entry has at least {MIN_ENTRY} bytes, not {len(item)}")
+            entries.append(item)
+        elif tag == _BLOCK:
+            if len(item) < 1 + HASH_SIZE:
+                raise RemoteProtocolError("a block is shorter than its next hash")
+            blocks.append(item[1:])
+        elif tag == _ANNOUNCEMENT:
+            announcements.append(_decode_announcement(item))
+        elif tag == _ORIGIN:
+            address, rest = _decode_address(item[1:])
+            if address is None or rest or origin is not None:
+                raise RemoteProtocolError("an event names one origin, with an address")
+            origin = address
+        else:
+            raise RemoteProtocolError("a pack is inside a pack" if tag == _PACK else f"unknown tag {tag} in an event")
+    return Event(tuple(entries), tuple(blocks), tuple(announcements), origin)
+
+
+def encode_events(entries: Sequence[bytes], blocks: Sequence[bytes], origin: Address | None) -> list[bytes]:
+    """As few events as a greedy, order-keeping packing gives.
+
+    Each entry is followed by its own chain of blocks (a chain starts at the block whose hash the entry contains), and
+    shares an event with the first block of it whenever the two fit into one.  An event that holds an entry also names
+    the origin, where there is room.  Raises LocalProtocolError for an entry or block that no event can carry.
+    """
+    for entry in entries:
+        if not MIN_ENTRY <= len(entry) <= MAX_ENTRY or entry[0] != _ENTRY:
+            raise LocalProtocolError(f"an entry of {len(entry)} bytes cannot be gossiped")
+    for block in blocks:
+        if not HASH_SIZE <= len(block) <= HASH_SIZE + MAX_BLOCK_DATA:
+            raise LocalProtocolError(f"a block of {len(block)} bytes cannot be gossiped")
+    packs: list[list[bytes]] = []
+    current: list[bytes] = []
+    for chain in _chains(entries, blocks):
+        for index, item in enumerate(chain):
+            # An entry without its first block is of no use yet: rather than part them, open a new event for both.
+            together = chain[:2] if index == 0 else [item]
+            apart = not _fits([*current, *together]) and _fits(together)
+            if current and (apart or not _fits([*current, item])):
+                packs.append(current)
+                current = []
+            current.append(item)
+    if current:
+        packs.append(current)
+    if origin is not None:
+        signature = bytes([_ORIGIN]) + _encode_address(origin)
+        for pack in packs:
+            if any(item[0] == _ENTRY for item in pack) and _fits([*pack, signature]):
+                pack.append(signature)
+    return [_join_pack(pack) for pack in packs]
+
+
+def encode_announcement(root: bytes, address: Address | None, entry_hashes: Sequence[bytes]) -> bytes:
+    """An event that asks receivers to sync with us, with as many of the hashes as fit (17 with an IPv4 address).
+
+    Raises LocalProtocolError for a hash of another length than 28 bytes.
+    """
+    if any(len(digest) != HASH_SIZE for digest in (root, *entry_hashes)):
+        raise LocalProtocolError(f"a hash has {HASH_SIZE} bytes")
+    head = bytes([_ANNOUNCEMENT]) + root + _encode_address(address)
+    room = (MAX_EVENT - len(head)) // HASH_SIZE
+    return head + b"".join(entry_hashes[:room])
+
+
+def is_announcement(payload: bytes) -> bool:
+    """Whether an encoded event of ours is a bare announcement."""
+    return payload[:1] == bytes([_ANNOUNCEMENT])
+
+
+def _chains(entries: Sequence[bytes], blocks: Sequence[bytes]) -> list[list[bytes]]:
+    """Each entry with its blocks after it, as items; blocks that follow no entry come last, as a chain of their own."""
+    chains: list[list[bytes]] = [[entry] for entry in entries]
+    strays: list[bytes] = []
+    chain = strays if len(chains) != 1 else chains[0]
+    for block in blocks:
+        digest = hashlib.sha224(block).digest()
+        chain = next((chains[i] for i, entry in enumerate(entries) if digest in entry), chain)
+        chain.append(bytes([_BLOCK]) + block)
+    return [*chains, strays] if strays else chains
+
+
+def _size(items: Sequence[bytes]) -> int:
+    if len(items) == 1:
+        return len(items[0])
+    return 1 + sum(len(_encode_varint(len(item))) + len(item) for item in items)
+
+
+def _fits(items: Sequence[bytes]) -> bool:
+    return _size(items) <= MAX_EVENT
+
+
+def _join_pack(items: Sequence[bytes]) -> bytes:
+    if len(items) == 1:
+        return items[0]
+    return bytes([_PACK]) + b"".join(_encode_varint(len(item)) + item for item in items)
+
+
+def _split_pack(payload: bytes) -> list[bytes]:
+    items: list[bytes] = []
+    at = 1
+    while at < len(payload):
+        length, at = _decode_varint(payload, at)
+        if not 0 < length <= len(payload) - at:
+            raise RemoteProtocolError("an item of a pack is empty or cut off")
+        items.append(payload[at : at + length])
+        at += length
+    if len(items) < 2:
+        raise RemoteProtocolError("a pack has at least two items")
+    return items
+
+
+def _decode_announcement(item: bytes) -> Announcement:
+    root = item[1 : 1 + HASH_SIZE]
+    if len(root) < HASH_SIZE:
+        raise RemoteProtocolError("an announcement is cut off")
+    address, rest = _decode_address(item[1 + HASH_SIZE :])
+    if len(rest) % HASH_SIZE:
+        raise RemoteProtocolError("an announcement ends within a hash")
+    return Announcement(root, address, tuple(rest[i : i + HASH_SIZE] for i in range(0, len(rest), HASH_SIZE)))
+
+
+def _encode_address(address: Address | None) -> bytes:
+    if address is None:
+        return bytes(3)
+    packed = ipaddress.ip_address(address.host).packed
+    return address.port.to_bytes(2, "big") + bytes([len(packed)]) + packed
+
+
+def _decode_address(data: bytes) -> tuple[Address | None, bytes]:
+    """The address at the start of `data`, and the bytes after it."""
+    if len(data) < 3 or data[2] not in (0, 4, 16) or len(data) < 3 + data[2]:
+        raise RemoteProtocolError("an address is cut off or of an unknown kind")
+    port, packed, rest = int.from_bytes(data[:2], "big"), data[3 : 3 + data[2]], data[3 + data[2] :]
+    if bool(port) != bool(packed):
+        raise RemoteProtocolError("an address is known with its port or not at all")
+    return (Address(str(ipaddress.ip_address(packed)), port) if packed else None), rest
+
+
+def _encode_varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 0x7F | 0x80, value >> 7])
+
+
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at `at` and where it ends."""
+    value = 0
+    for index in range(_MAX_VARINT):
+        if at + index >= len(data):
+            raise RemoteProtocolError("a length is cut off")
+        byte = data[at + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 128:
+            if index and not byte:
+                raise RemoteProtocolError("a length is not in its shortest form")
+            return value, at + index + 1
+    raise RemoteProtocolError("a length is longer than two bytes")

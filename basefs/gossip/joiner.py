@@ -1,0 +1,113 @@
+"""Finds the other nodes: joins at start until one answers, and again and again those that were lost.
+
+Serf itself tries to reach a failed member for 24 hours and a member that left never; we remember for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from basefs.errors import AgentError
+from basefs.gossip.client import Client
+from basefs.gossip.connect import open_tcp
+from basefs.gossip.members import join_host_port, split_host_port
+
+log = logging.getLogger(__name__)
+
+#: Seconds between rounds once we are in.  Shorter heals a partition faster, longer saves connection attempts to nodes
+#: that are switched off.
+INTERVAL = 30.0
+#: Seconds before the second round while nobody has been found; doubles up to INTERVAL.
+FIRST_INTERVAL = 0.5
+#: Addresses tried in one round: 1024 dead ones are all tried within an hour and a half.
+PER_ROUND = 8
+#: Seconds for a TCP connection.  `join` of a dead address takes Serf 10 to 30 s, during which it does nothing else for
+#: that connection and no other join for anybody, so the address is tried from here first.
+PROBE_TIMEOUT = 3.0
+
+
+class Joiner:
+    """Joins the addresses that `candidates` lists, unless they are among `alive` (ip:port, this node included).
+
+    `joined` is called after each success: Serf's own member events come a second later.
+    """
+
+    def __init__(
+        self,
+        candidates: Callable[[], Sequence[str]],
+        alive: Callable[[], Awaitable[Iterable[str]]],
+        dial: Callable[[], Awaitable[Client]],
+        joined: Callable[[], None],
+    ) -> None:
+        self._candidates = candidates
+        self._alive = alive
+        self._dial = dial
+        self._joined = joined
+        # With `replay` false Serf ignores everything up to the other side's event clock, including events that are on
+        # their way.  So that is for a node without a past only, which has to fetch everything by sync anyway; later
+        # the up to 512 replayed events are those that we missed, and the others are known and cheap.
+        self.replay = True
+        self._tried: dict[str, None] = {}
+
+    async def run(self) -> None:
+        """Never returns.  A round that fails is logged; whether the agent lives is not decided here."""
+        delay = FIRST_INTERVAL
+        while True:
+            try:
+                found = await self.round()
+            except AgentError as error:
+                log.info("%s", error)
+                found = False
+            delay = INTERVAL if found else delay
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, INTERVAL)
+
+    async def round(self) -> bool:
+        """One attempt.  Returns whether any other member is alive afterwards.  AgentError if the agent is gone."""
+        alive = set(await self._alive())
+        wanted = self._choose([address for address in self._candidates() if address not in alive])
+        probed = await asyncio.gather(*(_probe(address) for address in wanted))
+        reached = [(address, ip) for address, ip in zip(wanted, probed, strict=True) if ip and ip not in alive]
+        joined = False
+        if reached:
+            async with await self._dial() as client:
+                for address, _ in reached:
+                    joined = await self._join(client, address) or joined
+        return joined or len(alive) > 1
+
+    def _choose(self, addresses: Sequence[str]) -> list[str]:
+        """The addresses for this round: those not tried yet in the order given, then those tried longest ago."""
+        current = set(addresses)
+        for address in [address for address in self._tried if address not in current]:
+            del self._tried[address]
+        fresh = [address for address in addresses if address not in self._tried]
+        chosen = [*fresh, *self._tried][:PER_ROUND]
+        for address in chosen:
+            self._tried.pop(address, None)
+            self._tried[address] = None
+        return chosen
+
+    async def _join(self, client: Client, address: str) -> bool:
+        try:
+            await client.join([address], self.replay)
+        except AgentError as error:
+            if client.closed:
+                raise
+            log.info("%s", error)
+            return False
+        self.replay = True
+        self._joined()
+        return True
+
+
+async def _probe(address: str) -> str | None:
+    """The "ip:port" behind the address if it takes a TCP connection, None if it does not or makes no sense."""
+    try:
+        _, writer = await open_tcp(*split_host_port(address), PROBE_TIMEOUT)
+    except (OSError, ValueError, asyncio.TimeoutError):  # UnicodeError, of a strange host name, is a ValueError
+        return None
+    host, port = writer.get_extra_info("peername")[:2]
+    writer.close()
+    return join_host_port(host, port)

@@ -1,0 +1,287 @@
+"""Gossip as the daemon uses it: events and peers in, events out, whatever happens to the Serf agent.
+
+1. The supervisor owns the agent and the main connection; what may take long gets a connection of its own (`dial`).
+2. What waits in the outbox survives a restart of the agent; an event handed to an agent that dies may be lost.  Gossip
+   promises nothing: `sync` repairs.
+3. Callbacks run on the event loop, one at a time, and never while `send` is running, except `on_overflow`, which `send`
+   calls.  A callback that raises is logged and costs nothing else.
+4. Events of this node come back through Serf and are delivered like all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from basefs.errors import AgentError, RemoteProtocolError
+from basefs.gossip.bucket import Pacer
+from basefs.gossip.client import Client
+from basefs.gossip.config import AgentConfig, find_serf
+from basefs.gossip.events import Event, decode_event
+from basefs.gossip.joiner import Joiner
+from basefs.gossip.members import TAG_FS, Member, Peer, PeerFilter
+from basefs.gossip.outbox import QUEUE_LIMIT, Outbox
+from basefs.gossip.peers import PeerBook
+from basefs.gossip.rpc import Body
+from basefs.gossip.subscription import Subscription
+from basefs.gossip.supervisor import Supervisor, first_of
+
+log = logging.getLogger(__name__)
+
+#: Seconds for `start`: a port that is still in use by the agent of the run before is free after 3 s.
+START_TIMEOUT = 8.0
+#: Seconds between looks at Serf's queue while we send, and how long after the last event we go on looking.
+POLL_INTERVAL = 1.0
+POLL_LINGER = 10.0
+#: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
+_REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """Totals since the service was made.
+
+    Events: `sent` to Serf; `received` and decoded; `dropped` before sending (overflow, or refused by Serf); `missed`
+    because we were too slow; `malformed`.  `foreign`: members that are not of this filesystem.
+    """
+
+    sent: int = 0
+    received: int = 0
+    dropped: int = 0
+    missed: int = 0
+    malformed: int = 0
+    foreign: int = 0
+
+
+class Gossip:
+    """The service.  All methods belong to the event loop's thread, which must live as long as the agent shall."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        rundir: Path,
+        fsid: bytes,
+        on_event: Callable[[Event], None],
+        on_members: Callable[[list[Peer]], None],
+        on_overflow: Callable[[], None] | None = None,
+        peers_path: Path | None = None,
+        queue_limit: int = QUEUE_LIMIT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = dataclasses.replace(config, tags={**config.tags, TAG_FS: fsid.hex()})
+        self.counters = Counters()
+        #: The name of our user events.  Part of the identity is in it, so that the agent itself filters out the events
+        #: of another filesystem whose cluster was joined by mistake.  Short, because it travels with each event.
+        self.event_name = "b" + fsid.hex()[:8]
+        #: Events in Serf's own queue, as last seen.
+        self.serf_queue_depth = 0
+        self._on_event = on_event
+        self._on_members = on_members
+        self._on_overflow = on_overflow
+        self._clock = clock
+        self._filter = PeerFilter(fsid, config.node_name)
+        self._book = PeerBook(rundir.parent / "peers.json" if peers_path is None else peers_path)
+        self._pacer = Pacer(config.profile, clock())
+        self._outbox = Outbox(queue_limit)
+        self._queued = asyncio.Event()
+        self._members_changed = asyncio.Event()
+        self._members: list[Member] = []
+        self._peers: list[Peer] | None = None
+        self._supervisor = Supervisor(self.config, rundir, self._serve, clock)
+        self._joiner = Joiner(self._candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set)
+        self._last_sent = clock() - POLL_LINGER
+
+    @property
+    def queue_depth(self) -> int:
+        """Events that wait here for their turn."""
+        return len(self._outbox)
+
+    @property
+    def connected(self) -> bool:
+        """Whether events flow at the moment."""
+        return self._supervisor.connected.is_set()
+
+    @property
+    def agent_pid(self) -> int | None:
+        """The process number of the agent, None while there is none."""
+        return self._supervisor.agent_pid
+
+    @property
+    def restarts(self) -> int:
+        """How often the agent had to be started again."""
+        return self._supervisor.restarts
+
+    @property
+    def peers(self) -> list[Peer]:
+        """The peers as last reported to `on_members`."""
+        return list(self._peers or [])
+
+    def members(self) -> list[Member]:
+        """All members of the Serf cluster as last seen, this node and strangers included."""
+        return list(self._members)
+
+    async def start(self, timeout: float = START_TIMEOUT) -> None:
+        """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
+
+        To have found other nodes is no part of it: that goes on in the background for as long as it takes.
+        """
+        find_serf(self.config.serf_path)
+        snapshot = self.config.snapshot_path
+        self._joiner.replay = snapshot is not None and snapshot.exists()
+        await self._supervisor.start(timeout)
+
+    async def stop(self) -> None:
+        """Send what waits, leave the cluster, end the agent.  Takes 2 to 3 s with other nodes around.  Idempotent."""
+        await self._supervisor.stop(self._flush)
+
+    def send(self, event_payloads: Sequence[bytes]) -> None:
+        """Queue encoded events; they leave at the rate that Serf can carry.
+
+        If they do not fit the queue, all that wait are dropped and `on_overflow` is called, once for each time: the
+        caller then sends an announcement, which is never dropped, instead.
+        """
+        dropped = self._outbox.put(event_payloads)
+        self._queued.set()
+        if dropped:
+            self.counters.dropped += dropped
+            log.info("%d changes at once are too many to gossip one by one", dropped)
+            if self._on_overflow is not None:
+                _guarded(self._on_overflow)
+
+    async def call(self, command: str, body: Body | None = None) -> Body:
+        """One raw RPC command, on a connection of its own.  `query` collects: {"Acks": [...], "Responses": {...}}.
+
+        Raises AgentError if the agent is away or refuses, LocalProtocolError for what is no command of Serf.
+        """
+        if command in _REFUSED:
+            raise AgentError(f"{command} would stop the gossip of this node: use basefs unmount to leave")
+        async with await self._supervisor.dial() as client:
+            if command != "query":
+                return await client.call(command, body, timeout=60.0)
+            acks: list[str] = []
+            responses: dict[str, Any] = {}
+            async for record in await client.open_stream("query", body or {}):
+                if record.get("Type") == "ack":
+                    acks.append(record["From"])
+                elif record.get("Type") == "response":
+                    responses[record["From"]] = record["Payload"]
+            return {"Acks": acks, "Responses": responses}
+
+    async def _serve(self, client: Client) -> str:
+        """Serve one connection until it breaks; returns or raises why."""
+        types = ["user:" + self.event_name]
+        types += ["member-" + what for what in ("join", "leave", "failed", "update", "reap")]
+        stream = await client.subscribe(",".join(types))
+        self._members_changed.set()
+        self._supervisor.connected.set()
+        try:
+            return str(
+                await first_of(
+                    self._pump(stream),
+                    self._watch_members(client),
+                    self._send_queued(client),
+                    self._watch_depth(client),
+                    self._joiner.run(),
+                )
+            )
+        except RemoteProtocolError as error:
+            return str(error)
+
+    async def _pump(self, stream: Subscription) -> str:
+        missed = self.counters.missed
+        async for record in stream:
+            self.counters.missed = missed + stream.dropped
+            if record.get("Event") == "user":
+                self._receive(record.get("Payload") or b"")
+            else:
+                self._members_changed.set()
+            # A flood of events must not keep the loop from its other work.
+            await asyncio.sleep(0)
+        return "the Serf agent ended the event stream"
+
+    def _receive(self, payload: bytes) -> None:
+        try:
+            event = decode_event(payload)
+        except RemoteProtocolError as error:
+            self.counters.malformed += 1
+            log.debug("malformed event: %s", error)
+            return
+        self.counters.received += 1
+        _guarded(self._on_event, event)
+
+    async def _watch_members(self, client: Client) -> None:
+        while True:
+            await self._members_changed.wait()
+            self._members_changed.clear()
+            self._members = await client.members()
+            alive = [member for member in self._members if member.status == "alive"]
+            self._pacer.observe_nodes(len(alive), self._clock())
+            peers = self._filter.peers(self._members)
+            self.counters.foreign = self._filter.foreign
+            names = {peer.name for peer in peers if peer.status == "alive"}
+            self._book.add(member.gossip_address for member in alive if member.name in names)
+            if peers != self._peers:
+                self._peers = peers
+                _guarded(self._on_members, list(peers))
+            if self._book.changed:
+                try:
+                    await asyncio.to_thread(self._book.save)
+                except OSError as error:
+                    log.warning("the addresses of peers cannot be saved: %s", error)
+
+    async def _send_queued(self, client: Client) -> None:
+        while True:
+            payload = self._outbox.peek()
+            if payload is None:
+                self._queued.clear()
+                await self._queued.wait()
+            elif delay := self._pacer.take(self._clock()):
+                await asyncio.sleep(delay)
+            else:
+                await self._send_one(client, payload)
+
+    async def _send_one(self, client: Client, payload: bytes) -> None:
+        try:
+            await client.user_event(self.event_name, payload)
+        except AgentError as error:
+            if client.closed:
+                raise  # it stays in the outbox for the next connection
+            log.warning("an event of %d bytes was not sent: %s", len(payload), error)
+            self.counters.dropped += 1
+        else:
+            self.counters.sent += 1
+            self._last_sent = self._clock()
+        self._outbox.done(payload)
+
+    async def _flush(self, client: Client) -> None:
+        # Nobody can fetch from a node that is gone, so the last changes leave now, whatever the pace should be.
+        while (payload := self._outbox.peek()) is not None:
+            await self._send_one(client, payload)
+
+    async def _watch_depth(self, client: Client) -> None:
+        while True:
+            await asyncio.sleep(POLL_INTERVAL)
+            if self._outbox or self._clock() - self._last_sent < POLL_LINGER:
+                depth = (await client.stats()).get("serf", {}).get("event_queue", "0")
+                self.serf_queue_depth = int(depth)
+                self._pacer.observe_depth(self.serf_queue_depth, self._clock())
+
+    def _candidates(self) -> list[str]:
+        return list(dict.fromkeys([*self.config.join, *self._book.addresses]))
+
+    async def _alive_addresses(self) -> Iterable[str]:
+        async with await self._supervisor.dial() as client:
+            return [member.gossip_address for member in await client.members() if member.status == "alive"]
+
+
+def _guarded(callback: Callable[..., None], *args: object) -> None:
+    try:
+        callback(*args)
+    except Exception:
+        log.exception("a gossip callback failed")

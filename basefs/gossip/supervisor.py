@@ -1,0 +1,180 @@
+"""Keeps one Serf agent and one RPC connection alive.
+
+1. One task owns both.  When either breaks it starts over, after RESTART_MIN seconds at first and RESTART_MAX at most,
+   with a WARNING that says why.  Nobody else starts an agent.
+2. `stop` is the only way in which an agent leaves the cluster; an agent that is replaced is killed, so that the others
+   see it fail and come back instead of leave.
+3. Whatever happens, cancellation included, no agent outlives `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from basefs.errors import AgentError
+from basefs.gossip.agent import Agent
+from basefs.gossip.client import Client
+from basefs.gossip.config import AgentConfig
+
+log = logging.getLogger(__name__)
+
+#: Seconds before the first restart, and at most.  Short enough to go unnoticed, long enough not to load a machine on
+#: which Serf cannot start at all.  A run of RESTART_MAX seconds counts as healthy, and the next restart is a first one.
+RESTART_MIN = 0.2
+RESTART_MAX = 30.0
+#: Seconds for the end of the process to be noticed after its connection broke: it is the better reason of the two.
+_REASON_TIMEOUT = 0.5
+#: Seconds for an agent that has left to end by itself.  It takes milliseconds; a SIGTERM meanwhile makes it 3 s.
+_EXIT_TIMEOUT = 3.0
+
+
+class Supervisor:
+    """Runs `serve` on each new connection; `serve` works until something breaks, and raises or returns the reason.
+
+    `serve` calls `ready` once it is subscribed; `connected` is set from then until the connection is lost.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        rundir: Path,
+        serve: Callable[[Client], Coroutine[Any, Any, str]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._rundir = rundir
+        self._serve = serve
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._agent: Agent | None = None
+        self.connected = asyncio.Event()
+        self.restarts = 0
+        self.last_error = "the Serf agent does not answer"
+
+    @property
+    def agent_pid(self) -> int | None:
+        """The process number of the agent, None while there is none."""
+        return self._agent.pid if self._agent is not None and self._agent.running else None
+
+    async def start(self, timeout: float) -> None:
+        """Start, and wait until events flow.  Raises AgentError with the agent's own reason after `timeout` seconds."""
+        if self._task is not None:
+            raise AgentError("the Serf agent of this node is supervised already")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="serf-supervisor")
+        connected = asyncio.ensure_future(self.connected.wait())
+        try:
+            await asyncio.wait([connected], timeout=timeout)
+            if not self.connected.is_set():
+                raise AgentError(self.last_error)
+        except BaseException:
+            await self.stop(None)
+            raise
+        finally:
+            connected.cancel()
+
+    async def stop(self, farewell: Callable[[Client], Awaitable[None]] | None) -> None:
+        """Call `farewell`, leave the cluster, end the agent.  Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        was_connected = self.connected.is_set()
+        self.connected.clear()
+        agent, self._agent = self._agent, None
+        if agent is None:
+            return
+        try:
+            if was_connected and agent.running:
+                await self._leave(agent, farewell)
+        finally:
+            await agent.stop()
+
+    async def _leave(self, agent: Agent, farewell: Callable[[Client], Awaitable[None]] | None) -> None:
+        try:
+            async with await agent.connect() as client:
+                if farewell is not None:
+                    await farewell(client)
+                agent.ending = True
+                await client.leave()
+        except AgentError as error:
+            log.info("the node did not leave the Serf cluster in good order: %s", error)
+        # The agent ends by itself after a leave, also after one that failed.
+        await asyncio.wait([asyncio.ensure_future(agent.wait())], timeout=_EXIT_TIMEOUT)
+
+    async def dial(self) -> Client:
+        """One more connection to the agent.  Raises AgentError while there is none."""
+        if self._agent is None or not self.connected.is_set():
+            raise AgentError("the Serf agent is not running at the moment: try again")
+        return await self._agent.connect()
+
+    async def _run(self) -> None:
+        delay = RESTART_MIN
+        while True:
+            started = self._clock()
+            try:
+                await self._run_agent()
+            except AgentError as error:
+                self.last_error = str(error)
+            except Exception:
+                # A bug of ours, and loud; but a filesystem without gossip until somebody restarts it helps nobody.
+                log.exception("serving the Serf agent failed")
+                self.last_error = "serving the Serf agent failed"
+            self.connected.clear()
+            if self._clock() - started >= RESTART_MAX:
+                delay = RESTART_MIN
+            self.restarts += 1
+            log.warning("%s; starting it again in %.1f s", self.last_error, delay)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RESTART_MAX)
+
+    async def _run_agent(self) -> None:
+        """One life of the agent.  Raises AgentError, saying how it ended; if cancelled, leaves the agent to `stop`."""
+        self._agent = agent = await Agent.start(self._config, self._rundir)
+        try:
+            while True:
+                async with await agent.connect() as client:
+                    reason = await self._until_broken(agent, client)
+                self.connected.clear()
+                if not agent.running:
+                    raise AgentError(reason)
+                log.warning("%s; connecting again", reason)
+        except Exception:
+            await agent.kill()
+            raise
+
+    async def _until_broken(self, agent: Agent, client: Client) -> str:
+        ended = asyncio.ensure_future(agent.wait())
+        serving = asyncio.ensure_future(self._serve(client))
+        try:
+            await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await asyncio.wait([ended], timeout=_REASON_TIMEOUT)
+            if ended.done():
+                return ended.result()
+            try:
+                return serving.result()
+            except AgentError as error:
+                return str(error)
+        finally:
+            await cancel_all(ended, serving)
+
+
+async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel the tasks and wait for them; what they raise is not looked at."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:
+    """The result or the exception of the one that ends first; the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        await cancel_all(*tasks)

@@ -1,0 +1,129 @@
+"""Starting and ending the real agent: nothing of it may survive us, and nothing secret may leak."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from basefs.errors import AgentError
+from basefs.gossip.agent import Agent
+
+from .helpers import agent, alive, config_for, free_port, run, until
+
+pytestmark = pytest.mark.serf
+
+PARENT = """
+import asyncio, sys, threading, time
+from pathlib import Path
+from basefs.gossip.agent import Agent
+from basefs.gossip.config import AgentConfig
+
+async def main():
+    agent = await Agent.start(AgentConfig("a", sys.argv[1]), Path(sys.argv[2]))
+    async with await agent.connect():
+        print(agent.pid, flush=True)
+        await asyncio.Event().wait()
+
+threading.Thread(target=asyncio.run, args=(main(),)).start()
+"""
+
+
+def test_the_agent_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    bind = f"127.0.0.1:{free_port()}"
+    with subprocess.Popen([sys.executable, "-c", PARENT, bind, str(tmp_path)], stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+            assert alive(pid)
+        finally:
+            parent.kill()
+    run(until(lambda: not alive(pid), "the agent's end"))
+
+
+def test_secrets_are_in_a_private_file_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with agent(tmp_path, encrypt_key="cg8StVXbQJ0gPvMd9o7yrg==") as serf, await serf.connect():
+            path = tmp_path / "a" / "serf.json"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert json.loads(path.read_text())["rpc_auth"] == serf.auth_key
+            process = Path("/proc", str(serf.pid))
+            for secret in (serf.auth_key, "cg8StVXbQJ0gPvMd9o7yrg"):
+                assert secret.encode() not in (process / "cmdline").read_bytes()
+                assert secret.encode() not in (process / "environ").read_bytes()
+            assert os.getsid(serf.pid) == serf.pid
+            await serf.stop()
+            assert not path.exists()
+
+    run(main())
+
+
+def test_two_runs_have_different_keys(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with agent(tmp_path, "a") as first, agent(tmp_path, "b") as second:
+            assert first.auth_key != second.auth_key
+            assert first.rpc_port != second.rpc_port
+
+    run(main())
+
+
+def test_an_agent_that_cannot_bind_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with agent(tmp_path, "a") as first, await first.connect() as client:
+            (me,) = await client.members()
+            async with agent(tmp_path, "b", bind=me.gossip_address) as second:
+                with pytest.raises(AgentError, match="address already in use") as caught:
+                    await second.connect()
+                assert "\n" not in str(caught.value)
+                assert not second.running
+
+    run(main())
+
+
+def test_a_killed_agent_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with agent(tmp_path) as serf, await serf.connect() as client:
+            os.kill(serf.pid, signal.SIGKILL)
+            assert (await serf.wait()).startswith("the Serf agent was killed by signal 9")
+            await client.wait_closed()
+            await serf.stop()
+            await serf.kill()
+
+    run(main())
+
+
+def test_a_stopped_agent_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("basefs.gossip.agent.TERM_TIMEOUT", 0.1)
+
+    async def main() -> None:
+        async with agent(tmp_path) as serf, await serf.connect():
+            os.kill(serf.pid, signal.SIGSTOP)
+            await serf.stop()
+            assert not alive(serf.pid)
+
+    run(main())
+
+
+def test_a_cancelled_stop_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with agent(tmp_path) as serf, await serf.connect():
+            os.kill(serf.pid, signal.SIGSTOP)
+            stopping = asyncio.ensure_future(serf.stop())
+            await asyncio.sleep(0)
+            stopping.cancel()
+            await asyncio.wait([stopping])
+            await until(lambda: not alive(serf.pid))
+
+    run(main())
+
+
+def test_a_missing_binary(tmp_path: Path) -> None:
+    with pytest.raises(AgentError, match="apt-get install serf"):
+        run(Agent.start(config_for(tmp_path, "a", serf_path="/nowhere/serf"), tmp_path))

@@ -1,0 +1,62 @@
+"""The file of known addresses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from basefs.gossip.peers import MAX_PEERS, PeerBook
+
+
+def test_addresses_survive_and_the_last_seen_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    book = PeerBook(path)
+    book.add(["192.0.2.1:1", "192.0.2.2:2"])
+    book.add(["[2001:db8::1]:3"])
+    assert book.changed
+    book.save()
+    assert not book.changed
+    assert PeerBook(path).addresses == ["[2001:db8::1]:3", "192.0.2.2:2", "192.0.2.1:1"]
+    book.add(["192.0.2.1:1"])
+    assert book.addresses[0] == "192.0.2.1:1"
+    assert not book.changed
+    assert os.listdir(tmp_path) == ["peers.json"]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(MAX_PEERS, MAX_PEERS), (MAX_PEERS + 1, MAX_PEERS)])
+def test_the_oldest_is_dropped(tmp_path: Path, count: int, kept: int) -> None:
+    book = PeerBook(tmp_path / "peers.json")
+    every = [f"192.0.2.1:{n + 1}" for n in range(count)]
+    book.add(every)
+    book.save()
+    assert PeerBook(tmp_path / "peers.json").addresses == every[::-1][:kept]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'["x"]', b"\xff\xfe", b"[" * 100_000, b'["1.2.3.4:0"]'])
+def test_a_damaged_file_costs_a_warning(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "peers.json"
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        book = PeerBook(path)
+    assert book.addresses == []
+    assert str(path) in caplog.text
+    book.add(["192.0.2.1:1"])
+    book.save()
+    assert json.loads(path.read_bytes()) == ["192.0.2.1:1"]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    book = PeerBook(path)
+    book.add(["192.0.2.1:1"])
+    book.save()
+    (tmp_path / "peers.json.new").mkdir()
+    book.add(["192.0.2.2:2"])
+    with pytest.raises(OSError):
+        book.save()
+    assert book.changed
+    assert PeerBook(path).addresses == ["192.0.2.1:1"]

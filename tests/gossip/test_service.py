@@ -1,0 +1,242 @@
+"""The service with real agents on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from basefs.errors import AgentError
+from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
+from basefs.gossip.members import Member
+
+from .helpers import DEADLINE, FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
+
+pytestmark = pytest.mark.serf
+
+
+def test_three_nodes_see_each_other_and_pass_full_events(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        c = Node(tmp_path, "c", join=("127.0.0.1:1", b.address))
+        async with nodes(a, b, c):
+            await until(lambda: a.sees("b", "c") and b.sees("a", "c") and c.sees("a", "b"), "three peers")
+            assert a.peers[0].sync_address == Address("127.0.0.1", 4711)
+            assert {member.name for member in a.gossip.members()} == {"a", "b", "c"}
+            assert all(isinstance(member, Member) for member in a.gossip.members())
+            block = os.urandom(28 + MAX_BLOCK_DATA)
+            entry = random_entry(MAX_EVENT)
+            payloads = encode_events([entry], [block], Address("127.0.0.1", 4711))
+            assert [len(payload) for payload in payloads] == [MAX_EVENT, MAX_EVENT]
+            b.gossip.send(payloads)
+            for node in (a, b, c):  # b's own events come back to it
+                await until(lambda node=node: node.has_entry(entry))
+                await until(lambda node=node: any(block in event.blocks for event in node.events))
+            assert b.gossip.counters.sent == 2
+            assert b.gossip.queue_depth == 0
+
+    run(main())
+
+
+def test_a_killed_agent_is_restarted_and_events_flow_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        async with nodes(a, b):
+            await until(lambda: a.sees("b") and b.sees("a"))
+            for victim, other in ((a, b), (b, a)):
+                pid = victim.gossip.agent_pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+                await until(lambda victim=victim: not victim.gossip.connected)
+                lost = random_entry(200)
+                victim.gossip.send([lost])  # it waits for the next agent
+                await until(lambda victim=victim: victim.gossip.connected)
+                assert victim.gossip.agent_pid not in (None, pid)
+                await until(lambda: a.sees("b") and b.sees("a"), "peers after the restart")
+                await until(lambda victim=victim, lost=lost: victim.has_entry(lost))
+                for sender, receiver in ((victim, other), (other, victim)):
+                    entry = random_entry(200)
+                    sender.gossip.send([entry])
+                    await until(lambda receiver=receiver, entry=entry: receiver.has_entry(entry))
+            assert (a.gossip.restarts, b.gossip.restarts) == (1, 1)
+
+    run(main())
+    warnings = [record.message for record in caplog.records if record.name == "basefs.gossip.supervisor"]
+    assert len(warnings) == 2
+    assert all("killed by signal 9" in message and "again in 0.2 s" in message for message in warnings)
+
+
+def test_a_broken_connection_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            pid = a.gossip.agent_pid
+            # More bytes than a codec accepts from an agent: the connection is given up, the agent is not.
+            monkeypatch.setattr("basefs.gossip.rpc.MAX_MESSAGE", 10)
+            a.gossip.send([random_entry(200)])
+            await until(lambda: not a.gossip.connected)
+            monkeypatch.undo()
+            await until(lambda: a.gossip.connected)
+            entry = random_entry(200)
+            a.gossip.send([entry])
+            await until(lambda: a.has_entry(entry))
+            assert a.gossip.agent_pid == pid
+            assert a.gossip.restarts == 0
+
+    run(main())
+
+
+def test_another_filesystem_in_the_same_cluster_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        stranger = Node(tmp_path, "s", fsid=OTHER_FSID, join=(a.address,))
+        async with nodes(a, b, stranger):
+            await until(lambda: all(len(node.gossip.members()) == 3 for node in (a, b, stranger)))
+            await until(lambda: a.sees("b") and b.sees("a"))
+            foreign, ours = random_entry(200), random_entry(200)
+            stranger.gossip.send([foreign])
+            await until(lambda: stranger.has_entry(foreign))
+            b.gossip.send([ours])
+            await until(lambda: a.has_entry(ours))
+            assert not a.has_entry(foreign) and not b.has_entry(foreign) and not stranger.has_entry(ours)
+            assert stranger.peers == [] and a.sees("b")
+            assert a.gossip.counters.foreign == 1
+            assert stranger.gossip.counters.foreign == 2
+
+    with caplog.at_level(logging.INFO, logger="basefs.gossip.members"):
+        run(main())
+    messages = [record.message for record in caplog.records if record.name == "basefs.gossip.members"]
+    assert len(messages) == 4  # a and b about s, s about a and b
+    assert all("another filesystem" in message for message in messages)
+
+
+def test_without_the_cluster_key_nobody_gets_in(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a", encrypt_key="cg8StVXbQJ0gPvMd9o7yrg==", log_level="err")
+        b = Node(tmp_path, "b", encrypt_key="cg8StVXbQJ0gPvMd9o7yrg==", join=(a.address,), log_level="err")
+        c = Node(tmp_path, "c", join=(a.address,), log_level="err")
+        async with nodes(a, b, c):
+            await until(lambda: a.sees("b") and b.sees("a"))
+            with pytest.raises(AgentError, match="join"):
+                await c.gossip.call("join", {"Existing": [a.address], "Replay": False})
+            assert a.sees("b") and c.peers == []
+
+    run(main())
+
+
+def test_a_node_that_stops_has_left_and_finds_back_by_its_files(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        async with nodes(a, b):
+            await until(lambda: a.sees("b") and b.sees("a"))
+            last = [random_entry(MAX_EVENT) for _ in range(10)]
+            b.gossip.send(last)
+            await b.gossip.stop()
+            assert b.gossip.agent_pid is None
+            await until(lambda: a.sees("b", status="left"), "b has left")
+            await until(lambda: all(a.has_entry(entry) for entry in last), "what was still queued")
+            again = Node(tmp_path, "b", bind=b.address)  # no join list
+            async with nodes(again):
+                await until(lambda: a.sees("b") and again.sees("a"), "b is back by its snapshot")
+            (tmp_path / "b" / "snapshot").unlink()
+            again = Node(tmp_path, "b", bind=b.address)
+            async with nodes(again):
+                await until(lambda: a.sees("b") and again.sees("a"), "b is back by peers.json")
+
+    run(main())
+
+
+def test_a_burst_becomes_one_announcement(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            announcement = encode_announcement(FSID, None, [])
+            for _ in range(100):
+                a.gossip.send([random_entry(200) for _ in range(7)])
+                if a.overflows:
+                    a.gossip.send([announcement])
+            assert a.overflows > 1
+            assert a.gossip.queue_depth <= 33
+            dropped = a.gossip.counters.dropped
+            assert dropped == 700 + 1 - a.gossip.queue_depth
+            await until(lambda: any(event.announcements for event in a.events))
+            assert sum(bool(event.announcements) for event in a.events) == 1
+
+    run(main())
+
+
+def test_a_port_in_use_is_told_and_nothing_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", bind=a.address)
+        async with nodes(a):
+            with pytest.raises(AgentError, match="address already in use"):
+                await b.gossip.start(timeout=2.0)
+            assert b.gossip.agent_pid is None
+            with pytest.raises(AgentError, match="not running"):
+                await b.gossip.call("members")
+        async with nodes(b):  # the port is free now, and a service can be started again
+            assert b.gossip.connected
+
+    run(main())
+
+
+def test_raw_calls(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            assert [member["Name"] for member in (await a.gossip.call("members"))["Members"]] == ["a"]
+            with pytest.raises(AgentError, match="unmount"):
+                await a.gossip.call("leave")
+            body = {"Name": "q", "Payload": b"", "RequestAck": True, "Timeout": 500_000_000}
+            assert await a.gossip.call("query", body) == {"Acks": ["a"], "Responses": {}}
+            event = {"Name": a.gossip.event_name, "Payload": b"\x07rubbish", "Coalesce": False}
+            await a.gossip.call("event", event)
+            await until(lambda: a.gossip.counters.malformed == 1)
+            assert a.events == []
+
+    run(main())
+
+
+def test_a_callback_that_fails_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        a.events = None  # type: ignore[assignment]
+        seen: list[object] = []
+
+        def fail(event: object) -> None:
+            seen.append(event)
+            raise RuntimeError("callback")
+
+        a.gossip._on_event = fail
+        async with nodes(a):
+            a.gossip.send([random_entry(200), random_entry(200)])
+            await until(lambda: len(seen) == 2)
+            assert a.gossip.connected
+
+    run(main())
+    assert "callback" in caplog.text
+
+
+def test_stopping_while_starting_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        for _ in range(5):
+            a = Node(tmp_path, "a")
+            starting = asyncio.ensure_future(a.gossip.start(timeout=DEADLINE))
+            await until(lambda a=a, starting=starting: a.gossip.agent_pid or starting.done())
+            pid = a.gossip.agent_pid
+            starting.cancel()
+            await asyncio.wait([starting])
+            assert pid is not None
+            assert not alive(pid)
+            await a.gossip.stop()
+
+    run(main())
