@@ -23,10 +23,16 @@ MAX_BLOCK_MESSAGES = 4
 GATHER_SECONDS = 0.02
 #: Seconds between announcements of one node.  Shorter follows a long copy more closely, longer leaves Serf in peace.
 ANNOUNCE_SECONDS = 0.5
-#: Seconds between periodic syncs with a random peer (paper, FULL_SYNC_INTERVAL).  They only find what gossip lost.
-FULL_SYNC_INTERVAL = 10.0
+#: Seconds between periodic syncs with a random peer (paper, FULL_SYNC_INTERVAL).  They find what gossip lost, and peers
+#: that are cut off: a node that hears nothing cannot tell a quiet cluster from a broken link.  Between equal nodes one
+#: costs a few hundred bytes.
+FULL_SYNC_INTERVAL = 5.0
+#: Probability that a node does so each time (paper, section 3.2.2, the probability p).
+SYNC_PROBABILITY = 1.0
 #: Seconds without a block until an incomplete file shows in the Merkle tree (paper, section 3.2.2, the time t).
 STALL_SECONDS = 5.0
+#: Seconds between looks for lost peers and for files whose blocks stopped coming.
+WATCH_SECONDS = 0.5
 #: Seconds until what was committed survives a power cut (design, section 3.4).
 DURABLE_SECONDS = 0.1
 

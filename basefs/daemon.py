@@ -192,7 +192,7 @@ class _Network:
             stack.push_async_callback(_cancel, timers)
             if not self._options.single:
                 propagation = await self._start_network(stack)
-                timers.append(asyncio.create_task(self._watch_stalled(propagation)))
+                timers.append(asyncio.create_task(self._watch(propagation)))
             services = Services(self._replica, self._gossip, self._sync, self._stop_main.set)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
             await control.start()
@@ -209,7 +209,9 @@ class _Network:
             host,
             sync_port,
             peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
+            on_result=propagation.on_result,
             interval=config.FULL_SYNC_INTERVAL,
+            probability=config.SYNC_PROBABILITY,
         )
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)
@@ -273,9 +275,10 @@ class _Network:
             except StoreError as error:
                 log.error("%s", error)
 
-    async def _watch_stalled(self, propagation: Propagation) -> None:
+    async def _watch(self, propagation: Propagation) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(config.WATCH_SECONDS)
+            propagation.try_lost()
             try:
                 propagation.check_stalled()
             except StoreError as error:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from basefs import config
+from basefs.errors import AgentError, LocalProtocolError
 from basefs.gossip.events import Address, Event, encode_announcement, encode_events
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
 from basefs.log.entries import Entry
+from basefs.reconnect import Reconnects
 from basefs.replica import Applied, Replica
+from basefs.sync.result import Reason, Result
 from basefs.sync.service import SyncService
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,9 @@ class Propagation:
         self._announcing: asyncio.TimerHandle | None = None
         self._last_announcement = -config.ANNOUNCE_SECONDS
         self._alive: set[Address] = set()
+        self._reconnects = Reconnects()
+        self._announced: set[Address] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
         """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
@@ -116,6 +122,8 @@ class Propagation:
                 self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, event.origin)
         for announcement in event.announcements:
             if announcement.root != self._replica.root_hash():
+                if announcement.address is not None:
+                    self._announced.add(announcement.address)
                 self._pull(announcement.address, "an announcement", jitter=PULL_JITTER)
 
     def _pull_blocks(self, origin: Address | None) -> None:
@@ -131,11 +139,57 @@ class Propagation:
             self._sync.request(peer, reason, jitter=jitter)
 
     def on_members(self, peers: list[Peer]) -> None:
-        """Who is there has changed: sync at once with those who came (back)."""
+        """Who is there has changed: sync at once with those who came (back), and look for those who failed."""
+        now = self._loop.time()
         alive = {peer.sync_address for peer in peers if peer.status == "alive"}
         arrived, self._alive = alive - self._alive, alive
         for address in arrived:
             self._pull(address, "it joined", jitter=PULL_JITTER)
+        for peer in peers:
+            if peer.status == "failed" and peer.sync_address not in self._reconnects:
+                self._reconnects.failed(peer.sync_address, now)
+            elif peer.status in ("leaving", "left"):
+                self._reconnects.forget(peer.sync_address)
+
+    def on_result(self, address: tuple[str, int], result: Result) -> None:
+        """A session has ended, whoever began it."""
+        try:
+            peer = Address(*address)
+        except LocalProtocolError:
+            return  # it came from a peer that did not tell where it listens
+        if result.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
+            self._reconnects.failed(peer, self._loop.time())
+        if result.reason is not Reason.COMPLETE:
+            return
+        if self._reconnects.forget(peer) and peer not in self._alive:
+            self._rejoin(peer)
+        if peer in self._announced:
+            self._announced.discard(peer)
+        elif result.counters.accepted:
+            # Nobody had announced this: what was apart is together again, and the others should hear of it.
+            self.announce()
+
+    def _rejoin(self, peer: Address) -> None:
+        """Tell Serf at once that a member which it believes failed is there again."""
+        assert self._gossip is not None
+        gossip_port = peer.port - config.SYNC_PORT_OFFSET
+        body = {"Existing": [config.format_address(peer.host, gossip_port)], "Replay": False}
+        task = self._loop.create_task(self._quietly(self._gossip.call("join", body)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _quietly(call: Awaitable[object]) -> object:
+        try:
+            return await call
+        except AgentError as error:
+            log.debug("%s", error)
+            return None
+
+    def try_lost(self) -> None:
+        """Call now and then: peers that could not be reached are tried again."""
+        for address in self._reconnects.due(self._loop.time()):
+            self._pull(address, "it was lost", jitter=0.0)
 
     def check_stalled(self) -> None:
         """Call now and then: files whose blocks stopped coming are fetched."""

@@ -1,0 +1,110 @@
+"""What each request is answered with: iterators of lines, made when the transport can take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from basefs.log.hashes import ZERO_HASH, BlockHash
+from basefs.sync.compare import Node, Plan, compare
+from basefs.sync.index import EMPTY, Indexes
+from basefs.sync.intake import Intake
+from basefs.sync.interface import LogState, Path
+from basefs.sync.limits import MAX_HASHES
+from basefs.sync.messages import BlockReq, EntryReq, Ls, PathReq, Request
+from basefs.sync.outbox import Wish
+from basefs.sync.parcels import Packer, block_after, chain, ordered
+from basefs.sync.result import Counters
+from basefs.sync.wire import encode
+
+#: Chains streamed in a round that are remembered, so that none is streamed twice for one stalled file.
+_MAX_STREAMED = 4096
+
+#: Parents of such paths that are remembered, so that each is asked for once.
+_MAX_WHOLE = 256
+
+
+class Answers:
+    """Answers the peer's requests from the log, and derives our own requests from its lists."""
+
+    def __init__(self, state: LogState, counters: Counters, intake: Intake) -> None:
+        self._state = state
+        self._intake = intake
+        self._packer = Packer(state, counters)
+        self._indexes = Indexes(state)
+        self._streamed: set[BlockHash] = set()
+        self._whole: set[Path] = set()
+
+    def new_round(self) -> None:
+        """Look at the log anew."""
+        self._indexes.clear()
+        self._streamed.clear()
+        self._whole.clear()
+
+    def write(self, wish: Wish) -> Iterator[bytes]:
+        """The line of a request of ours, after any number of `PAUSE`s; no line if it has become superfluous."""
+        if isinstance(wish, Node):
+            index = yield from self._indexes.open(wish.path)
+            yield encode((index or EMPTY).ls(wish.path, wish.part))
+        elif not isinstance(wish, BlockReq) or self._state.block(wish.hash) is None:
+            yield encode(wish)
+
+    def to(self, request: Request, ask: Callable[[Sequence[Wish]], None]) -> Iterator[bytes]:
+        """The lines that answer a request, without EOF.  `ask` takes the requests that it leads to."""
+        match request:
+            case Ls():
+                return self._settle(request, ask)
+            case PathReq(path):
+                return self._packer.entries(self._state.walk(path))
+            case EntryReq(hashes):
+                return self._packer.entries(ordered(self._state, hashes))
+            case BlockReq(hash):
+                return self._stream(hash)
+
+    def _stream(self, first: BlockHash) -> Iterator[bytes]:
+        if len(self._streamed) < _MAX_STREAMED:
+            self._streamed.add(first)
+        return self._packer.blocks(chain(self._state, first))
+
+    def _settle(self, theirs: Ls, ask: Callable[[Sequence[Wish]], None]) -> Iterator[bytes]:
+        index = yield from self._indexes.open(theirs.path)
+        plan = compare(theirs, index)
+        # Requests go out before our data: each direction of the connection has work at once, and the answers to them
+        # cannot depend on the data, which we have already.
+        ask(self._wishes(theirs.path, plan))
+        yield from self._packer.entries(ordered(self._state, plan.send_entries))
+        for entry, their_block in plan.send_blocks:
+            yield from self._stream_after(block_after(self._state, entry, their_block))
+        for entry, our_block, their_block in plan.both_stalled:
+            if self._ahead(our_block, their_block):
+                yield from self._stream_after(block_after(self._state, entry, their_block))
+        for path in plan.send_paths:
+            yield from self._packer.entries(self._state.walk(path))
+
+    def _stream_after(self, first: BlockHash) -> Iterator[bytes]:
+        # The peer may have asked for the rest of its stalled files when the round began.
+        return iter(()) if first == ZERO_HASH or first in self._streamed else self._stream(first)
+
+    def _ahead(self, our_block: BlockHash, their_block: BlockHash) -> bool:
+        """Of two parts of one chain, whether ours is the longer: then it contains their last block."""
+        return their_block == ZERO_HASH or (our_block != ZERO_HASH and self._state.block(their_block) is not None)
+
+    def _wishes(self, here: Path, plan: Plan) -> list[Wish]:
+        """Own entries first: what is below may depend on them."""
+        wishes: list[Wish] = []
+        missing = [hash for hash in plan.ask_entries if self._state.entry(hash) is None]
+        wishes += [EntryReq(tuple(missing[i : i + MAX_HASHES])) for i in range(0, len(missing), MAX_HASHES)]
+        stalled = plan.ask_blocks + [
+            (entry, ours) for entry, ours, theirs in plan.both_stalled if not self._ahead(ours, theirs)
+        ]
+        firsts = [block_after(self._state, entry, last) for entry, last in stalled]
+        wishes += self._intake.ask_blocks([first for first in firsts if first != ZERO_HASH])
+        for path in plan.ask_paths:
+            if path == here:
+                # The whole parent of sub-paths that cannot be named: once is enough, whatever part they were found in.
+                if path in self._whole:
+                    continue
+                if len(self._whole) < _MAX_WHOLE:
+                    self._whole.add(path)
+            wishes.append(PathReq(path))
+        wishes += plan.look
+        return wishes

@@ -1,0 +1,200 @@
+"""What arrives, on its way into the log: in slices, parents first, and what to ask for next.
+
+Invariants:
+1. The log is given at most `ENTRIES_PER_SLICE` entries, or one line of blocks, in one call.
+2. Lines are taken in the order in which they came: entries are in the log before their blocks are offered.
+3. A block is asked for at most once in a session, an entry at most once in a round: a peer that does not have it
+   cannot make us repeat ourselves, and the session ends.
+4. Memory: `orphan_bytes` of entries, `asked` hashes of blocks twice, one received line.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from basefs.errors import InvalidEntry, RemoteProtocolError
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
+from basefs.sync.interface import AddResult, LogState
+from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_HASHES, Limits
+from basefs.sync.messages import BlockReq, EntryReq
+from basefs.sync.result import Counters
+
+#: Blocks of orphans that are recognized when they come, even where there is no room for them; beyond that, they count
+#: as refused.
+_MAX_EXPECTED = 65_536
+
+
+class Orphans:
+    """Entries whose parent is not in the log yet, by parent, with the blocks that followed them on the line."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._room = max_bytes
+        self._hashes: set[EntryHash] = set()
+        self._waiting: dict[EntryHash, list[tuple[Entry, bytes]]] = {}
+        self._blocks: dict[BlockHash, bytes] = {}  # of any orphan, since contents may be equal
+        self._expected: set[BlockHash] = set()  # blocks that continue the content of an orphan
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._waiting)
+
+    def hold(self, entry: Entry, data: bytes) -> None:
+        """Keep an entry until its parent comes; drops it if there is no room."""
+        if entry.action is Action.WRITE and entry.content and len(self._expected) < _MAX_EXPECTED:
+            self._expected.add(BlockHash(entry.content))
+        if entry.hash not in self._hashes and self._take(data):
+            self._hashes.add(entry.hash)
+            self._waiting.setdefault(entry.parent, []).append((entry, data))
+
+    def hold_block(self, block: bytes) -> bool:
+        """Keep a block if it belongs to an orphan.  Returns whether it does."""
+        hash = BlockHash(sha224(block)) if self._expected else None
+        if hash is None or (hash not in self._expected and hash not in self._blocks):
+            return False
+        self._expected.discard(hash)
+        self._expected.add(BlockHash(block[:HASH_SIZE]))
+        if hash not in self._blocks and self._take(block):
+            self._blocks[hash] = block
+        return True
+
+    def release(self, parent: EntryHash) -> list[tuple[bytes, list[bytes]]]:
+        """The entries that waited for this parent, and their blocks; the entries are no longer kept."""
+        ready = []
+        for entry, data in self._waiting.pop(parent, []):
+            self._hashes.discard(entry.hash)
+            self._room += len(data)
+            blocks = []
+            following = BlockHash(entry.content)
+            while following in self._blocks:
+                blocks.append(self._blocks[following])
+                following = BlockHash(self._blocks[following][:HASH_SIZE])
+            self._expected.discard(following)  # may be on the next line, and is the log's business from now on
+            ready.append((data, blocks))
+        return ready
+
+    def _take(self, data: bytes) -> bool:
+        fits = len(data) <= self._room
+        self._room -= len(data) if fits else 0
+        return fits
+
+    def parents(self) -> list[EntryHash]:
+        """Missing parents that are not orphans themselves."""
+        return [parent for parent in self._waiting if parent not in self._hashes]
+
+
+class Intake:
+    """Entries and blocks that were received and are not in the log yet."""
+
+    def __init__(self, state: LogState, counters: Counters, limits: Limits) -> None:
+        self._state = state
+        self._counters = counters
+        self._limits = limits
+        self._batches: deque[tuple[list[bytes], list[bytes]]] = deque()
+        self._orphans = Orphans(limits.orphan_bytes)
+        self._wanted: dict[BlockHash, None] = {}
+        self._asked_blocks: set[BlockHash] = set()
+        self._asked_entries: set[EntryHash] = set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether `step` has something to do; no further line may be read before it has done it."""
+        return bool(self._batches)
+
+    def new_round(self) -> None:
+        """Forget what did not come: it will be found to be missing again."""
+        self._orphans = Orphans(self._limits.orphan_bytes)
+        self._wanted.clear()
+        self._asked_entries.clear()
+
+    def put_entries(self, encoded: Sequence[bytes]) -> None:
+        """Take a line of entries."""
+        self._counters.entries_received += len(encoded)
+        self._queue(encoded)
+
+    def step(self) -> int:
+        """Offer one batch to the log; returns how many entries and blocks it was.  Raises `RemoteProtocolError`."""
+        batch, blocks = self._batches.popleft()
+        result = self._state.add(batch, blocks)
+        self._account(result)
+        self._want(result.missing_blocks)
+        if result.missing_parents or self._orphans:
+            self._sort(batch, set(result.missing_parents))
+        return len(batch) + len(blocks)
+
+    def put_blocks(self, blocks: Sequence[bytes], streaming: bool) -> None:
+        """Offer a line of blocks to the log.  Raises `RemoteProtocolError`.
+
+        `streaming`: they answer a BLOCK_REQ, so the peer sends all that it has, and what is missing after them is not
+        worth asking for.
+        """
+        self._counters.blocks_received += len(blocks)
+        for orphaned, run in groupby(blocks, self._orphans.hold_block):
+            result = self._state.add((), list(run))
+            # The log cannot take the block of an orphan yet, unless another entry has the same content.
+            self._account(replace(result, rejected=()) if orphaned else result)
+            if not streaming:
+                self._want(result.missing_blocks)
+        for block in blocks if self._wanted else ():
+            self._wanted.pop(BlockHash(sha224(block)), None)
+
+    def missing_blocks(self) -> list[BlockReq]:
+        """What to ask for at the start of a round: chains that earlier sessions or gossip left incomplete."""
+        return self.ask_blocks(self._state.missing_blocks(self._limits.missing_blocks))
+
+    def ask_blocks(self, hashes: Sequence[BlockHash]) -> list[BlockReq]:
+        """Requests for those of these blocks that were not asked for before."""
+        requests = []
+        for hash in hashes:
+            if hash not in self._asked_blocks and len(self._asked_blocks) < self._limits.asked:
+                self._asked_blocks.add(hash)
+                requests.append(BlockReq(hash))
+        return requests
+
+    def wanted_blocks(self) -> list[BlockReq]:
+        """Requests for the rest of the contents that arrived in part, to be sent when an answer has ended."""
+        wanted = [hash for hash in self._wanted if self._state.block(hash) is None]
+        self._wanted.clear()
+        return self.ask_blocks(wanted)
+
+    def wanted_parents(self) -> list[EntryReq]:
+        """Requests for missing parents, to be sent when no other answer can bring them any more."""
+        missing = [hash for hash in self._orphans.parents() if hash not in self._asked_entries]
+        self._asked_entries.update(missing)
+        return [EntryReq(tuple(missing[i : i + MAX_HASHES])) for i in range(0, len(missing), MAX_HASHES)]
+
+    def _queue(self, encoded: Sequence[bytes]) -> None:
+        for start in range(0, len(encoded), ENTRIES_PER_SLICE):
+            self._batches.append((list(encoded[start : start + ENTRIES_PER_SLICE]), []))
+
+    def _want(self, hashes: Sequence[BlockHash]) -> None:
+        for hash in hashes:
+            if len(self._wanted) < self._limits.asked:
+                self._wanted[hash] = None
+
+    def _account(self, result: AddResult) -> None:
+        # A content that moved on is a gain, even to a log that counts nothing but entries.
+        self._counters.accepted += result.accepted or bool(result.missing_blocks)
+        self._counters.rejected += len(result.rejected)
+        if result.rejected:
+            self._counters.refusal = result.rejected[-1]
+        if self._counters.rejected > self._limits.rejected:
+            raise RemoteProtocolError(
+                f"{self._counters.rejected} entries or blocks were refused, the last because: {result.rejected[-1]}"
+            )
+
+    def _sort(self, batch: list[bytes], missing: set[EntryHash]) -> None:
+        """Keep what has to wait, and offer again what waited for an entry of this batch."""
+        for data in batch:
+            try:
+                entry = Entry.decode(data)
+            except InvalidEntry:
+                continue  # counted as rejected
+            if entry.parent in missing:
+                self._orphans.hold(entry, data)
+            else:
+                for orphan, content in self._orphans.release(entry.hash):
+                    self._batches.append(([orphan], content))

@@ -1,0 +1,89 @@
+"""What the sync protocol needs from the log: a Protocol, so that `sync` never imports the replica (design, 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from basefs.log.hashes import BlockHash, EntryHash
+
+#: Names from the root down; () is the root.  The static place of an entry in the DAG, whether the path lives or not.
+Path = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is known of one path.
+
+    Attributes:
+        entries: own entries of this path that are in the Merkle tree, in the order of the log (a log is always in an
+            order in which it can be accepted; any other order costs rounds).
+        receiving: known write entries whose blocks are arriving; not in the tree.
+        stalled: entry and last block of writes that stopped arriving; both are in the tree.  The block is
+            `ZERO_HASH` where none arrived yet.
+        children: name and 28-byte Merkle hash of each sub-path, sorted by name.
+    """
+
+    entries: tuple[EntryHash, ...]
+    receiving: tuple[EntryHash, ...]
+    stalled: tuple[tuple[EntryHash, BlockHash], ...]
+    children: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddResult:
+    """What became of entries and blocks that were offered to the log.
+
+    Attributes:
+        accepted: how many were new and are in the log now.
+        missing_parents: parents that must come before some of the entries, which were not kept.
+        missing_blocks: the first missing block of each chain that this call began or continued, and left incomplete;
+            none for what was known already.
+        rejected: one reason for each entry or block that was refused; something known already is not refused.
+    """
+
+    accepted: int
+    missing_parents: tuple[EntryHash, ...]
+    missing_blocks: tuple[BlockHash, ...]
+    rejected: tuple[str, ...]
+
+
+class LogState(Protocol):
+    """A log with its Merkle tree.
+
+    The hash of a path is the XOR of the hashes of its own entries that are in the tree (of a stalled write: entry hash
+    XOR last block hash) and of its sub-paths' hashes; the root hash is the XOR of all.  Methods are short and lock
+    themselves; between two calls the log may have grown, nothing is ever removed.
+    """
+
+    @property
+    def identity(self) -> bytes:
+        """Hash of the root entry (28 bytes); `ZERO_HASH` in an empty log that takes whatever it is given."""
+
+    def root_hash(self) -> bytes:
+        """The hash of the whole tree (28 bytes)."""
+
+    def listing(self, path: Path) -> Listing | None:
+        """What is known of `path`; None if no entry of it is."""
+
+    def path_hash(self, path: Path) -> bytes:
+        """The Merkle hash of `path`; `ZERO_HASH` where unknown."""
+
+    def walk(self, path: Path) -> Iterator[bytes]:
+        """Encoded entries of `path` and everything below, each after all that it depends on.
+
+        Lazy, in bounded memory, and safe while the log grows.
+        """
+
+    def entry(self, hash: EntryHash) -> bytes | None:
+        """An encoded entry."""
+
+    def block(self, hash: BlockHash) -> bytes | None:
+        """A block: next hash (28 bytes) and data (up to 32 KiB)."""
+
+    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
+        """Verify and append, entries first.  Never raises for bad input."""
+
+    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
+        """The first missing block of each incomplete chain, `limit` at most."""

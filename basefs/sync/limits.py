@@ -1,0 +1,90 @@
+"""Every limit of the sync protocol, with its unit, its reason, and what a larger or smaller value costs.
+
+The constants are part of protocol version 1: both sides must agree on them.  `Limits` are one node's own affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERSION = 1
+
+#: Data bytes of the largest block (design, section 3.3).
+MAX_BLOCK_DATA = 32 * 1024
+
+#: Bytes of a line, without its newline.  A 32 KiB block takes 43.7 KiB in base64 and the longest possible LS 53.6 KiB;
+#: larger means more memory for what a stranger may send before it is judged, smaller would need lists in parts.
+MAX_LINE = 64 * 1024
+
+#: Bytes of a path as written with '/' between the names: Linux' PATH_MAX, the longest that a program can name.  It also
+#: bounds the depth (2048 names).  A longer path is legal in the log; see `compare` for how it is synchronized.
+MAX_PATH = 4096
+
+#: Items of one kind (own entries, children) that an LS lists one by one.  With more, it carries aggregates of 16
+#: prefixes.  Larger: a one-item difference costs a longer list; smaller: one more round trip for middling directories.
+#: 48 children with the longest names, 48 stalled entries and the longest path still fit into one line.
+MAX_ITEMS = 48
+
+#: Hashes in one ENTRY_REQ or BLOCKS_REC: all that one LS can make a node ask for.
+MAX_HASHES = MAX_ITEMS
+
+#: Items in one ENTRIES or BLOCKS line.  We send 32 entries, or up to 420 blocks of one byte; more would let a line of
+#: many tiny fields cost far more time than its bytes are worth.
+MAX_PARCEL_ITEMS = 512
+
+#: Requests that may wait for their answer, in each direction.  More would pipeline better over long links (256 LS per
+#: round trip already settle 2500 differing paths a second at 100 ms), and cost the peer memory.
+MAX_REQUESTS = 256
+
+#: BLOCK_REQs among them.  They are answered with whole contents, in order, so that what is asked for later waits for
+#: them: fewer keep entries ahead of contents, more fetch many small contents faster over long links.
+MAX_BLOCK_REQUESTS = 32
+
+#: Bytes of those requests: one more may be sent while they are below this.  Bounds what a peer makes us hold.
+REQUEST_WINDOW = 1024 * 1024
+
+#: Bytes of blocks that follow a write entry unasked.  Larger: fewer round trips for small files, more waste where the
+#: receiver has the content already.
+INLINE_BLOCKS = 64 * 1024
+
+#: Entries given to the log in one call: a signature costs 100 us, so that a slice takes some 3 ms.
+ENTRIES_PER_SLICE = 32
+
+#: Characters of ENTRIES and BLOCKS lines after which a new line begins; a single large item may exceed it.
+PARCEL_LINE = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a node allows one session.
+
+    Attributes:
+        rejected: entries and blocks refused by the log before the peer is told off and closed.  An honest peer causes
+            a few when it and we learn a new key at the same moment; each may cost us one signature check (100 us).
+        useless_bytes: bytes received since an entry or block was last accepted or sent.  Comparing 100 000 paths takes
+            some 15 MB; a smaller limit would cut that off, a larger one lets a peer waste our bandwidth.
+        rounds: comparisons in one session.  A second one is needed where logs grew meanwhile; the periodic session
+            does the rest, so a busy pair does not hold its slot for ever.
+        missing_blocks: incomplete chains that are asked for at the start of a round; half the window.
+        orphan_bytes: entries kept while their parents are on the way.  Overflow is not lost, but costs one more round.
+        backlog: bytes of requests that wait for room in the window (about 120 each).  Same on overflow.
+        asked: blocks asked for in one session (28 bytes each, about 100 in memory).  Same on overflow.
+        greeting_timeout: seconds until the first line of the peer is complete.
+        idle_timeout: seconds in which nothing moves in either direction.  Must exceed the time that a slow machine
+            takes to verify what its socket buffers hold (4 MiB: about 2 s, on a machine shared by 30 nodes 60 s).
+        stall_timeout: seconds without an entry or block accepted or sent, however busy the line is.
+    """
+
+    rejected: int = 256
+    useless_bytes: int = 32 * 1024 * 1024
+    rounds: int = 8
+    missing_blocks: int = MAX_REQUESTS // 2
+    orphan_bytes: int = 4 * 1024 * 1024
+    backlog: int = 8 * 1024 * 1024
+    asked: int = 65_536
+    greeting_timeout: float = 10.0
+    idle_timeout: float = 60.0
+    stall_timeout: float = 300.0
+
+
+DEFAULT_LIMITS = Limits()

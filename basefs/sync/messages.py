@@ -1,0 +1,153 @@
+"""The lines of the protocol as frozen objects: one class a section (paper, section 3.2.2)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.sync.interface import Path
+
+#: An iterator of lines yields this where it has worked a while and has no line yet.
+PAUSE = b""
+
+
+class Refusal(enum.Enum):
+    """Why a node closes without finishing.  The words are the wire format: append, never rename."""
+
+    IDENTITY = "identity"  # another filesystem
+    VERSION = "version"  # another version of the protocol
+    BUSY = "busy"  # too many sessions
+    BANNED = "banned"  # earlier misbehaviour
+    PROTOCOL = "protocol"  # the peer broke a rule
+    USELESS = "useless"  # much traffic, nothing gained
+    TIMEOUT = "timeout"
+    FAILURE = "failure"  # trouble of the sender's own
+
+
+class Kind(enum.Enum):
+    """Which items of a path an LS is about."""
+
+    ALL = "-"
+    ENTRIES = "e"
+    CHILDREN = "c"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a path's items: all, or those of one kind whose key begins with `prefix`.
+
+    The key of an own entry is its hash, that of a child the SHA-224 of its name.
+
+    Attributes:
+        kind: which items.
+        prefix: 1 to 56 lower-case hexadecimal digits; '' if and only if the kind is ALL.
+    """
+
+    kind: Kind = Kind.ALL
+    prefix: str = ""
+
+
+WHOLE = Part()
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """Greeting and start of a round: version, identity and root hash (28 bytes), own sync port or 0."""
+
+    version: int
+    identity: bytes
+    root: bytes
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ls:
+    """The sender's items in one part of a path.
+
+    Attributes:
+        path: where.
+        part: which part.
+        entries: own entries in the tree.
+        stalled: own entries whose content stopped arriving, with the last block.
+        receiving: own entries not in the tree (on the wire: the BLOCKS_REC line before).
+        children: name and hash of sub-paths.
+        entry_buckets: next digit of the key -> XOR, instead of entries, stalled and receiving; None if listed.
+        child_buckets: the same instead of children.
+    """
+
+    path: Path
+    part: Part
+    entries: tuple[EntryHash, ...] = ()
+    stalled: tuple[tuple[EntryHash, BlockHash], ...] = ()
+    receiving: tuple[EntryHash, ...] = ()
+    children: tuple[tuple[bytes, bytes], ...] = ()
+    entry_buckets: dict[str, bytes] | None = None
+    child_buckets: dict[str, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PathReq:
+    """Everything at and below a path is wanted."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReq:
+    """Entries are wanted."""
+
+    hashes: tuple[EntryHash, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReq:
+    """A block and all that follow it in its chain are wanted."""
+
+    hash: BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Encoded entries, each after its parent."""
+
+    encoded: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks (next hash and data), in the order of their chain."""
+
+    blocks: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksRec:
+    """Entries that the sender is receiving, in the part of the LS that follows."""
+
+    hashes: tuple[EntryHash, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    """End of the answer to the oldest request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The sender has nothing outstanding, has answered so many requests of this round, and has this root hash."""
+
+    answered: int
+    root: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The sender ends the session, and why (up to 200 bytes of UTF-8)."""
+
+    refusal: Refusal
+    text: str
+
+
+Request = Ls | PathReq | EntryReq | BlockReq
+Message = Hash | Request | Entries | Blocks | BlocksRec | Eof | Close | Refuse

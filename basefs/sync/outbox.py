@@ -1,0 +1,176 @@
+"""What is to be sent, lazily: nothing is made before the transport can take it.
+
+Three sources, in this order: control lines (HASH, CLOSE), own requests as far as the window allows (BLOCK_REQs last),
+answers to the peer's requests in the order in which these came, each with its EOF.
+
+Answers never wait for the window: two sides that wait for each other would wait for ever.  Requests that an answer
+leads to wait in the backlog instead, deepest part of the tree first, which keeps it short; what does not fit is
+dropped and found again in the next round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from basefs.errors import RemoteProtocolError
+from basefs.sync.compare import Node
+from basefs.sync.fields import path_size
+from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
+from basefs.sync.messages import PAUSE, BlockReq, EntryReq, Eof, PathReq
+from basefs.sync.wire import encode
+
+#: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists.
+Wish = Node | PathReq | EntryReq | BlockReq
+
+#: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
+_PIECES = 32
+
+
+def _size(wish: Wish) -> int:
+    """Bytes of a request in memory, about."""
+    return 100 + (path_size(wish.path) if isinstance(wish, Node | PathReq) else 0)
+
+
+class Outbox:
+    """The queues of one session.
+
+    Attributes:
+        asked: requests sent in this round.
+        answered: requests of the peer answered in this round.
+    """
+
+    def __init__(self, write: Callable[[Wish], Iterator[bytes]], backlog: int) -> None:
+        """`write` makes the line of a request: an iterator of `PAUSE`s and, last, the line; or no line, if the request
+        is not needed any more.  `backlog`: bytes of requests that may wait."""
+        self._write = write
+        self._room = backlog
+        self._buffer = bytearray()
+        self._control: deque[bytes] = deque()
+        self._wishes: deque[Wish] = deque()
+        self._later: deque[Wish] = deque()  # BLOCK_REQs
+        self._blocks_outstanding = 0
+        self._writing: tuple[Wish, Iterator[bytes]] | None = None
+        self._outstanding: deque[tuple[Wish, int]] = deque()
+        self._outstanding_bytes = 0
+        self._answers: deque[tuple[Iterator[bytes], int]] = deque()
+        self._answer_bytes = 0
+        self.asked = 0
+        self.answered = 0
+
+    def new_round(self) -> None:
+        """Count anew."""
+        self.asked = self.answered = 0
+
+    def control(self, line: bytes) -> None:
+        """Send a line before anything else that waits."""
+        self._control.append(line)
+
+    def ask(self, wishes: Sequence[Wish]) -> None:
+        """Send these requests, in this order, before those that wait already; BLOCK_REQs after all others."""
+        fits = []
+        for wish in wishes:
+            size = _size(wish)
+            if size > self._room:
+                break
+            self._room -= size
+            fits.append(wish)
+        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, BlockReq))
+        self._later.extend(wish for wish in fits if isinstance(wish, BlockReq))
+
+    def answer(self, lines: Iterator[bytes], size: int) -> None:
+        """Send these lines as the answer to a request of `size` bytes.  Raises `RemoteProtocolError` if the peer has
+        more requests outstanding than it may."""
+        if len(self._answers) >= MAX_REQUESTS or self._answer_bytes >= REQUEST_WINDOW:
+            raise RemoteProtocolError(f"more than {MAX_REQUESTS} requests or {REQUEST_WINDOW} bytes of them wait")
+        self._answers.append((lines, size))
+        self._answer_bytes += size
+
+    def close_answer(self) -> Wish:
+        """An EOF came.  Returns the request that it answers; raises `RemoteProtocolError` if there is none."""
+        if not self._outstanding:
+            raise RemoteProtocolError("EOF answers no request")
+        wish, size = self._outstanding.popleft()
+        self._outstanding_bytes -= size
+        self._blocks_outstanding -= isinstance(wish, BlockReq)
+        return wish
+
+    @property
+    def current(self) -> Wish | None:
+        """The request that the peer is answering."""
+        return self._outstanding[0][0] if self._outstanding else None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to ask, nothing outstanding, nothing to answer."""
+        return not (self._wishes or self._later or self._writing or self._outstanding or self._answers)
+
+    @property
+    def expects_entries(self) -> bool:
+        """Whether entries may still arrive in answer to what was asked or is about to be."""
+        return bool(self._wishes or self._writing) or len(self._outstanding) > self._blocks_outstanding
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` would do something."""
+        return bool(self._buffer or self._control or self._writing or self._answers or self._may_ask)
+
+    def take(self, max_bytes: int) -> bytes:
+        """Up to `max_bytes` to be sent now; fewer or none if it takes a while to find more (see `ready`)."""
+        for _ in range(_PIECES):
+            if len(self._buffer) >= max_bytes:
+                break
+            piece = self._next()
+            if piece is None or piece == PAUSE:
+                break
+            self._buffer += piece
+        data = bytes(self._buffer[:max_bytes])
+        del self._buffer[:max_bytes]
+        return data
+
+    def drop(self) -> None:
+        """Forget everything that was not begun: the session is over."""
+        self._control.clear()
+        self._wishes.clear()
+        self._later.clear()
+        self._writing = None
+        self._answers.clear()
+        self._outstanding.clear()
+
+    @property
+    def _may_ask(self) -> bool:
+        if len(self._outstanding) >= MAX_REQUESTS or self._outstanding_bytes >= REQUEST_WINDOW:
+            return False
+        return bool(self._wishes) or (bool(self._later) and self._blocks_outstanding < MAX_BLOCK_REQUESTS)
+
+    def _next(self) -> bytes | None:
+        if self._control:
+            return self._control.popleft()
+        while self._writing or self._may_ask:
+            if self._writing is None:
+                wish = self._wishes.popleft() if self._wishes else self._later.popleft()
+                self._room += _size(wish)
+                self._writing = wish, self._write(wish)
+            wish, lines = self._writing
+            line = next(lines, None)
+            if line != PAUSE:
+                self._writing = None
+            if line:
+                self._outstanding.append((wish, len(line)))
+                self._outstanding_bytes += len(line)
+                self._blocks_outstanding += isinstance(wish, BlockReq)
+                self.asked += 1
+            if line is not None:
+                return line
+        if self._answers:
+            lines, size = self._answers[0]
+            line = next(lines, None)
+            if line is not None:
+                return line
+            if self._may_ask:  # what the answer led to goes before its EOF, so that the peer knows of it in time
+                return self._next()
+            self._answers.popleft()
+            self._answer_bytes -= size
+            self.answered += 1
+            return encode(Eof())
+        return None

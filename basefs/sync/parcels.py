@@ -1,0 +1,133 @@
+"""Entries and blocks, packed into lines as they are asked for, never all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash
+from basefs.sync.fields import encode_bytes
+from basefs.sync.interface import LogState
+from basefs.sync.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, PARCEL_LINE
+from basefs.sync.messages import PAUSE
+from basefs.sync.result import Counters
+
+
+def next_block(block: bytes) -> BlockHash:
+    """The hash of the block that follows, `ZERO_HASH` at the end of a chain."""
+    return BlockHash(block[:HASH_SIZE])
+
+
+def chain(state: LogState, first: BlockHash) -> Iterator[bytes]:
+    """The blocks from `first` to the end of the chain, or as far as this log has them."""
+    hash = first
+    while hash != ZERO_HASH:
+        block = state.block(hash)
+        if block is None:
+            return
+        yield block
+        hash = next_block(block)
+
+
+def first_block(state: LogState, entry: EntryHash) -> BlockHash:
+    """Where the content of a write begins; `ZERO_HASH` if it is empty, no write, or not in this log."""
+    data = state.entry(entry)
+    return _content(data) if data is not None else BlockHash(ZERO_HASH)
+
+
+def block_after(state: LogState, entry: EntryHash, last: BlockHash) -> BlockHash:
+    """The block that follows `last` in the content of `entry`; a `last` of zero: the first.
+
+    `ZERO_HASH` if there is none, or this log cannot tell.
+    """
+    if last == ZERO_HASH:
+        return first_block(state, entry)
+    block = state.block(last)
+    return next_block(block) if block is not None else BlockHash(ZERO_HASH)
+
+
+def ordered(state: LogState, hashes: Sequence[EntryHash]) -> Iterator[bytes]:
+    """The entries with these hashes, as given, except that none comes before its parent.  Unknown ones are left out.
+
+    Yields `PAUSE` now and then while it looks up the parents.
+    """
+    parents: dict[EntryHash, EntryHash] = {}
+    for count, hash in enumerate(hashes, 1):
+        data = state.entry(hash)
+        if data is not None:
+            parents[hash] = Entry.decode(data).parent
+        if count % ENTRIES_PER_SLICE == 0:
+            yield PAUSE
+    done: set[EntryHash] = set()
+    for hash in list(parents):
+        climb: list[EntryHash] = []
+        while hash in parents and hash not in done:
+            climb.append(hash)
+            done.add(hash)
+            hash = parents[hash]
+        for found in reversed(climb):
+            data = state.entry(found)
+            if data is not None:
+                yield data
+
+
+class Packer:
+    """Turns entries and blocks into ENTRIES and BLOCKS lines, and counts them."""
+
+    def __init__(self, state: LogState, counters: Counters) -> None:
+        self._state = state
+        self._counters = counters
+
+    def entries(self, encoded: Iterable[bytes]) -> Iterator[bytes]:
+        """Lines with these entries; the blocks of a write follow it, up to `INLINE_BLOCKS` of them."""
+        batch: list[bytes] = []
+        blocks: list[bytes] = []
+        size = block_size = 0
+        for data in encoded:
+            if data == PAUSE:
+                yield PAUSE
+                continue
+            batch.append(data)
+            size += len(data) * 4 // 3
+            inline = 0
+            for block in chain(self._state, _content(data)):
+                inline += len(block) - HASH_SIZE
+                if inline > INLINE_BLOCKS:
+                    break
+                blocks.append(block)
+                block_size += len(block)
+            if len(batch) == ENTRIES_PER_SLICE or size >= PARCEL_LINE or block_size >= INLINE_BLOCKS:
+                yield from self._flush(batch, blocks)
+                batch, blocks = [], []
+                size = block_size = 0
+        yield from self._flush(batch, blocks)
+
+    def blocks(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Lines with these blocks."""
+        fields = [b"BLOCKS"]
+        size = 0
+        for block in blocks:
+            field = encode_bytes(block)
+            if size and size + len(field) > PARCEL_LINE:
+                yield b" ".join(fields) + b"\n"
+                fields = [b"BLOCKS"]
+                size = 0
+            fields.append(field)
+            size += len(field)
+            self._counters.blocks_sent += 1
+        if size:
+            yield b" ".join(fields) + b"\n"
+
+    def _flush(self, batch: list[bytes], blocks: list[bytes]) -> Iterator[bytes]:
+        if batch:
+            self._counters.entries_sent += len(batch)
+            yield b" ".join((b"ENTRIES", *map(encode_bytes, batch))) + b"\n"
+            yield from self.blocks(blocks)
+
+
+def _content(data: bytes) -> BlockHash:
+    """The first block of an encoded entry; `ZERO_HASH` if it is no write or the file is empty."""
+    if data[33] != Action.WRITE:  # the action's place in docs/formats.md; decoding every entry costs 10 us
+        return BlockHash(ZERO_HASH)
+    entry = Entry.decode(data)
+    return BlockHash(entry.content or ZERO_HASH)

@@ -1,0 +1,50 @@
+"""Which peer to compare logs with next (paper, section 3.2.2: every t seconds, with probability p, one node).
+
+Gossip brings the news; this only finds what gossip lost.  Peers not talked to for long are the ones that may have been
+cut off, so they come first; but not always, since a dead peer is one of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+Address = tuple[str, int]
+
+#: Seconds between two decisions.  Shorter: lost news arrive sooner; longer: less traffic (a session between equal logs
+#: costs 280 bytes).
+FULL_SYNC_INTERVAL = 10.0
+#: Probability that a decision leads to a session.  Spreads the sessions of many nodes; together with the interval, a
+#: node starts one in 20 s on average, and takes part in two.
+SYNC_PROBABILITY = 0.5
+#: Seconds that count for a peer that was never talked to: it is as urgent as one that was away for an hour.
+_NEVER = 3600.0
+#: Peers remembered that are not listed any more; far beyond any cluster, so that the table cannot grow for ever.
+_MAX_REMEMBERED = 10_000
+
+
+class PeerSchedule:
+    """Chooses peers, weighted by the time since the last session with them."""
+
+    def __init__(self, rng: random.Random, probability: float = SYNC_PROBABILITY) -> None:
+        self._rng = rng
+        self._probability = probability
+        self._talked: dict[Address, float] = {}
+
+    def talked(self, peer: Address, now: float) -> None:
+        """A session with this peer ended well, whoever began it."""
+        self._talked.pop(peer, None)
+        self._talked[peer] = now
+        if len(self._talked) > _MAX_REMEMBERED:
+            del self._talked[next(iter(self._talked))]
+
+    def tried(self, peer: Address, now: float) -> None:
+        """It could not be reached: not the first choice next time, but neither the last."""
+        self._talked[peer] = max(self._talked.get(peer, now - _NEVER), now - _NEVER / 2)
+
+    def pick(self, peers: Sequence[Address], now: float) -> Address | None:
+        """A peer to talk to now, or None."""
+        if not peers or self._rng.random() >= self._probability:
+            return None
+        weights = [max(now - self._talked.get(peer, now - _NEVER), 1.0) for peer in peers]
+        return self._rng.choices(list(peers), weights)[0]

@@ -1,0 +1,183 @@
+"""Synchronization as a part of a node: a server, a periodic session, and sessions at once when asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from basefs.sync.interface import LogState
+from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.penalty import PenaltyBox, Throttle
+from basefs.sync.result import Reason, Result
+from basefs.sync.schedule import FULL_SYNC_INTERVAL, SYNC_PROBABILITY, Address, PeerSchedule
+from basefs.sync.shell import CONNECT_TIMEOUT, MAX_SESSIONS, SyncServer, sync_with
+
+log = logging.getLogger(__name__)
+
+#: Sessions that this node opens at once.  More would fetch the same news from several peers.
+MAX_OUTGOING = 4
+#: Requests that wait for one of them; further ones are dropped, the periodic session makes up for it.
+MAX_WAITING = 256
+
+#: Ends that a person should hear of, once in a while.
+_TURNED_AWAY = frozenset({Reason.WRONG_FILESYSTEM, Reason.WRONG_VERSION, Reason.RUBBISH, Reason.ACCUSED})
+
+
+class SyncService:
+    """Keeps one log in step with its peers.  All methods are called in the event loop's thread."""
+
+    def __init__(
+        self,
+        state: LogState,
+        host: str,
+        port: int,
+        *,
+        peers: Callable[[], Sequence[Address]],
+        on_result: Callable[[Address, Result], None] | None = None,
+        rng: random.Random | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        interval: float = FULL_SYNC_INTERVAL,
+        probability: float = SYNC_PROBABILITY,
+        max_sessions: int = MAX_SESSIONS,
+        max_outgoing: int = MAX_OUTGOING,
+        connect_timeout: float = CONNECT_TIMEOUT,
+    ) -> None:
+        """`peers` lists where others listen, without ourselves; it is called at each decision.
+
+        `on_result` gets every session's end, incoming (with the peer's own sync port, 0 if unknown) and outgoing.
+        `interval` in seconds, 0: no periodic sessions.
+        """
+        self._state = state
+        self._peers = peers
+        self._on_result = on_result
+        self._rng = rng or random.Random()
+        self._limits = limits
+        self._interval = interval
+        self._connect_timeout = connect_timeout
+        self._penalties = PenaltyBox()
+        self._throttle = Throttle()
+        self._schedule = PeerSchedule(self._rng, probability)
+        self._server = SyncServer(
+            state,
+            host,
+            port,
+            limits=limits,
+            max_sessions=max_sessions,
+            penalties=self._penalties,
+            on_result=self._ended,
+        )
+        self._slots = asyncio.Semaphore(max_outgoing)
+        self._jobs: dict[Address, asyncio.Task[None]] = {}
+        self._running: set[Address] = set()
+        self._again: dict[Address, str] = {}
+        self._loop_task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Listen, and begin the periodic sessions.  Raises `OSError` if the address is taken."""
+        await self._server.start()
+        if self._interval > 0:
+            self._loop_task = asyncio.create_task(self._periodic())
+
+    async def stop(self) -> None:
+        """End everything; afterwards no task of this service is left."""
+        tasks = [*self._jobs.values(), *([self._loop_task] if self._loop_task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._jobs.clear()
+        self._loop_task = None
+        await self._server.stop()
+
+    def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
+        """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
+
+        A request for a peer that waits for its session already adds nothing; one that comes during the session leads
+        to another session, because the news may have come too late for this one.
+        """
+        if address in self._running:
+            self._again[address] = reason
+        elif address not in self._jobs and len(self._jobs) < MAX_WAITING:
+            self._jobs[address] = asyncio.create_task(self._job(address, reason, jitter))
+
+    async def _job(self, address: Address, reason: str | None, jitter: float) -> None:
+        try:
+            if jitter > 0:
+                await asyncio.sleep(self._rng.uniform(0, jitter))
+            while reason is not None:
+                async with self._slots:
+                    self._running.add(address)
+                    try:
+                        await self._session(address, reason)
+                    finally:
+                        self._running.discard(address)
+                reason = self._again.pop(address, None)
+        except Exception:
+            log.exception("a session with %s:%d failed", *address)
+        finally:
+            self._again.pop(address, None)
+            self._jobs.pop(address, None)
+
+    async def _session(self, address: Address, reason: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._penalties.banned(address[0], now):
+            log.debug("no session with %s:%d: banned", *address)
+            return
+        log.debug("session with %s:%d: %s", *address, reason)
+        result = await sync_with(
+            self._state,
+            *address,
+            own_port=self.port,
+            limits=self._limits,
+            connect_timeout=self._connect_timeout,
+        )
+        now = asyncio.get_running_loop().time()
+        if result.reason is not Reason.COMPLETE:
+            self._schedule.tried(address, now)
+        if result.reason is Reason.RUBBISH:
+            self._penalties.punish(address[0], now)
+        self._ended(address, result)
+
+    def _ended(self, address: Address, result: Result) -> None:
+        """Account for the end of a session, whoever began it."""
+        now = asyncio.get_running_loop().time()
+        if result.reason is Reason.COMPLETE:
+            self._schedule.talked(address, now)
+        self._report(address, result, now)
+        if result.counters.rejected and result.reason is Reason.COMPLETE:
+            # What an honest node has, it has verified, so it would not come from one.
+            self._penalties.punish(address[0], now)
+            self._say(address, "refused", result.counters.refusal, now)
+        if self._on_result:
+            self._on_result(address, result)
+
+    def _report(self, address: Address, result: Result, now: float) -> None:
+        detail = f"it says: {result.detail}" if result.by_peer else result.detail
+        if result.reason in _TURNED_AWAY:
+            self._say(address, result.reason.value, detail, now)
+        else:
+            log.debug("%s:%d: %s: %s", *address, result.reason.value, detail)
+
+    def _say(self, address: Address, what: str, why: str, now: float) -> None:
+        """Tell people, but not once for each packet of a flood."""
+        left_out = self._throttle.allow((address[0], what), now)
+        if left_out is not None:
+            more = f" ({left_out} more like this since the last line)" if left_out else ""
+            log.info("%s:%d: %s: %s%s", *address, what, why, more)
+
+    async def _periodic(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            try:
+                peer = self._schedule.pick(self._peers(), asyncio.get_running_loop().time())
+            except Exception:  # the callback is not ours: one failure must not end all periodic sessions
+                log.exception("the list of peers could not be had")
+                continue
+            if peer is not None:
+                self.request(peer, "periodic")

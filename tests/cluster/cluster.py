@@ -1,0 +1,103 @@
+"""What the cluster tests share: a running cluster, and comparing its trees."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from basefs.management.control import call
+from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.wait import wait_until
+
+NAME = "cluster"
+#: Seconds after which a condition that has no figure of its own counts as never coming true.
+PATIENCE = 60.0
+
+#: kind, permission bits, content or target
+Snapshot = dict[bytes, tuple[str, int, bytes]]
+
+
+def snapshot(root: Path) -> Snapshot:
+    """Everything below a directory: type, permission bits (0 for symbolic links), content or target; by path."""
+    found: Snapshot = {}
+    top = os.fsencode(root)
+    for base, directories, files in os.walk(top):
+        for name in directories + files:
+            path = os.path.join(base, name)
+            mode = os.lstat(path).st_mode
+            bits = mode & 0o777
+            relative = os.path.relpath(path, top)
+            if stat.S_ISLNK(mode):
+                found[relative] = ("link", 0, os.readlink(path))
+            elif stat.S_ISDIR(mode):
+                found[relative] = ("directory", bits, b"")
+            elif stat.S_ISREG(mode):
+                with open(path, "rb") as file:
+                    found[relative] = ("file", bits, file.read())
+    return found
+
+
+def differences(expected: Snapshot, actual: Snapshot) -> list[bytes]:
+    """The paths that are not the same in both."""
+    return sorted(path for path in expected.keys() | actual.keys() if expected.get(path) != actual.get(path))
+
+
+@dataclass
+class Cluster:
+    """Running nodes with one filesystem.
+
+    Attributes:
+        network: what connects them.
+        nodes: those that run it, the one that made it first.
+    """
+
+    network: NamespaceNetwork
+    nodes: list[Node]
+
+    @classmethod
+    def start(
+        cls, network: NamespaceNetwork, nodes: list[Node] | None = None, *, grant_at: str = "/", profile: str = "wan"
+    ) -> Cluster:
+        """Make a filesystem on the first node; the others get a key on `grant_at`, fetch it and mount it."""
+        cluster = cls(network, network.nodes if nodes is None else nodes)
+        first, *others = cluster.nodes
+        first.basefs("genkey")
+        first.basefs("bootstrap", NAME, "-i", first.endpoint)
+        first.mount(NAME, "--owners", "--profile", profile)
+        if grant_at != "/":
+            (first.mountpoint / grant_at.lstrip("/")).mkdir()
+        for number, node in enumerate(others, start=2):
+            node.basefs("genkey")
+            first.basefs("grant", f"{NAME}:{grant_at}", f"node{number}", node.home / "key.pub")
+        for node in others:
+            node.basefs("get", NAME, first.endpoint)
+            node.mount(NAME, "--owners", "--profile", profile)
+        cluster.wait_for_members()
+        return cluster
+
+    def wait_for_members(self) -> None:
+        """Until every node sees all nodes alive."""
+        for node in self.nodes:
+            wait_until(lambda node=node: self.alive(node) == len(self.nodes), PATIENCE, f"{node.address} sees all")  # type: ignore[misc]
+
+    @staticmethod
+    def alive(node: Node) -> int:
+        """How many members a node sees alive."""
+        return sum(member["status"] == "alive" for member in ask(node, "members"))
+
+    def root_hashes(self) -> set[str]:
+        """The Merkle root hashes of all nodes."""
+        return {ask(node, "summary")["root_hash"] for node in self.nodes}
+
+    def wait_until_equal(self, deadline: float) -> float:
+        """Until all nodes have the same root hash; returns the seconds that it took."""
+        return wait_until(lambda: len(self.root_hashes()) == 1, deadline, "all root hashes are equal")
+
+
+def ask(node: Node, command: str, **arguments: Any) -> Any:
+    """What a node's daemon answers on its control socket."""
+    return call(node.home / "run" / f"{NAME}.sock", command, arguments)

@@ -1,0 +1,45 @@
+"""Hypothesis profiles, and what marked tests need.
+
+HYPOTHESIS_PROFILE selects a profile: "ci" by default, "slow" for a long hunt.  A test that needs what this machine
+lacks is skipped with the reason; in continuous integration (`CI` is set) it fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
+
+settings.register_profile(
+    "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_CHECKS, report_multiple_bugs=False
+)
+settings.register_profile("slow", settings.get_profile("ci"), max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def _missing(marker: str) -> str | None:
+    """Why tests with this marker cannot run here, `None` if they can."""
+    if marker == "serf":
+        return None if shutil.which("serf") else "there is no serf: apt-get install serf"
+    if os.geteuid() != 0:
+        return "this needs root"
+    if marker == "fuse" and not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "there is no usable /dev/fuse"
+    if marker == "cluster" and not shutil.which("ip"):
+        return "there is no ip command: apt-get install iproute2"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in ("fuse", "serf", "cluster"):
+        if item.get_closest_marker(marker) is None:
+            continue
+        reason = _missing(marker)
+        if reason is not None and os.environ.get("CI"):
+            pytest.fail(f"not run in continuous integration: {reason}", pytrace=False)
+        if reason is not None:
+            pytest.skip(reason)

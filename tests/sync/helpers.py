@@ -1,0 +1,136 @@
+"""Logs to synchronize, and two cores wired back to back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
+from basefs.log.keys import SigningKey
+from basefs.sync.interface import LogState, Path
+from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.memory import MemoryLog
+from basefs.sync.protocol import SyncProtocol
+from basefs.sync.result import Result
+from basefs.sync.states import Role
+
+KEY = SigningKey.from_seed(bytes(32))
+KEYS = {KEY.fingerprint: KEY.public}
+ROOT = KEY.sign(bytes(HASH_SIZE), 0, Action.MKDIR, b"/")
+STRANGER_ROOT = KEY.sign(b"x" * HASH_SIZE, 0, Action.MKDIR, b"/")
+
+
+def unsigned(
+    parent: bytes, action: Action, name: bytes, content: bytes = b"", size: int = 0, timestamp: int = 0
+) -> Entry:
+    """An entry with a signature of zeros: most tests are not about signatures, and these are quick."""
+    return Entry(parent, timestamp, action, name, content, size, KEY.fingerprint, bytes(64))  # type: ignore[arg-type]
+
+
+def blocks_of(content: bytes, size: int = 32 * 1024) -> list[bytes]:
+    """The chain of a content, first block first."""
+    blocks: list[bytes] = []
+    following = ZERO_HASH
+    for start in reversed(range(0, len(content), size)):
+        block = following + content[start : start + size]
+        following = sha224(block)
+        blocks.append(block)
+    return blocks[::-1]
+
+
+class Writer:
+    """Makes entries and remembers them in the order of a log."""
+
+    def __init__(self, root: Entry = ROOT) -> None:
+        self.root = root
+        self.heads: dict[Path, Entry] = {(): root}
+        self.entries: list[bytes] = [root.encode()]
+        self.blocks: list[bytes] = []
+        self._time = 0
+
+    def log(self, **options: object) -> MemoryLog:
+        """A new log with everything written so far."""
+        log = MemoryLog(self.root.hash, **options)  # type: ignore[arg-type]
+        result = log.add(self.entries, self.blocks)
+        assert not result.rejected and not result.missing_parents, result
+        return log
+
+    def put(self, parent: Entry, action: Action, name: bytes, content: bytes = b"", size: int = 0) -> Entry:
+        """Append an entry."""
+        self._time += 1
+        entry = unsigned(parent.hash, action, name, content, size, self._time)
+        self.entries.append(entry.encode())
+        return entry
+
+    def mkdir(self, path: Path) -> Entry:
+        """Make a directory, and those above it."""
+        if path not in self.heads:
+            self.heads[path] = self.put(self.mkdir(path[:-1]), Action.MKDIR, path[-1])
+        return self.heads[path]
+
+    def write(self, path: Path, content: bytes = b"", block_size: int = 32 * 1024) -> Entry:
+        """Create or update a file."""
+        parent = self.heads.get(path) or self.mkdir(path[:-1])
+        blocks = blocks_of(content, block_size)
+        self.blocks += blocks
+        first = sha224(blocks[0]) if blocks else b""
+        self.heads[path] = self.put(parent, Action.WRITE, path[-1], first, len(content))
+        return self.heads[path]
+
+
+class Pair:
+    """Two cores and the bytes between them."""
+
+    def __init__(self, left: LogState, right: LogState, limits: Limits = DEFAULT_LIMITS, chunk: int = 65536) -> None:
+        self.left = SyncProtocol(left, Role.INITIATOR, port=1000, limits=limits)
+        self.right = SyncProtocol(right, Role.RESPONDER, port=2000, limits=limits)
+        self.chunk = chunk
+        self.sent = {self.left: bytearray(), self.right: bytearray()}
+        self.most = 0
+
+    def turn(self) -> bool:
+        """Move one chunk in each direction; returns whether anything happened."""
+        busy = False
+        for here, there in ((self.left, self.right), (self.right, self.left)):
+            if here.wants_send:
+                busy = True
+                data = here.data_to_send(self.chunk)
+                self.sent[here] += data
+                if data:
+                    there.receive_data(data)
+            while there.wants_work:
+                busy = True
+                there.work()
+        return busy
+
+    def run(self, each: Callable[[], None] | None = None) -> tuple[Result, Result]:
+        """Run to the end of both."""
+        for _ in range(1_000_000):
+            if not self.turn():
+                break
+            if each:
+                each()
+        assert self.left.closed and self.right.closed, (self.left.state, self.right.state)
+        assert self.left.result and self.right.result
+        return self.left.result, self.right.result
+
+    @property
+    def bytes(self) -> int:
+        """Sent in both directions."""
+        return sum(map(len, self.sent.values()))
+
+
+def sync(left: MemoryLog, right: MemoryLog, **options: object) -> Pair:
+    """Run a session that must succeed."""
+    pair = Pair(left, right, **options)  # type: ignore[arg-type]
+    for result in pair.run():
+        assert result.reason.value == "complete", result
+        assert result.equal, result
+    assert left.root_hash() == right.root_hash()
+    return pair
+
+
+def random_bytes(size: int, seed: int = 0) -> bytes:
+    """The same each time."""
+    return random.Random(seed).randbytes(size)

@@ -1,0 +1,179 @@
+"""The part of a node that keeps its log in step: periodic, on request, and clean at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+
+from basefs.sync.memory import MemoryLog
+from basefs.sync.result import Reason
+from basefs.sync.service import MAX_WAITING, SyncService
+
+from .helpers import STRANGER_ROOT, Writer
+from .test_shell import HOST, run, until
+
+
+def service(log, peers=(), **options):
+    options = {"interval": 0, "rng": random.Random(1), **options}
+    found = SyncService(log, HOST, 0, peers=lambda: list(peers), on_result=lambda *end: ends.append(end), **options)
+    found.ends = ends = []
+    return found
+
+
+@contextlib.asynccontextmanager
+async def running(*services):
+    for each in services:
+        await each.start()
+    try:
+        yield
+    finally:
+        for each in services:
+            await each.stop()
+
+
+def some_log(name, count=20):
+    writer = Writer()
+    for number in range(count):
+        writer.write((b"%s%d" % (name, number),), b"x%d" % number)
+    return writer.log()
+
+
+def test_a_cluster_converges_by_itself():
+    async def main():
+        logs = [some_log(b"n%d-" % number) for number in range(5)]
+        peers = []
+        services = [service(log, peers, interval=0.02, probability=0.9) for log in logs]
+        async with running(*services):
+            peers += [(HOST, each.port) for each in services]
+            await until(lambda: len({log.root_hash() for log in logs}) == 1)
+        assert len(logs[0]) == 101
+
+    run(main())
+
+
+def test_a_request_is_served_at_once():
+    async def main():
+        logs = some_log(b"a"), some_log(b"b")
+        one, two = service(logs[0]), service(logs[1])
+        async with running(one, two):
+            one.request((HOST, two.port), "announcement", jitter=0.01)
+            await until(lambda: one.ends and two.ends)
+            assert logs[0].root_hash() == logs[1].root_hash()
+            assert one.ends[0][0] == (HOST, two.port)
+            assert two.ends[0][0] == (HOST, one.port), "the other side learns where we listen"
+            assert one.ends[0][1].equal and two.ends[0][1].equal
+
+    run(main())
+
+
+def test_requests_are_coalesced():
+    async def main():
+        logs = some_log(b"a"), some_log(b"b")
+        one, two = service(logs[0]), service(logs[1])
+        async with running(one, two):
+            address = (HOST, two.port)
+            for _ in range(50):
+                one.request(address, "waiting already")
+            await until(lambda: address in one._running)
+            for _ in range(50):
+                one.request(address, "once more")
+            await until(lambda: not one._jobs)
+            assert len(one.ends) == 2
+
+    run(main())
+
+
+def test_requests_are_bounded():
+    async def main():
+        one = service(some_log(b"a"), max_outgoing=1)
+        async with running(one):
+            for port in range(1, MAX_WAITING + 100):
+                one.request((HOST, port), "flood", jitter=1000)
+            assert len(one._jobs) == MAX_WAITING
+        assert not one._jobs
+
+    run(main())
+
+
+def test_a_peer_that_is_not_there_does_no_harm():
+    async def main():
+        logs = some_log(b"a"), some_log(b"b")
+        gone = service(logs[1])
+        async with running(gone):
+            port = gone.port
+        one = service(logs[0])
+        async with running(one):
+            one.request((HOST, port), "test")
+            await until(lambda: one.ends)
+            assert one.ends[0][1].reason is Reason.UNREACHABLE
+
+    run(main())
+
+
+def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
+    caplog.set_level(logging.INFO, "basefs.sync")
+
+    async def main():
+        stranger = service(MemoryLog(STRANGER_ROOT.hash))
+        node = service(some_log(b"a"))
+        async with running(stranger, node):
+            for count in range(5):
+                stranger.request((HOST, node.port), "test")
+                await until(lambda count=count: len(node.ends) == len(stranger.ends) == count + 1)
+            reader, writer = await asyncio.open_connection(HOST, node.port)
+            writer.write(b"rubbish\n")
+            assert (await reader.read()).startswith(b"CLOSE NO protocol")
+            writer.close()
+            await until(lambda: len(node.ends) == 6)
+
+    run(main())
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3, lines
+    assert sum("wrong filesystem: this node serves" in line for line in lines) == 1
+    assert sum("wrong filesystem: it says: this node serves" in line for line in lines) == 1
+    assert any("rubbish" in line and "127.0.0.1" in line for line in lines)
+
+
+def test_a_banned_host_is_not_visited():
+    async def main():
+        one = service(some_log(b"a"))
+        async with running(one):
+            one._penalties.punish(HOST, asyncio.get_running_loop().time())
+            one.request((HOST, 1), "test")
+            await until(lambda: not one._jobs)
+            assert not one.ends
+
+    run(main())
+
+
+def test_peers_that_cannot_be_had_do_not_end_the_periodic_sessions(caplog):
+    async def main():
+        calls = []
+
+        def peers():
+            calls.append(1)
+            if len(calls) == 1:
+                raise RuntimeError("no list")
+            return []
+
+        one = SyncService(some_log(b"a"), HOST, 0, peers=peers, interval=0.01)
+        async with running(one):
+            await until(lambda: len(calls) > 2)
+
+    run(main())
+    assert "no list" in caplog.text
+
+
+def test_stop_in_the_middle_of_everything():
+    async def main():
+        logs = some_log(b"a", 2000), some_log(b"b", 2000)
+        one, two = service(logs[0]), service(logs[1])
+        async with running(one, two):
+            one.request((HOST, two.port), "test")
+            two.request((HOST, one.port), "test")
+            await until(lambda: len(logs[0]) > 2010)
+        assert not one._jobs and not two._jobs
+
+    run(main())

@@ -1,0 +1,361 @@
+"""Real TCP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+
+import pytest
+
+from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
+from basefs.sync import shell
+from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.memory import MemoryLog
+from basefs.sync.messages import Hash
+from basefs.sync.penalty import PenaltyBox
+from basefs.sync.result import Counters, Reason, Result
+from basefs.sync.shell import SyncServer, sync_with
+from basefs.sync.wire import encode
+
+from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
+
+HOST = "127.0.0.1"
+DEADLINE = 60
+
+
+@contextlib.asynccontextmanager
+async def serving(log, **options):
+    """A server on a free port; its results are collected in `results`."""
+    server = SyncServer(log, HOST, 0, on_result=lambda address, result: results.append((address, result)), **options)
+    server.results = results = []
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def until(condition):
+    """Wait for a condition, with a generous deadline."""
+
+    async def poll():
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(poll(), DEADLINE)
+
+
+def run(coroutine):
+    """Run, and require that no task is left."""
+
+    async def main():
+        await asyncio.wait_for(coroutine, DEADLINE)
+        await until(lambda: len(asyncio.all_tasks()) <= 3)
+
+    asyncio.run(main(), debug=False)
+
+
+def test_a_session():
+    async def main():
+        left, right = Writer(), Writer()
+        for number in range(100):
+            left.write((b"d", b"l%d" % number), b"x%d" % number)
+            right.write((b"d", b"r%d" % number), b"y%d" % number)
+        logs = left.log(), right.log()
+        seen = []
+        async with serving(logs[1]) as server:
+            result = await sync_with(
+                logs[0], HOST, server.port, own_port=4711, progress=lambda c: seen.append(c.accepted)
+            )
+            await until(lambda: server.results)
+            assert result.equal and result.reason is Reason.COMPLETE
+            assert result.peer_port == server.port
+            (address, other), *_ = server.results
+            assert address == (HOST, 4711) and other.equal
+            assert server.sessions == 0
+        assert seen[-1] == 200
+        assert logs[0].root_hash() == logs[1].root_hash()
+
+    run(main())
+
+
+def test_large_contents_in_both_directions_at_once():
+    async def main():
+        left, right = Writer(), Writer()
+        for number in range(4):
+            left.write((b"l%d" % number,), random_bytes(4 << 20, number))
+            right.write((b"r%d" % number,), random_bytes(4 << 20, 10 + number))
+        logs = left.log(), right.log()
+        async with serving(logs[1]) as server:
+            result = await sync_with(logs[0], HOST, server.port)
+        assert result.equal
+        assert result.counters.blocks_sent == result.counters.blocks_received == 512
+
+    run(main())
+
+
+def test_both_begin_at_once():
+    async def main():
+        left, right = Writer(), Writer()
+        for number in range(300):
+            left.write((b"l%d" % number,), b"x%d" % number)
+            right.write((b"r%d" % number,), b"y%d" % number)
+        logs = left.log(), right.log()
+        async with serving(logs[0]) as one, serving(logs[1]) as two:
+            results = await asyncio.gather(
+                sync_with(logs[0], HOST, two.port),
+                sync_with(logs[1], HOST, one.port),
+                sync_with(logs[0], HOST, two.port),
+            )
+        assert all(result.equal for result in results)
+        assert logs[0].root_hash() == logs[1].root_hash()
+
+    run(main())
+
+
+def test_another_filesystem_is_told_why():
+    async def main():
+        async with serving(Writer().log()) as server:
+            for _ in range(20):  # the reason must not be lost to a reset connection
+                result = await sync_with(MemoryLog(STRANGER_ROOT.hash), HOST, server.port)
+                assert result.reason is Reason.WRONG_FILESYSTEM
+                assert result.detail == "this node serves another filesystem"
+            with pytest.raises(WrongFilesystem):
+                result.raise_for_reason()
+
+    run(main())
+
+
+def test_nobody_there():
+    async def main():
+        async with serving(Writer().log()) as server:
+            port = server.port
+        result = await sync_with(Writer().log(), HOST, port)
+        assert result.reason is Reason.UNREACHABLE and f"{HOST}:{port}" in result.detail
+
+    run(main())
+
+
+async def say(port, data, then_close=True):
+    """Send bytes and return what comes back before the connection ends."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    heard = b""
+    with contextlib.suppress(OSError):
+        writer.write(data)
+        await writer.drain()
+        if then_close:
+            writer.write_eof()
+    with contextlib.suppress(OSError):
+        while more := await reader.read(65536):
+            heard += more
+    writer.close()
+    return heard
+
+
+def test_random_bytes_end_that_session_only():
+    async def main():
+        penalties = PenaltyBox()
+        async with serving(Writer().log(), penalties=penalties) as server:
+            await say(server.port, random.Random(1).randbytes(10 << 20))
+            await until(lambda: server.results)
+            assert server.results[0][1].reason is Reason.RUBBISH
+            assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
+            penalties.forgive(HOST)
+            assert (await sync_with(Writer().log(), HOST, server.port)).equal
+
+    run(main())
+
+
+def test_rubbish_is_told_so():
+    async def main():
+        async with serving(Writer().log()) as server:
+            heard = await say(server.port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert heard.startswith(b"CLOSE NO protocol ")
+
+    run(main())
+
+
+def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
+    monkeypatch.setattr(shell, "_TICK", 0.02)
+
+    async def main():
+        limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
+        async with serving(Writer().log(), limits=limits) as server:
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+
+            async def drip():
+                with contextlib.suppress(OSError):
+                    for byte in b"HASH 1 " * 1000:
+                        writer.write(bytes((byte,)))
+                        await writer.drain()
+                        await asyncio.sleep(0.01)
+
+            dripping = asyncio.create_task(drip())
+            heard = await reader.read()
+            assert heard.startswith(b"CLOSE NO timeout no%20greeting")
+            dripping.cancel()
+            await asyncio.gather(dripping, return_exceptions=True)
+            writer.close()
+            await until(lambda: server.results)
+            assert server.results[0][1].reason is Reason.TIMEOUT
+            assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
+
+    run(main())
+
+
+def test_a_peer_that_asks_and_does_not_read(monkeypatch):
+    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "_GRACE", 0.1)
+
+    async def main():
+        writer = Writer()
+        writer.write((b"f",), random_bytes(32 << 20))
+        limits = dataclasses.replace(DEFAULT_LIMITS, idle_timeout=0.5)
+        async with serving(writer.log(), limits=limits) as server:
+            first = writer.entries[1]
+            _, out = await asyncio.open_connection(HOST, server.port, limit=1024)
+            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 0)) + b"PATH_REQ /\n" * 200)
+            await until(lambda: server.results)
+            assert server.results[0][1].reason is Reason.TIMEOUT
+            assert server.sessions == 0 and first
+            out.close()
+
+    run(main())
+
+
+def test_cut_in_the_middle_and_resumed():
+    async def main():
+        writer = Writer()
+        writer.write((b"f",), random_bytes(8 << 20))
+        full = writer.log()
+        behind = MemoryLog(ROOT.hash)
+        async with serving(full) as server:
+
+            async def proxy(reader, out, budget):
+                """Forward to the server until `budget` bytes came back, then cut both connections."""
+                server_reader, server_out = await asyncio.open_connection(HOST, server.port)
+
+                async def forward():
+                    with contextlib.suppress(OSError):
+                        while data := await reader.read(65536):
+                            server_out.write(data)
+
+                forwarding = asyncio.create_task(forward())
+                with contextlib.suppress(OSError):
+                    while budget > 0 and (data := await server_reader.read(65536)):
+                        out.write(data)
+                        await out.drain()
+                        budget -= len(data)
+                forwarding.cancel()
+                await asyncio.gather(forwarding, return_exceptions=True)
+                out.transport.abort()
+                server_out.transport.abort()
+
+            cut = await asyncio.start_server(lambda r, w: proxy(r, w, 4 << 20), HOST, 0)
+            result = await sync_with(behind, HOST, cut.sockets[0].getsockname()[1])
+            assert result.reason is Reason.LOST
+            cut.close()
+            got = result.counters.accepted
+            assert 20 < got < 256
+            result = await sync_with(behind, HOST, server.port)
+            assert result.equal
+            assert result.counters.blocks_received == 256 - (got - 2), "what was there is not sent again"
+
+    run(main())
+
+
+def test_the_number_of_sessions_is_limited():
+    async def main():
+        async with serving(Writer().log(), max_sessions=2) as server:
+            silent = [await asyncio.open_connection(HOST, server.port) for _ in range(2)]
+            await until(lambda: server.sessions == 2)
+            result = await sync_with(Writer().log(), HOST, server.port)
+            assert result.reason is Reason.BUSY and result.by_peer
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: server.sessions == 0)
+            assert (await sync_with(Writer().log(), HOST, server.port)).equal
+        async with serving(Writer().log(), max_per_host=1) as server:
+            _, writer = await asyncio.open_connection(HOST, server.port)
+            await until(lambda: server.sessions == 1)
+            assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BUSY
+            writer.close()
+
+    run(main())
+
+
+def test_stop_ends_sessions_and_tells_the_peer():
+    async def main():
+        async with serving(Writer().log()) as server:
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            await until(lambda: server.sessions == 1)
+        assert await reader.read() == b"CLOSE NO failure this%20node%20is%20stopping\n"
+        writer.close()
+        await server.stop()
+
+    run(main())
+
+
+class Broken(MemoryLog):
+    """A log whose disk has failed."""
+
+    error: Exception
+
+    def listing(self, path):
+        raise self.error
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_log_that_fails_ends_the_session(side, caplog):
+    from basefs.errors import DamagedLog
+
+    def broken(error):
+        log = Broken(ROOT.hash)
+        log.error = error
+        log.add([ROOT.encode()], ())
+        return log
+
+    async def main(error):
+        writer = Writer()
+        writer.write((b"f",), b"x")
+        if side == "server":
+            async with serving(broken(error)) as server:
+                return await sync_with(writer.log(), HOST, server.port)
+        async with serving(writer.log()) as server:
+            return await sync_with(broken(error), HOST, server.port)
+
+    result = asyncio.run(main(DamagedLog("row 7")))
+    assert result.reason is Reason.FAILURE
+    # Anything but an error of ours is a bug, and loud.
+    if side == "client":
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(main(ZeroDivisionError()))
+    else:
+        asyncio.run(main(ZeroDivisionError()))
+        assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        (Reason.COMPLETE, None),
+        (Reason.RUBBISH, RemoteProtocolError),
+        (Reason.WRONG_VERSION, WrongFilesystem),
+        (Reason.LOST, PeerUnreachable),
+        (Reason.BUSY, NetworkError),
+    ],
+)
+def test_results_as_errors(reason, error):
+    result = Result(reason, "why", False, Counters())
+    if error is None:
+        result.raise_for_reason()
+    else:
+        with pytest.raises(error, match="why"):
+            result.raise_for_reason()
+
+
+def test_limits_are_in_proportion():
+    assert Limits() == DEFAULT_LIMITS
+    assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell._TICK

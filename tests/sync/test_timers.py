@@ -1,0 +1,39 @@
+"""Time-outs: at the limit, and just above."""
+
+from __future__ import annotations
+
+from basefs.sync.limits import Limits
+from basefs.sync.timers import Timers
+
+LIMITS = Limits(greeting_timeout=10, idle_timeout=60, stall_timeout=300)
+
+
+def test_greeting():
+    timers = Timers(LIMITS)
+    assert timers.tick(1000, greeted=False, gained=0) is None
+    timers.moved()
+    assert timers.tick(1010, greeted=False, gained=0) is None
+    assert "greeting" in timers.tick(1010.1, greeted=False, gained=0)
+
+
+def test_idle():
+    timers = Timers(LIMITS)
+    timers.tick(0, greeted=True, gained=0)
+    timers.moved()
+    assert timers.tick(50, greeted=True, gained=0) is None
+    assert timers.tick(110, greeted=True, gained=0) is None
+    assert "moved" in timers.tick(110.1, greeted=True, gained=0)
+
+
+def test_stall():
+    timers = Timers(LIMITS)
+    for now in range(0, 301, 10):
+        timers.moved()
+        assert timers.tick(now, greeted=True, gained=0) is None
+    timers.moved()
+    assert timers.tick(301, greeted=True, gained=1) is None
+    for now in range(310, 601, 10):
+        timers.moved()
+        assert timers.tick(now, greeted=True, gained=1) is None
+    timers.moved()
+    assert "gained" in timers.tick(601.1, greeted=True, gained=1)
