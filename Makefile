@@ -12,6 +12,7 @@ help:
 	@echo "make demo    three nodes on this machine, until Ctrl-C"
 	@echo "make test    the whole test suite"
 	@echo "make lint    ruff and mypy"
+	@echo "make bench   what a copy of /etc costs, beside bindfs, and how soon others have it"
 	@echo "make clean   remove the virtual environment and caches"
 
 install: $(VENV)/.system $(VENV)/.installed
@@ -43,6 +44,11 @@ lint: install
 format: install
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+bench: install
+	@sh install.sh --check-root "make bench"
+	@sh install.sh bindfs
+	@$(PYTHON) -m eval.bench
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

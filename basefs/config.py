@@ -109,7 +109,7 @@ class Home:
 def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
     """`HOST`, `HOST:PORT` or `[IPV6]:PORT` as (host, port).  Raises `UsageError`."""
     host, colon, port = text.rpartition(":")
-    if not colon or (":" in host and not host.startswith("[")):
+    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:

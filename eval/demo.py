@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from eval.node import Node
+from eval.node import CommandFailed, Node
 from eval.wait import wait_until
 
 NAME = "demo"
@@ -27,7 +28,8 @@ def main() -> None:
     # Being told to stop while nodes run must clean up as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: done.set())
     directory = Path(tempfile.mkdtemp(prefix="basefs-demo-"))
-    nodes = [Node(directory / f"node{index + 1}", "127.0.0.1", FIRST_PORT + PORT_STEP * index) for index in range(3)]
+    ports = (port for port in range(FIRST_PORT, 65000, PORT_STEP) if _is_free(port))
+    nodes = [Node(directory / f"node{number}", "127.0.0.1", next(ports)) for number in (1, 2, 3)]
     try:
         _start(nodes)
         _write_a_file(nodes)
@@ -36,6 +38,8 @@ def main() -> None:
         done.wait()
     except KeyboardInterrupt:
         pass
+    except (CommandFailed, TimeoutError, OSError) as error:
+        sys.exit(f"The demonstration failed: {error}")
     finally:
         # A second Ctrl-C must not leave a mount behind.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -43,6 +47,18 @@ def main() -> None:
         _stop(nodes)
         shutil.rmtree(directory)
         _say("Nothing is left behind.")
+
+
+def _is_free(port: int) -> bool:
+    """Whether nobody has the two ports of a node; another node may run on this machine."""
+    for number in range(port, port + PORT_STEP):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", number))
+            except OSError:
+                return False
+    return True
 
 
 def _say(text: str) -> None:
@@ -71,10 +87,10 @@ def _alive(node: Node) -> int:
 
 
 def _write_a_file(nodes: list[Node]) -> None:
-    _say("\nA file written on node 1:\n")
+    _say("\nA file written on one node, until the other two have it:\n")
     text = f"written at {time.ctime()}\n"
     for number, node in enumerate(nodes, start=1):
-        _say(f"  {_milliseconds(_spread(node, nodes, text + str(number))):>8}   from node {number} to the other two")
+        _say(f"  {_milliseconds(_spread(node, nodes, text + str(number))):>8}   written on node {number}")
 
 
 def _spread(writer: Node, nodes: list[Node], text: str) -> float:

@@ -1,0 +1,62 @@
+"""Homes, names and addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from basefs.config import DEFAULT_PORT, Home, format_address, parse_address
+from basefs.errors import NotFound, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10.0.0.1", ("10.0.0.1", DEFAULT_PORT)),
+        ("10.0.0.1:5", ("10.0.0.1", 5)),
+        ("node.example.org:7000", ("node.example.org", 7000)),
+        ("[fd00::1]:7000", ("fd00::1", 7000)),
+        ("[fd00::1]", ("fd00::1", DEFAULT_PORT)),
+        ("fd00::1", ("fd00::1", DEFAULT_PORT)),
+        ("host:65534", ("host", 65534)),
+    ],
+)
+def test_addresses(text: str, expected: tuple[str, int]) -> None:
+    assert parse_address(text) == expected
+    assert parse_address(format_address(*expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":5", "host:", "host:x", "host:0", "host:65535", "host:-1", "[]:5"])
+def test_what_is_no_address(text: str) -> None:
+    # 65535 leaves no port for sync, which takes the next one.
+    with pytest.raises(UsageError):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("name", ["etc", "a", "A-1_b.c", "x" * 64])
+def test_names(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    assert home.directory(name) == tmp_path / "fs" / name
+    with pytest.raises(NotFound, match="basefs bootstrap"):
+        home.existing(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", ".hidden", "x" * 65, "a b", "a\n", "é"])
+def test_what_is_no_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        Home(tmp_path).directory(name)
+
+
+def test_the_node_name_stays_and_differs_between_homes(tmp_path: Path) -> None:
+    one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
+    assert one.node_name() == one.node_name()
+    assert one.node_name() != two.node_name()
+
+
+def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASEFS_HOME", str(tmp_path / "here"))
+    assert Home.from_environment().path == tmp_path / "here"
+    monkeypatch.delenv("BASEFS_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Home.from_environment().path == tmp_path / ".basefs"
