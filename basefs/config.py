@@ -107,12 +107,13 @@ class Home:
 
 
 def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """`HOST`, `HOST:PORT` or `[IPV6]:PORT` as (host, port).  Raises `UsageError`."""
+    """`HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT` as (host, port).  Raises `UsageError`."""
     host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
+    if not colon or (":" in host and not host.endswith("]")):
         host, port = text, str(default_port)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or set(host) & set("[]") or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
         raise UsageError(f"{text!r} is no address: use IP or IP:PORT, with a port from 1 to {65534}")
     return host, int(port)
 

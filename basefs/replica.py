@@ -24,6 +24,7 @@ from basefs.errors import (
     IncompleteContent,
     InvalidEntry,
     IsADirectory,
+    LocalProtocolError,
     NotADirectory,
     NotFound,
     ReadOnly,
@@ -37,6 +38,7 @@ from basefs.log.orphans import Orphans
 from basefs.log.store import ROOT_PATH_ID, Placed, Store
 from basefs.sync.interface import AddResult, Listing
 from basefs.view.author import Author, Draft, display
+from basefs.view.history import Survey
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, Owner
@@ -56,6 +58,7 @@ class Applied:
         entries: those accepted now, parents first.
         blocks: those given by the caller, if the entries are local.
         completed: write entries whose content can be read since now, though they came earlier.
+        new_blocks: how many blocks from other nodes were stored.
         local: whether this node signed them.
         missing_parents: parents to ask for.
         missing_blocks: the first missing block of each chain that the call left incomplete.
@@ -66,6 +69,7 @@ class Applied:
     blocks: tuple[Block, ...]
     completed: tuple[EntryHash, ...]
     local: bool
+    new_blocks: int = 0
     missing_parents: tuple[EntryHash, ...] = ()
     missing_blocks: tuple[BlockHash, ...] = ()
     rejected: tuple[str, ...] = ()
@@ -205,8 +209,7 @@ class Replica:
         with self._store.transaction():
             if local:
                 # Blocks first: a chain that is complete when its entry comes never waits.
-                for block in blocks:
-                    self._store.insert_block(block)
+                batch.add_own_blocks(blocks)
             batch.add_entries(entries, peer)
             if not local:
                 batch.add_blocks(blocks)
@@ -218,6 +221,7 @@ class Replica:
             blocks=tuple(blocks) if local else (),
             completed=completed,
             local=local,
+            new_blocks=batch.new_blocks,
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in self._store),
             missing_blocks=tuple(
                 missing for first in batch.chains if (missing := self._store.missing_block(first)) is not None
@@ -329,6 +333,45 @@ class Replica:
         with self._lock:
             return sorted({self._store.names(path) for path in self._store.granted_paths()})
 
+    def survey(self, names: Names) -> Survey:
+        """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
+        with self._lock:
+            survey = self._view.tree.survey(names)
+            if survey is None:
+                raise NotFound(f"nothing was ever at {display(names)}")
+            return survey
+
+    def contested_paths(self, names: Names) -> list[Names]:
+        """The live paths at and below a path where a branch lost.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            self._view.author.node(names)
+            walk = self._view.tree.walk()
+            return [path for path, node in walk if path[: len(names)] == names and node.outcome.contested]
+
+    def content_at(self, entry: EntryHash) -> bytes:
+        """What the content of a path was at an entry, empty where it was no file.
+
+        Raises `NotFound` for an unknown entry, `IncompleteContent`, `DamagedLog`.
+        """
+        with self._lock:
+            if entry not in self._store:
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            source = self._contents.source(entry)
+            try:
+                return b"" if source is None else self._contents.read(source)
+            except InvalidEntry as error:
+                raise DamagedLog(f"the content at {entry.hex()[:12]} cannot be read: {error}") from None
+
+    def find_entries(self, prefix: str) -> list[EntryHash]:
+        """The entries whose hash begins with these hexadecimal digits."""
+        with self._lock:
+            return self._store.find(prefix)
+
+    def key_names(self) -> dict[Fingerprint, str]:
+        """The names of the keys that were ever granted; the latest one where there are several."""
+        with self._lock:
+            return self._store.key_names()
+
     def check_view(self) -> list[Names]:
         """The paths where the live view differs from a rebuild: none, or a bug."""
         with self._lock:
@@ -433,7 +476,7 @@ class Replica:
                 rejected.append(str(error))
         applied = self.apply(decoded, pieces, peer=peer)
         return AddResult(
-            accepted=len(applied.entries),
+            accepted=len(applied.entries) + applied.new_blocks,
             missing_parents=applied.missing_parents,
             missing_blocks=applied.missing_blocks,
             rejected=(*rejected, *applied.rejected),
@@ -459,22 +502,28 @@ class _Batch:
         self.missing_parents: list[EntryHash] = []
         self.chains: dict[BlockHash, None] = {}
         self.rejected: list[str] = []
+        self.new_blocks = 0
 
     def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
-        queue: deque[tuple[Entry, str]] = deque((entry, peer) for entry in entries)
+        queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
         while queue:
-            entry, sender = queue.popleft()
+            entry, sender, is_ours = queue.popleft()
             try:
-                accepted = self._add_entry(entry, sender)
+                accepted = self._add_entry(entry, sender, is_ours)
             except (InvalidEntry, DamagedLog) as error:
+                if is_ours and isinstance(error, DamagedLog):
+                    raise
+                if is_ours:
+                    raise LocalProtocolError(f"this node has signed an entry that no other takes: {error}") from error
                 self.rejected.append(str(error))
                 continue
-            if accepted:
-                queue.extend(self._orphans.release(entry.hash))
-                if entry.action is Action.GRANT:
-                    queue.extend(self._orphans.release(fingerprint_of(entry.content)))
+            released = self._orphans.release(entry.hash) if accepted or entry.is_root else []
+            if accepted and entry.action is Action.GRANT:
+                released += self._orphans.release(fingerprint_of(entry.content))
+            # What waited came from others and was never verified, whoever brings what it waited for.
+            queue.extend((orphan, sender, False) for orphan, sender in released)
 
-    def _add_entry(self, entry: Entry, peer: str) -> bool:
+    def _add_entry(self, entry: Entry, peer: str, is_ours: bool) -> bool:
         if entry.hash in self._store:
             return False
         if entry.is_root:
@@ -482,23 +531,33 @@ class _Batch:
                 raise InvalidEntry("a root entry of another filesystem")
             self._newcomer.root = entry
             return False
-        if self._newcomer.root is not None and entry.parent == self._newcomer.root.hash:
-            self._add_root(self._newcomer.root, entry)
-            return True
+        root = self._newcomer.root
+        if root is not None and entry.parent == root.hash:
+            if entry.action is Action.GRANT and root.fingerprint == entry.fingerprint == fingerprint_of(entry.content):
+                self._add_root(root, entry)
+                return True
+            # Anything else needs that grant first.
+            self._orphans.hold(entry, entry.parent, peer)
+            return False
         placed = self._store.place(entry)
         if placed is None:
+            if is_ours:
+                raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has no parent here")
             self._orphans.hold(entry, entry.parent, peer)
             self.missing_parents.append(entry.parent)
             return False
-        if not self._local:
-            public = self._store.public_key(placed)
-            if public is None:
-                self._orphans.hold(entry, entry.fingerprint, peer)
-                self.rejected.append(
-                    f"key {entry.fingerprint.hex()[:12]} is granted nowhere on or above the path of entry "
-                    f"{entry.hash.hex()[:12]}"
-                )
-                return False
+        public = self._store.public_key(placed)
+        if public is None:
+            reason = (
+                f"key {entry.fingerprint.hex()[:12]} is granted nowhere on or above the path of entry "
+                f"{entry.hash.hex()[:12]}"
+            )
+            if is_ours:
+                raise InvalidEntry(reason)
+            self._orphans.hold(entry, entry.fingerprint, peer)
+            self.rejected.append(reason)
+            return False
+        if not is_ours:
             verify(entry, public)
         placed = self._store.insert(placed, now=self.now)
         self.accepted.append(placed)
@@ -513,8 +572,6 @@ class _Batch:
 
         The identity vouches for the root entry but not for its signature, and the key comes with the grant.
         """
-        if grant.action is not Action.GRANT or fingerprint_of(grant.content) != root.fingerprint:
-            raise InvalidEntry("the first grant of a filesystem is that of its root key")
         for entry in (root, grant):
             verify(entry, grant.content)
         for entry in (root, grant):
@@ -523,6 +580,14 @@ class _Batch:
             self.accepted.append(self._store.insert(placed, now=self.now))
         self._newcomer.root = None
         self.add_entries([entry for entry, _ in self._orphans.release(root.hash)], "")
+
+    def add_own_blocks(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            if self._store.expects(block.hash):
+                # The same content is arriving from somebody else.
+                self._append(block)
+            else:
+                self._store.insert_block(block)
 
     def add_blocks(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
@@ -538,6 +603,7 @@ class _Batch:
 
     def _append(self, block: Block) -> None:
         self.completed.extend(self._store.append_block(block, now=self.now))
+        self.new_blocks += 1
         if self._store.expects(block.next):
             self.chains.update(dict.fromkeys(self._store.chains_waiting_for(block.next)))
             self._use_held_blocks(block.next)

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from basefs.errors import Exists, IsADirectory, NotEmpty, PermissionDenied, Unsupported
+from basefs.errors import Exists, IsADirectory, NotEmpty, NotPermitted, PermissionDenied, Unsupported
 from basefs.fs.owners import Owners
 from basefs.fs.working import Handle, WorkingFile
 from basefs.replica import Attributes, Replica
@@ -59,12 +59,10 @@ class Filesystem:
     def stat(self, names: Names) -> Stat:
         """Raises `NotFound`, `NotADirectory`."""
         working = self._working.get(names)
-        if working is not None and working.created:
-            attributes = None
-        else:
-            attributes = self._replica.attributes(names)
+        if working is not None and (working.created or working.private):
+            return self._stat_working(working, None)
+        attributes = self._replica.attributes(names)
         if working is None or not working.pending:
-            assert attributes is not None
             return self._stat(attributes)
         return self._stat_working(working, attributes)
 
@@ -81,7 +79,7 @@ class Filesystem:
         owner = working.owner if working.owner is not None or attributes is None else attributes.owner
         uid, gid = self._owners.ids(owner)
         mtime = self._clock() if working.mtime is None else working.mtime
-        links = 1 if attributes is None else attributes.links
+        links = 0 if working.private else 1 if attributes is None else attributes.links
         return Stat(stat.S_IFREG | mode, links, uid, gid, len(working.content), mtime)
 
     def list(self, names: Names) -> list[tuple[bytes, int]]:
@@ -106,6 +104,9 @@ class Filesystem:
         """Open an existing file; returns the handle.  Raises `NotFound`, `IsADirectory`, `PermissionDenied`, ..."""
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         working = self._working.get(names)
+        if working is not None and not working.pending:
+            # It may have changed since it was opened: on another node, or under another of its names.
+            working.content[:] = self._replica.read(names)
         if not writes:
             snapshot = b"" if working is not None else self._replica.read(names)
             return self._add_handle(Handle(working, snapshot, writes=False))
@@ -128,6 +129,7 @@ class Filesystem:
 
     def create(self, names: Names, mode: int) -> int:
         """Create a file and open it for writing; returns the handle.  It is published when it is closed."""
+        self._check_name(names)
         working = self._working.get(names)
         if working is None:
             try:
@@ -211,6 +213,8 @@ class Filesystem:
         mode, owner, mtime = working.mode, working.owner, working.mtime
         self._replica.commit(lambda author: author.write(names, content, mode=mode, owner=owner, mtime=mtime))
         working.created = working.dirty = False
+        # They are in the log now, where others may change them.
+        working.mode = working.owner = working.mtime = None
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -230,7 +234,13 @@ class Filesystem:
         self._publish_at(target)
         self._replica.commit(lambda author: author.make_link(names, target))
 
+    @staticmethod
+    def _check_name(names: Names) -> None:
+        if names[-1:] and names[-1].startswith(HIDDEN_PREFIX):
+            raise NotPermitted(f"names that begin with {HIDDEN_PREFIX.decode()} belong to FUSE")
+
     def _check_free(self, names: Names) -> None:
+        self._check_name(names)
         if names in self._working:
             raise Exists(f"{display(names)} exists already")
 
@@ -270,8 +280,9 @@ class Filesystem:
         waiting = self._working.get(target)
         if waiting is not None and waiting.created:
             self._publish(waiting)
-        self._replica.commit(lambda author: author.rename(source, target, replace=replace))
-        if source == target:
+        applied = self._replica.commit(lambda author: author.rename(source, target, replace=replace))
+        if not applied.entries:
+            # Two names of one file stay as they are, rename(2).
             return
         self._detach(target)
         for path in below:
@@ -285,10 +296,19 @@ class Filesystem:
         if working is None:
             working = self._begin(source, empty=False)
         if not working.created:
+            self._keep_attributes(working, self._replica.attributes(source))
             self._replica.commit(lambda author: author.remove(source, directory=False))
         del self._working[source]
         working.names, working.private = target, True
         self._working[target] = working
+
+    @staticmethod
+    def _keep_attributes(working: WorkingFile, attributes: Attributes) -> None:
+        """Who holds the file open can still ask for them when its path is gone."""
+        working.mode = attributes.mode if working.mode is None else working.mode
+        working.owner = attributes.owner if working.owner is None else working.owner
+        if working.mtime is None and not working.dirty:
+            working.mtime = attributes.mtime
 
     # -- attributes ---------------------------------------------------------------------------------------------------
 

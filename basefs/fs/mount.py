@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 # mfusepy takes libfuse 2 where both are installed, unless told before it is imported (design, section 2).
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
@@ -21,11 +22,14 @@ _RESERVED = frozenset({"fsname", "subtype", "attr_timeout", "entry_timeout", "ne
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
-    """mfusepy's FUSE with the flags of renameat2(2), which it drops."""
+    """mfusepy's FUSE with the flags of renameat2(2) and the handle of ftruncate(2), which it drops."""
 
     def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
         decoded = (path.decode(self.encoding, self.errors) for path in (old, new))
         return int(self.operations.rename(*decoded, flags))
+
+    def truncate_fuse_3(self, path: bytes, length: int, info: Any) -> int:
+        return int(self.ftruncate(path, length, info))
 
 
 def parse_options(text: str) -> dict[str, str | bool]:

@@ -202,7 +202,8 @@ class Operations:
         """utimensat(2), in nanoseconds."""
         mtime = _UTIME_NOW if times is None else times[1]
         if mtime != _UTIME_OMIT:
-            self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime / _NANOSECONDS)
+            # Whole seconds before they become a float, which would round the last nanoseconds of a second up.
+            self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime // _NANOSECONDS)
         return 0
 
     @_translated

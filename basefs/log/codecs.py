@@ -121,6 +121,8 @@ def _zstd_encode(new: bytes, old: bytes) -> bytes:
 
 
 def _zstd_decode(encoded: bytes, old: bytes, size: int) -> bytes:
+    if max(len(old), size) > MAX_ZSTD_DICTIONARY:
+        raise InvalidEntry("zstandard data of a content that is too large for it")
     dictionary = zstandard.ZstdCompressionDict(old, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=1 << _ZSTD_WINDOW_LOG)
     try:

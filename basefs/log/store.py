@@ -27,7 +27,7 @@ from pathlib import Path
 
 from basefs.errors import DamagedLog, InvalidEntry, NoSpace, StoreError
 from basefs.log.blocks import Block
-from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224, xor
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ CREATE TABLE entries (
 );
 CREATE UNIQUE INDEX entries_hash ON entries (hash);
 CREATE INDEX entries_path ON entries (path);
+CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
 
 -- Encoded blocks (next hash and data).
 CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, data BLOB NOT NULL);
@@ -266,6 +267,16 @@ class Store:
         ).fetchone()
         return None if row is None else self._placed(row)
 
+    def find(self, prefix: str) -> list[EntryHash]:
+        """The hashes of the entries that begin with these hexadecimal digits, at most 16 of them."""
+        digits = prefix.lower()
+        if not digits or len(digits) > 2 * len(ZERO_HASH) or digits.strip("0123456789abcdef"):
+            return []
+        low = bytes.fromhex(digits.ljust(2 * len(ZERO_HASH), "0"))
+        high = bytes.fromhex(digits.ljust(2 * len(ZERO_HASH), "f"))
+        rows = self._db.execute("SELECT hash FROM entries WHERE hash BETWEEN ? AND ? LIMIT 16", (low, high))
+        return [EntryHash(hash) for (hash,) in rows]
+
     def raw(self, hash: EntryHash) -> bytes | None:
         """The encoding of an entry, or `None` as in `get`."""
         placed = self.get(hash)
@@ -338,6 +349,8 @@ class Store:
         if parent.entry.action in KEY_ACTIONS:
             raise InvalidEntry("only a grant or revoke may follow a grant or revoke")
         if kind is EntryKind.CHILD:
+            if entry.name == ROOT_NAME:
+                raise InvalidEntry("only the root is named '/'")
             path = self.find_path(parent.path, entry.name)
             return Placed(entry, kind, path.id if path else NEW_PATH, parent.entry.hash, parent.path)
         if entry.name != parent.entry.name:
@@ -391,6 +404,17 @@ class Store:
         ).fetchall()
         return [placed for row in rows if (placed := self._placed(row)) is not None]
 
+    def links_below(self, path: int) -> list[Placed]:
+        """The link entries whose target is an entry of any path below this one."""
+        rows = self._db.execute(
+            "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
+            "UNION ALL SELECT p.id FROM below b JOIN paths p ON p.parent = b.id) "
+            "SELECT e.hash, e.kind, e.path, e.directory, e.data FROM below b JOIN links l ON l.path = b.id "
+            "JOIN entries e ON e.hash = l.entry",
+            (path,),
+        ).fetchall()
+        return [placed for row in rows if (placed := self._placed(row)) is not None]
+
     def has_links(self, path: int) -> bool:
         """Whether a link entry ever named an entry of this path."""
         return self._db.execute("SELECT 1 FROM links WHERE path = ? LIMIT 1", (path,)).fetchone() is not None
@@ -415,9 +439,17 @@ class Store:
         """The ids of the paths on which any key was ever granted."""
         return {path for places in self._granted.values() for path in places}
 
-    def known_keys(self) -> dict[Fingerprint, bytes]:
-        """Every key that was ever granted anywhere: fingerprint -> raw public key."""
-        return {fingerprint: next(iter(places.values())) for fingerprint, places in self._granted.items()}
+    def key_names(self) -> dict[Fingerprint, str]:
+        """The names under which keys were granted, the latest where there are several; for people."""
+        names: dict[Fingerprint, str] = {}
+        # Literally 2, EntryKind.KEY: SQLite uses a partial index for a condition that it can see.
+        rows = self._db.execute("SELECT hash, kind, path, directory, data FROM entries WHERE kind = 2 ORDER BY seq")
+        for row in rows:
+            placed = self._placed(row)
+            if placed is not None and placed.entry.action is Action.GRANT:
+                fingerprint = Fingerprint(sha224(placed.entry.content)[:16])
+                names[fingerprint] = placed.entry.name.decode("utf-8", "backslashreplace")
+        return names
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 

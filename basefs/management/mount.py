@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,4 +24,5 @@ def mount(name: str, mountpoint: Path, **options: Any) -> None:
 
     Unmount it with 'basefs unmount', or umount.
     """
-    launch.launch(name, mountpoint.absolute(), **options)
+    # As the kernel names it, so that other commands find it among the mounts.
+    launch.launch(name, Path(os.path.realpath(mountpoint)), **options)

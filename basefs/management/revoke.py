@@ -13,13 +13,15 @@ from basefs.management.target import parse_target, require_path
 @click.command()
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
-def revoke(target: str, key: str) -> None:
+@click.option("--discard", is_flag=True, help="Drop what the key has written, as far as nobody built on it.")
+def revoke(target: str, key: str, discard: bool) -> None:
     """Take back the grants of a key on a path, and print the grants that fall with it.
 
-    What the key has written stays: each path whose current state it signed is acknowledged first.
+    What the key has written stays: each path whose current state it signed is acknowledged first, unless --discard is
+    given.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    done = ask(home, parsed.name, "revoke", path=require_path(parsed), key=key)
+    done = ask(home, parsed.name, "revoke", path=require_path(parsed), key=key, discard=discard)
     for fallen in done["fallen"]:
         click.echo(f"{printable(fallen['name'])}\t{printable(fallen['path'])}")

@@ -6,13 +6,14 @@ adds what only a running node can tell.  Results are plain JSON values.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from basefs.errors import NotPermitted, PermissionDenied, Unsupported, UsageError
+from basefs.errors import NotFound, NotPermitted, PermissionDenied, Unsupported, UsageError
 from basefs.gossip.service import Gossip
-from basefs.log.hashes import Fingerprint
+from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import parse_public_key
 from basefs.replica import Replica
 from basefs.sync.service import SyncService
@@ -77,6 +78,57 @@ class LogServices:
             self._replica.attributes(start)
         return sorted(listed, key=lambda row: str(row["path"]))
 
+    def do_log(self, path: str) -> Json:
+        """Every revision of a path, the newest first."""
+        key_names = self._replica.key_names()
+        return [
+            {
+                "entry": revision.entry.hash.hex(),
+                "time": revision.entry.timestamp,
+                "action": revision.entry.action.name.lower(),
+                "key": key_names.get(revision.entry.fingerprint),
+                "fingerprint": revision.entry.fingerprint.hex(),
+                "size": None if revision.state is None else revision.state.size,
+                "standing": revision.standing.value,
+            }
+            for revision in self._replica.survey(to_names(path)).revisions()
+        ]
+
+    def do_content(self, entry: str) -> Json:
+        """The content at a revision, in base64."""
+        return base64.b64encode(self._replica.content_at(self._entry(entry))).decode()
+
+    def do_revert(self, path: str, entry: str) -> Json:
+        """Make a path again what it was at an entry; returns whether that changed anything."""
+        target = self._entry(entry)
+        applied = self._replica.commit(lambda author: author.revert(to_names(path), target))
+        return bool(applied.entries)
+
+    def do_conflicts(self, path: str) -> Json:
+        """The branches that lost, at and below a path."""
+        key_names = self._replica.key_names()
+        return [
+            {
+                "path": to_text(names),
+                "lost": conflict.lost.hash.hex(),
+                "lost_key": key_names.get(conflict.lost.fingerprint),
+                "won": conflict.won.hash.hex(),
+                "won_key": key_names.get(conflict.won.fingerprint),
+                "rule": conflict.rule.value,
+            }
+            for names in self._replica.contested_paths(to_names(path))
+            for conflict in self._replica.survey(names).conflicts()
+        ]
+
+    def _entry(self, prefix: str) -> EntryHash:
+        """The one entry whose hash begins with what the user typed."""
+        found = self._replica.find_entries(prefix)
+        if not found:
+            raise NotFound(f"there is no entry {prefix}: 'basefs log' lists those of a path")
+        if len(found) > 1:
+            raise UsageError(f"{prefix} is the beginning of more than one entry: give more digits")
+        return found[0]
+
     def do_keys(self, path: str | None = None) -> Json:
         """The grants in force, all or those that count at one path."""
         paths = self._replica.granted_paths()
@@ -105,14 +157,18 @@ class LogServices:
         self._replica.commit(lambda author: author.grant(names, name.encode("utf-8", "surrogateescape"), raw))
         return None
 
-    def do_revoke(self, path: str, key: str) -> Json:
-        """Take back the grants of a key (name or fingerprint) on one path; returns the fingerprint and what falls."""
+    def do_revoke(self, path: str, key: str, discard: bool = False) -> Json:
+        """Take back the grants of a key (name or fingerprint) on one path; returns the fingerprint and what falls.
+
+        What the key has written there stays, unless `discard` is set.
+        """
         names = to_names(path)
         before = {
             (granted, grant) for granted in self._replica.granted_paths() for grant in self._replica.grants(granted)
         }
         grant = self._find(names, key)
-        self._replica.commit(lambda author: author.revoke(names, grant.entry.name, Fingerprint(grant.fingerprint)))
+        fingerprint = Fingerprint(grant.fingerprint)
+        self._replica.commit(lambda author: author.revoke(names, grant.entry.name, fingerprint, discard=discard))
         after = {(granted, left) for granted in self._replica.granted_paths() for left in self._replica.grants(granted)}
         if (names, grant) in after:
             raise PermissionDenied(

@@ -41,6 +41,30 @@ def mounts() -> list[Mount]:
     return found
 
 
+def resolve(text: str) -> Path:
+    """An absolute path without links and dots above its last component.
+
+    That one is left alone: it may be a link in a tree, or a mount point that does not answer.
+    """
+    head, tail = os.path.split(os.path.normpath(text))
+    return Path(os.path.normpath(os.path.join(os.path.realpath(head), tail)))
+
+
+def mount_at(text: str) -> Mount | None:
+    """The mount on exactly this path."""
+    for path in (resolve(text), Path(os.path.realpath(text))):
+        for mount in reversed(mounts()):
+            if mount.point == path:
+                return mount
+    return None
+
+
+def is_own(home: Home, mount: Mount) -> bool:
+    """Whether a mount belongs to a daemon of this home."""
+    facts = RunFile(home, mount.name).read()
+    return facts is not None and facts[1] == mount.point
+
+
 def parse_target(home: Home, text: str) -> Target:
     """What a command line names.  Raises `UsageError` where it is neither form, or a mount of another home."""
     name, colon, path = text.partition(":")
@@ -50,13 +74,12 @@ def parse_target(home: Home, text: str) -> Target:
     if "/" not in text and not Path(text).exists():
         home.directory(text)
         return Target(text, None)
-    absolute = Path(text).absolute()
-    for mount in reversed(mounts()):
-        if absolute == mount.point or mount.point in absolute.parents:
-            facts = RunFile(home, mount.name).read()
-            if facts is None or facts[1] != mount.point:
-                raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
-            return Target(mount.name, "/" + os.fspath(absolute.relative_to(mount.point)).removeprefix("."))
+    for absolute in (resolve(text), Path(os.path.realpath(text))):
+        for mount in reversed(mounts()):
+            if absolute == mount.point or mount.point in absolute.parents:
+                if not is_own(home, mount):
+                    raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
+                return Target(mount.name, "/" + "/".join(absolute.relative_to(mount.point).parts))
     if text in home.names():
         return Target(text, None)
     raise UsageError(f"{text!r} is neither NAME:/PATH nor a path inside a mounted filesystem")

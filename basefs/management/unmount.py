@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 
 from basefs.config import Home
-from basefs.errors import DaemonError, NotRunning
+from basefs.errors import DaemonError, NotRunning, UsageError
 from basefs.fs.mount import unmount as detach
 from basefs.management.control import call
 from basefs.management.runfile import RunFile
 from basefs.management.session import socket_path
-from basefs.management.target import mounts
+from basefs.management.target import Mount, is_own, mount_at, mounts
 
 #: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3.
 STOP_TIMEOUT = 30.0
@@ -30,35 +30,34 @@ def unmount(target: str) -> None:
     A mount whose daemon is dead is cleared.
     """
     home = Home.from_environment()
-    name = _find_name(home, target)
+    mount = mount_at(target)
+    if mount is not None and not is_own(home, mount):
+        if not _is_dead(mount.point):
+            raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
+        detach(mount.point)
+        return
+    name = target if mount is None else mount.name
+    directory = home.existing(name)
     facts = RunFile(home, name).read()
-    mountpoint = None if facts is None else facts[1]
-    points = [
-        mount.point for mount in mounts() if mount.name == name and mount.point in (mountpoint, _absolute(target))
-    ]
-    running = _is_locked(home.existing(name))
-    if not running and not points:
-        raise NotRunning(f"{name} is not running")
-    for point in dict.fromkeys(points):
+    point = None if facts is None else facts[1]
+    running = _is_locked(directory)
+    if point is not None and Mount(name, point) in mounts():
         detach(point)
-    if running and not points:
+    elif running:
         call(socket_path(home, name), "stop", {})
-    _wait_for_end(home.existing(name), name)
+    else:
+        raise NotRunning(f"{name} is not running")
+    _wait_for_end(directory, name)
     if not running:
         RunFile(home, name).remove()
 
 
-def _find_name(home: Home, target: str) -> str:
-    point = _absolute(target)
-    for mount in reversed(mounts()):
-        if mount.point == point:
-            return mount.name
-    home.existing(target)
-    return target
-
-
-def _absolute(target: str) -> Path:
-    return Path(os.path.normpath(Path(target).absolute()))
+def _is_dead(point: Path) -> bool:
+    try:
+        os.stat(point)
+    except OSError:
+        return True
+    return False
 
 
 def _is_locked(directory: Path) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from basefs.errors import (
     Exists,
+    IncompleteContent,
     InvalidName,
     IsADirectory,
     NameTooLong,
@@ -24,9 +25,10 @@ from basefs.log.blocks import Block
 from basefs.log.contents import Contents
 from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_SIZE, MAX_TIMESTAMP, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.store import EntryKind, Store
 from basefs.view.permissions import Authority
+from basefs.view.resolution import SAME_FILE
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Names, Node, Tree
 
@@ -81,12 +83,17 @@ class Author:
 
     def signer(self, authority: Authority, names: Names) -> SigningKey:
         """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
-        valid = [key for key in self.keys if authority.allows(key.fingerprint)]
+        valid = self._valid(authority)
         if not valid:
             raise PermissionDenied(
                 f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
             )
-        return min(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
+        return valid[0]
+
+    def _valid(self, authority: Authority, *, but: Fingerprint | None = None) -> list[SigningKey]:
+        """The node's keys that are valid there, the highest authority first, without one of them."""
+        valid = [key for key in self.keys if authority.allows(key.fingerprint) and key.fingerprint != but]
+        return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
 
     def _directory(self, names: Names) -> Node:
         node = self.node(names)
@@ -147,7 +154,17 @@ class Author:
 
     def _link_target(self, node: Node) -> EntryHash:
         # A link to a link names the file itself, so that renaming a file often makes no chain of links.
-        return node.state.link or node.outcome.tips[0].hash
+        if node.state.link is not None:
+            return node.state.link
+        # The earliest entry from which the file goes on without a break: all later forks are behind it, so that every
+        # name chooses among them alike.
+        first = node.outcome.tips[0]
+        while first.hash != node.state.origin and first.action in SAME_FILE:
+            parent = self._store.get(first.parent)
+            if parent is None or parent.entry.action not in SAME_FILE | {Action.SLINK}:
+                break
+            first = parent.entry
+        return first.hash
 
     def _begin(
         self, draft: Draft, names: Names, action: Action, content: bytes, *, size: int = 0, mtime: int | None = None
@@ -306,6 +323,31 @@ class Author:
             content = encode_mode(bits, owner)
             draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, content))
 
+    def revert(self, names: Names, target: EntryHash) -> Draft:
+        """Make a path again what it was after one of its entries; a deleted path comes back.
+
+        Raises `NotFound` if that is no entry of the path or its directory is gone, `NotPermitted` for the root
+        directory and for grants and revokes, `IncompleteContent` while content is missing, `PermissionDenied`.
+        """
+        if not names:
+            raise NotPermitted("the root directory has no other state: revert what is in it")
+        directory = self._directory(names[:-1])
+        survey = self._tree.survey(names)
+        found = next((r for r in survey.revisions() if r.entry.hash == target), None) if survey is not None else None
+        if survey is None or survey.outcome is None or found is None:
+            raise NotFound(f"{target.hex()[:12]} is no revision of {display(names)}: 'basefs log' lists them")
+        if found.state is None:
+            raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(names)} that can come back")
+        if not found.state.complete:
+            raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
+        node = self._tree.children(directory).get(names[-1])
+        key = self.signer(directory.authority if node is None else node.authority, names)
+        draft = Draft()
+        for tip in survey.outcome.tips:
+            if tip.hash != target:
+                draft.entries.append(key.sign(tip.hash, self.now(), Action.REVERT, tip.name, target))
+        return draft
+
     # -- removing and moving ------------------------------------------------------------------------------------------
 
     def remove(self, names: Names, *, directory: bool) -> Draft:
@@ -412,45 +454,63 @@ class Author:
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     def grant(self, names: Names, key_name: bytes, public: bytes) -> Draft:
-        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`."""
-        return self._key_entry(names, Action.GRANT, key_name, public)
+        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
+        node = self.node(names)
+        signer = self.signer(node.authority, names)
+        return Draft([self._key_entry(names, node, signer, Action.GRANT, key_name, public)])
 
-    def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint) -> Draft:
+    def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
         """Take a key's grants on a path back.
 
         First acknowledges every path below whose current state was last signed by that key, so that the tree does not
-        change under its users.  Raises `NotFound`, `PermissionDenied`.
+        change under its users; `discard` leaves that out.  Raises `NotFound`, `PermissionDenied`.
         """
         draft = Draft()
         base = self.node(names)
-        todo = [(names, base)]
+        todo = [] if discard else [(names, base)]
         while todo:
             path, node = todo.pop()
             for tip in node.outcome.tips:
-                if tip.fingerprint == fingerprint and any(key.fingerprint != fingerprint for key in self.keys):
-                    key = self.signer(node.authority, path)
-                    draft.entries.append(key.sign(tip.hash, self.now(), Action.ACK, tip.name))
+                others = self._valid(node.authority, but=fingerprint)
+                if tip.fingerprint == fingerprint and others:
+                    draft.entries.append(others[0].sign(tip.hash, self.now(), Action.ACK, tip.name))
             if node.is_directory:
                 todo.extend(((*path, name), child) for name, child in self._tree.children(node).items())
-        draft.entries.extend(self._key_entry(names, Action.REVOKE, key_name, fingerprint).entries)
+        # Who granted the key may always take that back; another key of equal authority may not.
+        granters = {key for grant in base.authority.grants if grant.fingerprint == fingerprint for key in grant.lineage}
+        valid = [*self._valid(base.authority, but=fingerprint), self.signer(base.authority, names)]
+        revoker = next((key for key in valid if key.fingerprint in granters), valid[0])
+        draft.entries.append(self._key_entry(names, base, revoker, Action.REVOKE, key_name, fingerprint))
         return draft
 
-    def _key_entry(self, names: Names, action: Action, name: bytes, content: bytes) -> Draft:
-        node = self.node(names)
-        key = self.signer(node.authority, names)
-        if not node.is_directory and node.state.content is None:
-            raise NotPermitted("keys are granted on directories and files")
-        head = node.outcome.directories[0] if node.is_directory else node.state.content
-        assert head is not None
-        return Draft([key.sign(self._last_key_entry(node, head), self.now(), action, name, content)])
+    def _key_entry(
+        self, names: Names, node: Node, key: SigningKey, action: Action, name: bytes, content: bytes
+    ) -> Entry:
+        if node.state.kind is Kind.SYMLINK or node.state.link is not None:
+            # The entry that a grant would hang on lies at another path, or is none that can carry it.
+            raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
+        fingerprint = fingerprint_of(content) if action is Action.GRANT else Fingerprint(content)
+        return key.sign(self._last_key_entry(node, fingerprint), self.now(), action, name, content)
 
-    def _last_key_entry(self, node: Node, head: EntryHash) -> EntryHash:
-        """The newest grant or revoke of a directory, where the next one goes; the directory's own entry at first."""
-        last = head
+    def _last_key_entry(self, node: Node, fingerprint: Fingerprint) -> EntryHash:
+        """The grant or revoke of a path behind which the next one for a key goes; the path's own entry at first.
+
+        Grants and revokes on several nodes make several chains.  A grant counts only behind the revokes of its key,
+        so it goes to the end of the chain that holds most of them, then of the longest one.
+        """
+        # A file's first entry carries its keys through all its writes.
+        heads = node.outcome.directories if node.is_directory else (node.state.origin,)
+        chains = {head: (0, 0) for head in reversed(heads) if head is not None}
+        last = heads[0]
+        assert last is not None
         for placed in self._store.entries_at(node.path):
-            # In order of arrival, so the last one that continues the chain is its end.
-            if placed.kind is EntryKind.KEY and placed.entry.parent == last:
-                last = placed.entry.hash
+            # In order of arrival, so each one comes after its parent.
+            entry = placed.entry
+            if placed.kind is EntryKind.KEY and entry.parent in chains:
+                revokes, length = chains[entry.parent]
+                revokes += entry.action is Action.REVOKE and entry.content == fingerprint
+                chains[entry.hash] = (revokes, length + 1)
+                last = max(last, entry.hash, key=lambda hash: (chains[hash], hash))
         return last
 
 

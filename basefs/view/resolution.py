@@ -30,8 +30,10 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 #: Rank of a branch without contributors: below every depth that a path can have.
 _NO_AUTHORITY = 1 << 30
+#: What a hard link can name.
+_LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: What may follow an entry without ending the file that a hard link names.
-_SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
+SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Outcome:
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
         contested: whether more than one candidate stood here or at a later fork.
+        awaited: whether a revert on this path names an entry that is not here, so that any entry may decide something.
     """
 
     state: State
@@ -57,6 +60,7 @@ class Outcome:
     first: EntryHash
     from_below: bool = False
     contested: bool = False
+    awaited: bool = False
 
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
@@ -74,6 +78,11 @@ class _Forest:
     #: mkdir or write -> the grants and revokes that hang on it
     hanging: dict[EntryHash, list[Entry]] = field(default_factory=dict)
     members: set[EntryHash] = field(default_factory=set)
+
+    def by_hash(self) -> dict[EntryHash, Entry]:
+        """The heads and successors."""
+        placed = [*self.heads, *(successor for group in self.successors.values() for successor in group)]
+        return {one.entry.hash: one.entry for one in placed}
 
     @classmethod
     def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash]) -> _Forest:
@@ -107,11 +116,13 @@ class Resolver:
         self._contents = contents
         self._root = root.entry
 
+    def root_authority(self) -> Authority:
+        """What holds before any grant: the key that signed the root entry."""
+        return Authority.of_root_key(self._root)
+
     def root(self) -> Outcome:
         """The outcome of the root directory."""
-        outcome = self.path(
-            self._store.entries_at(ROOT_PATH_ID), (EntryHash(ZERO_HASH),), Authority.of_root_key(self._root), 0
-        )
+        outcome = self.path(self._store.entries_at(ROOT_PATH_ID), (EntryHash(ZERO_HASH),), self.root_authority(), 0)
         assert outcome is not None, "the root key is always valid, so the root is always there"
         return outcome
 
@@ -129,14 +140,25 @@ class Resolver:
         Returns `None` where no entry counts; a deleted path has an outcome with an absent state.
         """
         forest = _Forest.of(entries, directories)
-        if not forest.heads:
-            return None
-        walk = _Walk(self, forest, authority, depth)
+        return self._result(forest, _Walk(self, forest, authority, depth), authority, depth) if forest.heads else None
+
+    @staticmethod
+    def _result(forest: _Forest, walk: _Walk, authority: Authority, depth: int) -> Outcome | None:
         outcome = walk.choose([walk.outcomes[head.entry.hash] for head in walk.order_heads()])
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
             outcome = replace(outcome, authority=authority.extended(hanging, depth))
+        if outcome is not None and walk.awaits:
+            outcome = replace(outcome, awaited=True)
         return outcome
+
+    def survey(
+        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
+    ) -> tuple[Outcome | None, Mapping[EntryHash, State], Mapping[EntryHash, Outcome | None]]:
+        """What `path` returns, the state after each entry, and the outcome of the branch that each entry begins."""
+        forest = _Forest.of(entries, directories)
+        walk = _Walk(self, forest, authority, depth)
+        return self._result(forest, walk, authority, depth), walk.states, walk.outcomes
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
@@ -150,9 +172,9 @@ class Resolver:
         forest = _Forest.of(self._store.entries_at(placed.path), (placed.directory,))
         authority, depth = self._authority_above(placed)
         walk = _Walk(self, forest, authority, depth, start=placed)
-        outcome = walk.outcomes[target]
-        state = walk.states[target] if outcome is None else outcome.state
-        return UNKNOWN if state.kind in (Kind.ABSENT, Kind.DIRECTORY) else state
+        outcome = walk.outcomes.get(target)
+        state = walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
+        return state if state.kind in _LINKABLE else UNKNOWN
 
     def _authority_above(self, placed: Placed) -> tuple[Authority, int]:
         """The keys valid above a path by the entries' own ancestors, and the path's depth; for paths out of sight."""
@@ -164,7 +186,7 @@ class Resolver:
                 break
             ancestors.append(ancestor)
             hash = ancestor.directory
-        authority = Authority.of_root_key(self._root)
+        authority = self.root_authority()
         for depth, ancestor in enumerate(reversed(ancestors)):
             forest = _Forest.of(self._store.entries_at(ancestor.path), (ancestor.directory,))
             authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
@@ -204,7 +226,12 @@ class _Walk:
         self.outcomes: dict[EntryHash, Outcome | None] = {}
         self._authorities: dict[EntryHash, Authority] = {}
         self._order: list[Placed] = []
+        #: Whether a revert names an entry that is not here.
+        self.awaits = False
         self._base = authority
+        self._start = start
+        #: The hard link on whose state that of `start` depends.
+        self._basis = None if start is None else self._find_basis(start.entry.hash)
         self._forward()
         if start is not None:
             self._restrict(start)
@@ -247,9 +274,15 @@ class _Walk:
     def _state(self, placed: Placed, before: State) -> State:
         entry = placed.entry
         if entry.action is Action.LINK:
+            if self._start is not None and entry.hash != self._basis:
+                # Only links older than `start` are followed from here, so that links among names that were swapped
+                # come to an end.
+                return UNKNOWN
             return replace(self._resolver.linked(EntryHash(entry.content)), link=EntryHash(entry.content))
         if entry.action is Action.REVERT:
-            state = self.states.get(EntryHash(entry.content), UNKNOWN)
+            target = EntryHash(entry.content)
+            self.awaits |= target not in self.states
+            state = self.states.get(target, UNKNOWN)
             return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
         try:
             complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
@@ -258,13 +291,25 @@ class _Walk:
             # A mode that no version of ours writes; the log has accepted it, so the view must live with it.
             return before
 
+    def _find_basis(self, hash: EntryHash) -> EntryHash | None:
+        entries = self._forest.by_hash()
+        while (entry := entries.get(hash)) is not None:
+            if entry.action is Action.LINK:
+                return hash
+            if entry.action not in SAME_FILE:
+                return None
+            hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
+        return None
+
     def _restrict(self, start: Placed) -> None:
         """Forget all but `start` and what continues the same file."""
-        kept = {start.entry.hash}
+        kept: set[EntryHash] = set()
         order = []
         for placed in self._order:
             entry = placed.entry
-            if entry.hash in kept or (entry.parent in kept and entry.action in _SAME_FILE):
+            if self.states[entry.hash].kind not in _LINKABLE:
+                continue
+            if entry.hash == start.entry.hash or (entry.parent in kept and entry.action in SAME_FILE):
                 kept.add(entry.hash)
                 order.append(placed)
         self._order = order
@@ -318,15 +363,18 @@ class _Walk:
         candidates = sorted((branch for branch in branches if branch is not None), key=lambda o: o.rank, reverse=True)
         if len(candidates) < 2:
             return candidates[0] if candidates else None
+        from_below = any(candidate.from_below for candidate in candidates)
         directories = [candidate for candidate in candidates if candidate.directories]
         others = [candidate for candidate in candidates if not candidate.directories]
         if directories:
+            # rmdir removes the branches that it saw; another one that is a directory stays.
+            others = [candidate for candidate in others if candidate.state.remains is None]
             merged = self._merged(directories, against_others=bool(others))
             if not others:
-                return merged
+                return replace(merged, from_below=from_below)
             others.append(merged)
         winner = max(others, key=lambda outcome: outcome.rank)
-        return replace(winner, contested=True, from_below=any(outcome.from_below for outcome in others))
+        return replace(winner, contested=True, from_below=from_below or bool(directories))
 
     def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
         contributors: dict[Fingerprint, int] = {}
@@ -343,7 +391,6 @@ class _Walk:
             directories=tuple(mkdirs),
             contributors=contributors,
             first=max(outcome.first for outcome in directories),
-            from_below=against_others or any(outcome.from_below for outcome in directories),
         )
 
 

@@ -133,6 +133,9 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
             if before.kind is Kind.SYMLINK:
                 _, owner = decode_mode(entry.content)
                 return replace(before, owner=owner, mtime=entry.timestamp)
+            if before.remains is not None:
+                # A deleted directory in which something lives.
+                return replace(before, remains=step(before.remains, entry, complete=complete))
             return before
         case Action.ACK:
             return before

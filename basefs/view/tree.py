@@ -18,6 +18,7 @@ from dataclasses import replace
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.store import ROOT_PATH_ID, EntryKind, Placed, Store
+from basefs.view.history import Survey
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Outcome, Resolver
 from basefs.view.states import Kind, State, step
@@ -117,6 +118,24 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
+    def survey(self, names: Names) -> Survey | None:
+        """All that is known of a path, live or not; `None` where no entry ever named it."""
+        path = ROOT_PATH_ID
+        for name in names:
+            row = self._store.find_path(path, name)
+            if row is None:
+                return None
+            path = row.id
+        entries = self._store.entries_at(path)
+        if not names:
+            root = (EntryHash(ZERO_HASH),)
+            return Survey.of(self._resolver, entries, root, self._resolver.root_authority(), 0)
+        above = self.find(names[:-1])
+        if above is None or not above.is_directory:
+            # The directory is gone, and everything in it with it.
+            return Survey(entries, None, {}, {})
+        return Survey.of(self._resolver, entries, above.outcome.directories, above.authority, len(names))
+
     def links(self, path: int) -> list[tuple[Names, Node]]:
         """The live hard links whose target lies at this path, with their names."""
         found = []
@@ -149,6 +168,9 @@ class Tree:
         self._update_path(placed, now, is_new)
         # A hard link shows what its file is now.
         todo, seen = self._store.links_to(placed.path), {placed.entry.hash}
+        if placed.kind is EntryKind.KEY and placed.path != ROOT_PATH_ID:
+            # Who counts below this directory may have changed, and so which entries of a file that a link shows.
+            todo.extend(self._store.links_below(placed.path))
         while todo:
             link = todo.pop()
             if link.entry.hash not in seen:
@@ -206,7 +228,7 @@ class Tree:
 
     def _refresh_root(self) -> None:
         outcome = self._resolver.root()
-        if outcome.authority.depths != self.root.authority.depths:
+        if outcome.authority != self.root.authority:
             self.root.children = None
         self.root.outcome = outcome
 
@@ -233,7 +255,7 @@ class Tree:
             return
         if (
             outcome.directories != child.outcome.directories
-            or outcome.authority.depths != child.outcome.authority.depths
+            or outcome.authority != child.outcome.authority
             or outcome.from_below
         ):
             child.children = None
@@ -263,6 +285,7 @@ class Tree:
             or entry.parent != outcome.tips[0].hash
             or not outcome.authority.allows(entry.fingerprint)
             or outcome.from_below
+            or outcome.awaited
             or (entry.action is Action.WRITE and node.is_directory)
         ):
             return False

@@ -1,0 +1,168 @@
+"""History: every revision of a path, and which of them lost a conflict to what (design, section 4).
+
+Read from the same two passes that decide what the path is, so it can never tell another story than the view.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from basefs.log.entries import Entry
+from basefs.log.hashes import EntryHash
+from basefs.log.store import EntryKind, Placed
+from basefs.view.permissions import Authority
+from basefs.view.resolution import Outcome, Resolver
+from basefs.view.states import Kind, State
+
+
+class Standing(enum.Enum):
+    """What a revision is worth now."""
+
+    CURRENT = "current"  # what the path is
+    PAST = "past"  # the current one builds on it
+    LOST = "lost"  # another branch won
+    IGNORED = "ignored"  # its key is not valid, and nothing valid builds on it
+    INCOMPLETE = "incomplete"  # its content has not arrived
+    GONE = "gone"  # made in a directory that was deleted since
+
+
+class Rule(enum.Enum):
+    """Why a branch lost (paper, section 3.1)."""
+
+    AUTHORITY = "a contributor with higher authority"
+    CONTRIBUTORS = "more contributors"
+    HASH = "the higher hash"
+    DIRECTORY = "the contributors of everything below the directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One entry of a path.
+
+    Attributes:
+        entry: the entry.
+        state: what the path was after it; `None` for grants and revokes, and where that is not known.
+        standing: what it is worth now.
+    """
+
+    entry: Entry
+    state: State | None
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A branch that lost.
+
+    Attributes:
+        lost: the last entry of the branch that lost: reverting to it brings it back.
+        won: the entry with which the path ends.
+        rule: which rule decided.
+    """
+
+    lost: Entry
+    won: Entry
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that the two passes found out about one path.
+
+    Attributes:
+        entries: all entries of the path, in order of arrival.
+        outcome: what the path is; `None` where no entry counts.
+        states: entry -> what the path was after it.
+        outcomes: entry -> where the branch that it begins ends; `None` for what counts for nothing.
+    """
+
+    entries: Sequence[Placed]
+    outcome: Outcome | None
+    states: Mapping[EntryHash, State]
+    outcomes: Mapping[EntryHash, Outcome | None]
+
+    @classmethod
+    def of(
+        cls,
+        resolver: Resolver,
+        entries: Sequence[Placed],
+        directories: Collection[EntryHash],
+        authority: Authority,
+        depth: int,
+    ) -> Survey:
+        """Look at a path; arguments as for `Resolver.path`."""
+        outcome, states, outcomes = resolver.survey(entries, directories, authority, depth)
+        return cls(entries, outcome, states, outcomes)
+
+    def _walk(self) -> set[EntryHash]:
+        """The entries from the path's beginning to its end."""
+        parents = {
+            placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind is not EntryKind.KEY
+        }
+        walk: set[EntryHash] = set()
+        for tip in self.outcome.tips if self.outcome is not None else ():
+            hash: EntryHash | None = tip.hash
+            while hash is not None and hash not in walk:
+                walk.add(hash)
+                hash = parents.get(hash)
+        return walk
+
+    def revisions(self) -> list[Revision]:
+        """Every revision, the newest first."""
+        walk = self._walk()
+        return [
+            Revision(p.entry, self.states.get(p.entry.hash), self._standing(p, walk)) for p in reversed(self.entries)
+        ]
+
+    def _standing(self, placed: Placed, walk: set[EntryHash]) -> Standing:
+        hash = placed.entry.hash
+        outcome = self.outcome
+        if placed.kind is EntryKind.KEY:
+            in_force = outcome is not None and any(grant.entry.hash == hash for grant in outcome.authority.grants)
+            return Standing.CURRENT if in_force else Standing.PAST
+        if outcome is not None and any(tip.hash == hash for tip in outcome.tips):
+            return Standing.CURRENT
+        if hash in walk:
+            return Standing.PAST
+        state = self.states.get(hash)
+        if state is None:
+            return Standing.GONE
+        if self.outcomes.get(hash) is not None:
+            return Standing.LOST
+        return Standing.IGNORED if state.complete else Standing.INCOMPLETE
+
+    def conflicts(self) -> list[Conflict]:
+        """The branches that lost, at whichever fork of the winning one."""
+        if self.outcome is None:
+            return []
+        walk = self._walk()
+        forks: dict[EntryHash | None, list[Outcome]] = {}
+        for placed in self.entries:
+            entry = placed.entry
+            branch = self.outcomes.get(entry.hash)
+            if placed.kind is EntryKind.KEY or branch is None:
+                continue
+            at = None if placed.kind is EntryKind.CHILD else entry.parent
+            if at is None or at in walk:
+                forks.setdefault(at, []).append(branch)
+        found: list[Conflict] = []
+        for branches in forks.values():
+            winners = [branch for branch in branches if branch.first in walk]
+            losers = [branch for branch in branches if branch.first not in walk]
+            # rmdir of a branch that another one outlived is no loss to anybody.
+            losers = [
+                branch for branch in losers if branch.state.kind is not Kind.ABSENT or not self.outcome.directories
+            ]
+            if winners:
+                best = max(winners, key=lambda branch: branch.rank)
+                found.extend(Conflict(loser.tips[0], self.outcome.tips[0], _rule(best, loser)) for loser in losers)
+        return found
+
+
+def _rule(winner: Outcome, loser: Outcome) -> Rule:
+    if winner.rank < loser.rank:
+        return Rule.DIRECTORY
+    rules = (Rule.AUTHORITY, Rule.CONTRIBUTORS, Rule.HASH)
+    return next(rule for rule, ours, theirs in zip(rules, winner.rank, loser.rank, strict=True) if ours != theirs)

@@ -1,0 +1,93 @@
+"""A filesystem without a mount, and what applications do on it in more than one step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from basefs.bootstrap import CLUSTER_FILE, bootstrap
+from basefs.fs.filesystem import Filesystem
+from basefs.fs.owners import Owners
+from basefs.log.entries import Action
+from basefs.replica import Applied, Replica
+from basefs.view.tree import Names
+from tests.helpers import ROOT_KEY, Clock, path
+
+#: The only file of a new filesystem.
+CLUSTER = CLUSTER_FILE
+MOUNT_OWNER = (1234, 5678)
+
+
+class Local:
+    """A replica and the filesystem on top of it.
+
+    Attributes:
+        replica: with a log of its own.
+        fs: the filesystem under test.
+    """
+
+    def __init__(self, replica: Replica, *, owners: Owners | None = None) -> None:
+        self.replica = replica
+        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), Clock())
+        self._actions: list[Action] = []
+        replica.subscribe(self._note)
+
+    @classmethod
+    def bootstrap(cls, directory: Path, *, owners: Owners | None = None) -> Local:
+        """A new filesystem in a directory that is made."""
+        directory.mkdir()
+        return cls(bootstrap(directory, [(b"root", ROOT_KEY)], []), owners=owners)
+
+    def _note(self, applied: Applied) -> None:
+        self._actions.extend(entry.action for entry in applied.entries)
+
+    @contextlib.contextmanager
+    def costs(self, *actions: Action) -> Iterator[None]:
+        """What happens inside adds exactly these entries to the log."""
+        before = self.replica.totals()["entries"]
+        self._actions.clear()
+        yield
+        assert self._actions == list(actions)
+        assert self.replica.totals()["entries"] == before + len(actions)
+
+    def save(self, text: str, content: bytes) -> None:
+        """What a shell does for `> FILE`."""
+        handle = self.open_writer(text)
+        self.fs.write(handle, content, 0)
+        self.close(handle)
+
+    def open_writer(self, text: str) -> int:
+        """open(2) with O_WRONLY, O_CREAT and O_TRUNC."""
+        names = path(text)
+        if names[-1] in self.listing(text.rpartition("/")[0]):
+            return self.fs.open(names, os.O_WRONLY | os.O_TRUNC)
+        return self.fs.create(names, 0o644)
+
+    def close(self, handle: int) -> None:
+        """close(2) of a handle that was never duplicated."""
+        self.fs.flush(handle)
+        self.fs.release(handle)
+
+    def read_handle(self, handle: int) -> bytes:
+        """All that a handle shows."""
+        return self.fs.read(handle, 1 << 30, 0)
+
+    def load(self, where: str | Names) -> bytes:
+        """What `cat FILE` prints."""
+        handle = self.fs.open(path(where) if isinstance(where, str) else where, os.O_RDONLY)
+        try:
+            return self.read_handle(handle)
+        finally:
+            self.fs.release(handle)
+
+    def listing(self, text: str) -> dict[bytes, int]:
+        """The names in a directory with their type bits, each told once."""
+        listed = self.fs.list(path(text))
+        assert len(dict(listed)) == len(listed)
+        return dict(listed)
+
+    def mode(self, text: str) -> int:
+        """Permission bits."""
+        return self.fs.stat(path(text)).mode & 0o7777

@@ -1,0 +1,286 @@
+"""Random operations on `Filesystem` against a model in dictionaries."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from basefs.replica import Replica
+from basefs.view.tree import Names
+from tests.fs.local import Local
+from tests.fs.model import Inode, Model, Open, Type
+from tests.helpers import ROOT_KEY
+from tests.mounts import temporary_directory
+
+_BITS = {Type.FILE: stat.S_IFREG, Type.DIRECTORY: stat.S_IFDIR, Type.SYMLINK: stat.S_IFLNK}
+
+#: Few, so that operations meet on them; bytes that break lines, terminals and UTF-8.
+NAMES = st.sampled_from([b"a", b"b", b"\xff", b"x\ny", "é".encode(), b".#c~", b"n" * 255])
+MODES = st.sampled_from([0o644, 0o755, 0o600, 0o777, 0o000])
+CONTENTS = st.one_of(st.binary(max_size=6), st.sampled_from([b"x" * 600, bytes(range(256)) * 3]))
+OFFSETS = st.integers(0, 12)
+ANY = tuple(Type)
+
+
+@dataclass
+class Opened:
+    """A handle, and what the model knows about it."""
+
+    handle: int
+    model: Open
+    hidden: Names | None = None
+
+
+class Applications(RuleBasedStateMachine):
+    """What applications may do, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = contextlib.ExitStack()
+        scratch = self.stack.enter_context(temporary_directory())
+        self.local = Local.bootstrap(scratch / "log")
+        self.fs = self.local.fs
+        self.model = Model()
+        self.opened: list[Opened] = []
+        self.hidden = 0
+
+    @initialize()
+    def empty(self) -> None:
+        self.fs.unlink((b".cluster",))
+
+    # -- choices ------------------------------------------------------------------------------------------------------
+
+    def pick(self, data: st.DataObject, *types: Type) -> Names:
+        return data.draw(st.sampled_from([names for names in self.model.names(*types) if names]))
+
+    def place(self, data: st.DataObject) -> Names:
+        """A name in some directory, taken or free."""
+        return (*data.draw(st.sampled_from(self.model.names(Type.DIRECTORY))), data.draw(NAMES))
+
+    def handle(self, data: st.DataObject, *, writes: bool = False) -> Opened:
+        usable = [index for index, opened in enumerate(self.opened) if opened.model.writes or not writes]
+        return self.opened[data.draw(st.sampled_from(usable))]
+
+    def has(self, *types: Type) -> bool:
+        return any(names for names in self.model.names(*types))
+
+    def has_writer(self) -> bool:
+        return any(opened.model.writes for opened in self.opened)
+
+    def is_disputed(self, source: Names, target: Names) -> bool:
+        """Renames after which BaseFS shows something else than POSIX.
+
+        A replaced directory keeps its own mode, and a replaced file all of its names.  A file that was renamed and
+        then given another mode loses that mode when it is renamed again.
+        """
+        if any(self.model.tree[names].alone for names in self.model.below(source)):
+            return True
+        moved, existing = self.model.tree[source], self.model.tree.get(target)
+        if existing is None or existing is moved:
+            return False
+        if moved.type is existing.type is Type.DIRECTORY:
+            return moved.mode != existing.mode
+        return Type.DIRECTORY not in (moved.type, existing.type) and (
+            self.model.links(source) > 1 or self.model.links(target) > 1
+        )
+
+    def expect(self, error: type[Exception] | None) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if error is None else pytest.raises(error)
+
+    # -- open files ---------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), mode=MODES)
+    def create(self, data: st.DataObject, mode: int) -> None:
+        names = self.place(data)
+        if names not in self.model.tree:
+            self.opened.append(Opened(self.fs.create(names, mode), self.model.create(names, mode)))
+
+    @precondition(lambda self: self.has(Type.FILE))
+    @rule(data=st.data(), writes=st.booleans(), truncate=st.booleans())
+    def open(self, data: st.DataObject, writes: bool, truncate: bool) -> None:
+        names = self.pick(data, Type.FILE)
+        flags = (os.O_RDWR | (os.O_TRUNC if truncate else 0)) if writes else os.O_RDONLY
+        opened = self.model.open(names, writes=writes, truncate=truncate and writes)
+        self.opened.append(Opened(self.fs.open(names, flags), opened))
+
+    @precondition(has_writer)
+    @rule(data=st.data(), content=CONTENTS.filter(bool), offset=OFFSETS)
+    def write(self, data: st.DataObject, content: bytes, offset: int) -> None:
+        opened = self.handle(data, writes=True)
+        self.fs.write(opened.handle, content, offset)
+        writing = opened.model.writing
+        assert writing is not None
+        writing.content.extend(bytes(max(0, offset - len(writing.content))))
+        writing.content[offset : offset + len(content)] = content
+        writing.dirty = True
+
+    @precondition(has_writer)
+    @rule(data=st.data(), length=OFFSETS)
+    def truncate_handle(self, data: st.DataObject, length: int) -> None:
+        opened = self.handle(data, writes=True)
+        writing = opened.model.writing
+        assert writing is not None
+        self.fs.truncate(writing.names or (), length, opened.handle)
+        writing.content[:] = writing.content[:length].ljust(length, b"\0")
+        writing.dirty = True
+
+    @precondition(lambda self: self.has(Type.FILE))
+    @rule(data=st.data(), length=OFFSETS)
+    def truncate_path(self, data: st.DataObject, length: int) -> None:
+        names = self.pick(data, Type.FILE)
+        self.fs.truncate(names, length)
+        opened = self.model.open(names, writes=True)
+        assert opened.writing is not None
+        opened.writing.content[:] = opened.writing.content[:length].ljust(length, b"\0")
+        opened.writing.dirty = True
+        self.model.release(opened)
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data(), sync=st.booleans())
+    def flush(self, data: st.DataObject, sync: bool) -> None:
+        opened = self.handle(data)
+        (self.fs.sync if sync else self.fs.flush)(opened.handle)
+        self.model.flush(opened.model)
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.close(self.handle(data))
+
+    def close(self, opened: Opened) -> None:
+        self.opened.remove(opened)
+        self.fs.release(opened.handle)
+        self.model.release(opened.model)
+        if opened.hidden is not None and not any(other.hidden == opened.hidden for other in self.opened):
+            self.fs.unlink(opened.hidden)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), mode=MODES)
+    def make_directory(self, data: st.DataObject, mode: int) -> None:
+        names = self.place(data)
+        with self.expect(self.model.make(names, Inode(Type.DIRECTORY, mode))):
+            self.fs.make_directory(names, mode)
+
+    @rule(data=st.data(), content=CONTENTS.filter(lambda content: content and 0 not in content))
+    def make_symlink(self, data: st.DataObject, content: bytes) -> None:
+        names = self.place(data)
+        with self.expect(self.model.make(names, Inode(Type.SYMLINK, 0o777, content))):
+            self.fs.make_symlink(names, content)
+
+    @precondition(lambda self: self.has(*ANY))
+    @rule(data=st.data())
+    def make_link(self, data: st.DataObject) -> None:
+        target, names = self.pick(data, *ANY), self.place(data)
+        if self.model.tree[target].alone:
+            return  # The new name would not show the mode.
+        if names in self.model.writing and self.model.tree[target].type is Type.DIRECTORY:
+            return  # Wrong in two ways: either error will do.
+        with self.expect(self.model.link(names, target)):
+            self.fs.make_link(names, target)
+
+    @precondition(lambda self: self.has(*ANY))
+    @rule(data=st.data())
+    def unlink(self, data: st.DataObject) -> None:
+        names = self.pick(data, *ANY)
+        with self.expect(self.model.unlink(names)):
+            self.fs.unlink(names)
+
+    @precondition(lambda self: self.has(*ANY))
+    @rule(data=st.data())
+    def remove_directory(self, data: st.DataObject) -> None:
+        names = self.pick(data, *ANY)
+        if names in self.model.writing:
+            return  # The kernel knows that it is no directory.
+        with self.expect(self.model.remove_directory(names)):
+            self.fs.remove_directory(names)
+
+    @precondition(lambda self: self.has(Type.FILE))
+    @rule(data=st.data())
+    def hide(self, data: st.DataObject) -> None:
+        """What libfuse does for unlink of an open file."""
+        names = self.pick(data, Type.FILE)
+        users = [opened for opened in self.opened if opened.model.writing is self.model.writing.get(names, ())]
+        if users:
+            self.hidden += 1
+            hidden = (*names[:-1], b".fuse_hidden%016d" % self.hidden)
+            self.fs.rename(names, hidden)
+            self.model.hide(names)
+            for opened in users:
+                opened.hidden = hidden
+
+    @precondition(lambda self: self.has(*ANY))
+    @rule(data=st.data(), replace=st.booleans())
+    def rename(self, data: st.DataObject, replace: bool) -> None:
+        source, target = self.pick(data, *ANY), self.place(data)
+        if self.is_disputed(source, target):
+            return
+        error = self.model.rename(source, target, replace=replace)
+        with self.expect(error):
+            self.fs.rename(source, target, replace=replace)
+        for opened in self.opened:
+            if error is None and opened.hidden is not None and opened.hidden[: len(source)] == source:
+                opened.hidden = (*target, *opened.hidden[len(source) :])
+
+    @precondition(lambda self: self.has(*ANY))
+    @rule(data=st.data(), mode=MODES)
+    def set_mode(self, data: st.DataObject, mode: int) -> None:
+        names = self.pick(data, *ANY)
+        if self.model.links(names) > 1 and self.model.tree[names].first is None:
+            return  # The other names would not show the mode.
+        self.model.set_mode(names, mode)
+        self.fs.set_mode(names, mode)
+
+    # -- what must hold -----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_tree_is_that_of_the_model(self) -> None:
+        if (b".cluster",) in dict(self.local.replica.live_paths()):
+            return
+        self.compare(self.local)
+        self.model.settle()
+        for opened in self.opened:
+            assert self.local.read_handle(opened.handle) == opened.model.content
+
+    def compare(self, local: Local) -> None:
+        for names, inode in self.model.tree.items():
+            found = local.fs.stat(names)
+            assert stat.S_IFMT(found.mode) == _BITS[inode.type], names
+            assert stat.S_IMODE(found.mode) == self.model.mode(names), names
+            if inode.type is Type.DIRECTORY:
+                listed = local.fs.list(names)
+                assert sorted(listed) == sorted((n, _BITS[t]) for n, t in self.model.listing(names).items())
+                continue
+            content = self.model.content(names)
+            assert found.size == len(content), names
+            assert found.links == self.model.links(names), names
+            assert (local.load(names) if inode.type is Type.FILE else local.fs.read_link(names)) == content
+
+    def teardown(self) -> None:
+        with self.stack:
+            if sys.exc_info()[0] is None:
+                self.end()
+
+    def end(self) -> None:
+        """What must hold when everything is closed, and after a restart."""
+        while self.opened:
+            self.close(self.opened[-1])
+        self.the_tree_is_that_of_the_model()
+        assert self.local.replica.check_view() == []
+        assert self.fs._working == {}
+        self.local.replica.close()
+        again = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
+        self.compare(again)
+        again.replica.close()
+
+
+TestApplications = Applications.TestCase
+TestApplications.settings = settings(max_examples=max(1, settings().max_examples // 6), stateful_step_count=40)

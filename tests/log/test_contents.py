@@ -1,0 +1,164 @@
+"""Contents: deltas, keyframes and the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from basefs.errors import DamagedLog
+from basefs.log import codecs
+from basefs.log.contents import MAX_DELTAS, ContentCache
+from basefs.log.entries import Action
+from basefs.log.hashes import EntryHash
+from basefs.replica import CACHE_FILE, Applied, Replica
+
+from ..helpers import ROOT_KEY, make_replica, noise, path
+
+F = path("/f")
+
+
+def write(replica: Replica, content: bytes, names: tuple[bytes, ...] = F) -> Applied:
+    """Write a file."""
+    return replica.commit(lambda author: author.write(names, content))
+
+
+def is_keyframe(applied: Applied) -> bool:
+    """Whether a write can be read without what was before it."""
+    return codecs.is_keyframe(applied.blocks[0].data)
+
+
+def test_an_empty_file_has_no_blocks(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    for content in (b"", b"x", b""):
+        applied = write(replica, content)
+        assert bool(applied.blocks) == bool(content)
+        assert replica.read(F) == content
+    replica.close()
+
+
+def test_a_keyframe_after_32_deltas(tmp_path: Path) -> None:
+    assert MAX_DELTAS == 32
+    replica = make_replica(tmp_path)
+    content = noise(0, 20_000)
+    kinds = []
+    for number in range(70):
+        content = content[:-2] + b"%02d" % number
+        kinds.append(is_keyframe(write(replica, content)))
+    assert [number for number, keyframe in enumerate(kinds) if keyframe] == [0, 33, 66]
+    replica.close()
+
+
+def test_a_keyframe_once_the_deltas_are_as_large_as_the_content(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    content = noise(0, 20_000)
+    write(replica, content)
+    kinds = []
+    for number in range(8):
+        content = content[:12_000] + noise(number + 1, 8_000)
+        kinds.append(is_keyframe(write(replica, content)))
+    assert kinds == [False, False, False, True, False, False, False, True]
+    replica.close()
+
+
+def test_a_large_file(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    content = noise(0, 1_200_000)
+    write(replica, content)
+    applied = write(replica, content + b"more")
+    assert applied.blocks[0].data[0] == codecs.ZSTD.tag
+    assert replica.read(F) == content + b"more"
+    replica.close()
+    again = Replica(tmp_path)
+    assert again.read(F) == content + b"more"
+    again.close()
+
+
+def test_equal_contents_are_stored_once(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    write(replica, noise(1, 5000))
+    before = replica.totals()["blocks"]
+    write(replica, noise(1, 5000), path("/g"))
+    assert replica.totals()["blocks"] == before
+    assert replica.read(path("/g")) == noise(1, 5000)
+    replica.close()
+
+
+def delete(cache: Path) -> None:
+    cache.unlink()
+
+
+def empty(cache: Path) -> None:
+    cache.write_bytes(b"")
+
+
+def rubbish(cache: Path) -> None:
+    cache.write_bytes(b"rubbish " * 1000)
+
+
+def flip(cache: Path) -> None:
+    """Change contents, not the structure around them."""
+    cache.write_bytes(cache.read_bytes().replace(b"revision", b"Revision"))
+
+
+def cut(cache: Path) -> None:
+    cache.write_bytes(cache.read_bytes()[:5000])
+
+
+@pytest.mark.parametrize("damage", [delete, empty, rubbish, flip, cut])
+def test_the_cache_may_be_lost_or_damaged_at_any_time(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    replica = make_replica(tmp_path)
+    revisions = [noise(0, 8000) + b"revision %d" % number for number in range(12)]
+    hashes = [write(replica, content).entries[0].hash for content in revisions]
+    replica.close()
+    again = Replica(tmp_path)
+    assert again.read(F) == revisions[-1]
+    again.close()
+    assert b"revision" in (tmp_path / CACHE_FILE).read_bytes(), "a content behind many deltas is cached"
+    damage(tmp_path / CACHE_FILE)
+    again = Replica(tmp_path, [ROOT_KEY])
+    assert again.read(F) == revisions[-1]
+    again.commit(lambda author: author.write(F, b"and on"))
+    assert again.read(F) == b"and on"
+    assert len(set(hashes)) == len(revisions)
+    again.close()
+
+
+def test_a_content_that_does_not_decode_is_an_error_of_its_file_only(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    parent = replica.identity
+    lying = ROOT_KEY.sign(parent, 1, Action.WRITE, b"f", write(replica, b"hello", path("/g")).blocks[0].hash, 6)
+    assert replica.apply([lying], []).entries == (lying,)
+    with pytest.raises(DamagedLog):
+        replica.read(F)
+    assert replica.read(path("/g")) == b"hello"
+    assert replica.check_view() == []
+    write(replica, b"repaired")
+    assert replica.read(F) == b"repaired"
+    replica.close()
+
+
+def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    old = noise(1, 3000)
+    other = write(replica, old, path("/g")).entries[0]
+    first = write(replica, b"x").entries[0]
+    astray = ROOT_KEY.sign(first.hash, 1, Action.REVERT, b"f", other.hash)
+    replica.apply([astray], [])
+    contents = replica._contents
+    assert contents.source(other.hash) == other.hash
+    assert contents.source(astray.hash) is None
+    replica.close()
+
+
+def test_the_memory_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("basefs.log.contents.MEMORY_CACHE_BYTES", 1000)
+    cache = ContentCache(None)
+    for number in range(100):
+        cache.put(EntryHash(b"%d" % number), bytes(100), on_disk=True)
+    kept = [number for number in range(100) if cache.get(EntryHash(b"%d" % number)) is not None]
+    assert kept == list(range(90, 100))
+    cache.put(EntryHash(b"too large"), bytes(251), on_disk=False)
+    assert cache.get(EntryHash(b"too large")) is None
+    cache.close()

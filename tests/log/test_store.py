@@ -1,0 +1,450 @@
+"""The store: append-only, durable, and honest about damage (design, section 3.4)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.errors import BaseFSError, DamagedLog, NoSpace, ReadOnly, StoreError
+from basefs.log.blocks import Block
+from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
+from basefs.log.hashes import ZERO_HASH, xor
+from basefs.log.store import Store
+from basefs.replica import LOG_FILE, Replica
+from basefs.view.tree import Names
+
+from ..helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
+from ..view.histories import Step, World, steps
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def some_files(replica: Replica) -> None:
+    """A directory and some files, one of them of several blocks and several writes."""
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    replica.commit(lambda author: author.write(path("/d/one"), b"one"))
+    replica.commit(lambda author: author.write(path("/d/large"), noise(1, 2000)))
+    replica.commit(lambda author: author.write(path("/d/large"), noise(1, 2000) + b"more"))
+    replica.commit(lambda author: author.make_link(path("/link"), path("/d/one")))
+
+
+def test_only_the_owner_may_read_the_log(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    some_files(replica)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob(f"{LOG_FILE}*")}
+    assert modes == dict.fromkeys((LOG_FILE, f"{LOG_FILE}-wal", f"{LOG_FILE}-shm"), 0o600)
+    replica.close()
+
+
+@pytest.mark.parametrize("table", ["entries", "blocks"])
+@pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET data = x'00'", "UPDATE {} SET seq = seq + 100"])
+def test_the_log_only_grows(tmp_path: Path, table: str, statement: str) -> None:
+    replica = make_replica(tmp_path)
+    some_files(replica)
+    replica.close()
+    with closing(sqlite3.connect(tmp_path / LOG_FILE)) as db:
+        before = db.execute(f"SELECT * FROM {table}").fetchall()
+        assert before
+        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+            db.execute(statement.format(table))
+        assert db.execute(f"SELECT * FROM {table}").fetchall() == before
+
+
+def test_another_format(tmp_path: Path) -> None:
+    make_replica(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / LOG_FILE)) as db:
+        db.execute("PRAGMA user_version = 2")
+    with pytest.raises(StoreError, match=r"format 2.*upgrade"):
+        Replica(tmp_path)
+
+
+def test_no_log_and_a_log_too_many(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no log"):
+        Replica(tmp_path)
+    make_replica(tmp_path).close()
+    with pytest.raises(StoreError, match="exists"):
+        Replica.create(tmp_path, None)
+
+
+def test_a_file_that_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / LOG_FILE).write_bytes(b"rubbish " * 1000)
+    with pytest.raises(StoreError):
+        Replica(tmp_path)
+
+
+def test_history_stays(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    some_files(replica)
+    before = replica.totals()
+    replica.commit(lambda author: author.remove(path("/d/large"), directory=False))
+    after = replica.totals()
+    assert (after["entries"], after["blocks"]) == (before["entries"] + 1, before["blocks"])
+    replica.close()
+
+
+# -- the Merkle tree --------------------------------------------------------------------------------------------------
+
+
+class Expected:
+    """The Merkle tree computed from what is in the tables `entries` and `blocks`, and nothing else."""
+
+    def __init__(self, replica: Replica) -> None:
+        with closing(sqlite3.connect(replica.directory / LOG_FILE)) as db:
+            self.entries = [Entry.decode(data) for (data,) in db.execute("SELECT data FROM entries ORDER BY seq")]
+            blocks = [Block.decode(data) for (data,) in db.execute("SELECT data FROM blocks")]
+        self.blocks = {block.hash: block for block in blocks}
+        self.names: dict[bytes, Names] = {}
+        known: dict[bytes, Entry] = {}
+        for entry in self.entries:
+            parent = known.get(entry.parent)
+            if parent is None:
+                self.names[entry.hash] = ()
+            elif parent.action is Action.MKDIR and entry.action in CHILD_ACTIONS:
+                self.names[entry.hash] = (*self.names[parent.hash], entry.name)
+            else:
+                assert entry.action in KEY_ACTIONS or entry.name == parent.name
+                self.names[entry.hash] = self.names[parent.hash]
+            known[entry.hash] = entry
+
+    def incomplete(self) -> dict[bytes, tuple[bytes, int]]:
+        """First block of each incomplete chain -> last block that is here, and how many writes wait."""
+        found: dict[bytes, tuple[bytes, int]] = {}
+        for entry in self.entries:
+            if entry.action is Action.WRITE and entry.content:
+                hash, last = entry.content, ZERO_HASH
+                while hash in self.blocks and hash != ZERO_HASH:
+                    hash, last = self.blocks[hash].next, hash  # type: ignore[index]
+                if hash != ZERO_HASH:
+                    found[entry.content] = (last, found.get(entry.content, (last, 0))[1] + 1)
+        return found
+
+    def hashes(self, stalled: dict[bytes, tuple[bytes, int]]) -> dict[Names, bytes]:
+        """The hash of every path, given which chains are stalled."""
+        incomplete = self.incomplete()
+        found: dict[Names, list[bytes]] = {}
+        for entry in self.entries:
+            hash = bytes(entry.hash)
+            if entry.action is Action.WRITE and entry.content in incomplete:
+                hash = xor(hash, stalled[entry.content][0]) if entry.content in stalled else ZERO_HASH
+            names = self.names[entry.hash]
+            for depth in range(len(names) + 1):
+                found.setdefault(names[:depth], []).append(hash)
+        return {names: reduce(xor, hashes) for names, hashes in found.items()}
+
+
+@given(steps(), st.integers(0, 2**32 - 1))
+def test_every_hash_equals_one_from_scratch(history: list[Step], seed: int) -> None:
+    chance = random.Random(seed)
+    stalled: dict[bytes, tuple[bytes, int]] = {}
+
+    def verify(node: Node) -> None:
+        """Compare, with what is stalled: all that was when `stall` was called and has not moved since."""
+        if not node.entries:
+            return
+        expected = Expected(node.replica)
+        incomplete = expected.incomplete()
+        for first in [first for first, state in stalled.items() if incomplete.get(first) != state]:
+            del stalled[first]
+        if chance.random() < 0.3:
+            node.replica.stall(-1000)
+            stalled.update(incomplete)
+        hashes = expected.hashes(stalled)
+        assert node.replica.root_hash() == hashes[()]
+        assert {names: node.replica.path_hash(names) for names in hashes} == hashes
+
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        observer = world.node("observer")
+        blocks = {hash: block for hash, block in world.blocks().items() if chance.random() < 0.8}
+        world.deliver(observer, world.entries(), blocks, seed, verify)
+        world.deliver(observer, world.entries(), world.blocks(), seed, verify)
+        assert observer.replica.missing_blocks(1) == ()
+
+
+# -- durability -------------------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.helpers import ROOT_KEY
+from basefs.replica import Replica
+replica = Replica(Path(sys.argv[1]), [ROOT_KEY])
+for number in range(100_000):
+    replica.commit(lambda author: author.write((b"%d" % number,), b"%d" % number * 200))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("moment", [1, 37, 300])
+def test_what_a_killed_process_reported_is_there(tmp_path: Path, moment: int) -> None:
+    make_replica(tmp_path).close()
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert child.stdout is not None
+    with child, child.stdout as reports:
+        reported = [int(reports.readline()) for _ in range(moment)]
+        # It is in the middle of something now: it goes on writing until the signal comes.
+        child.send_signal(signal.SIGKILL)
+        reported.extend(int(line) for line in reports if line.endswith("\n"))
+    assert reported == list(range(len(reported)))
+    assert len(reported) >= moment
+    replica = Replica(tmp_path, [ROOT_KEY])
+    for number in reported:
+        assert replica.read((b"%d" % number,)) == b"%d" % number * 200
+    assert replica.check_view() == []
+    replica.commit(lambda author: author.write(path("/after"), b"after"))
+    replica.close()
+
+
+def test_sync_covers_what_was_committed(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    store = replica._store
+    replica.sync_to_disk()
+    assert not store.unsynced
+    some_files(replica)
+    assert store.unsynced
+    replica.sync_to_disk()
+    assert not store.unsynced
+    replica.close()
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+def damage(directory: Path, table: str, seq: int, change: Callable[[bytes], bytes]) -> None:
+    """Change one row behind the triggers' back, as a bad disk does."""
+    with closing(sqlite3.connect(directory / LOG_FILE)) as db:
+        db.execute(f"DROP TRIGGER {table}_no_update")
+        (data,) = db.execute(f"SELECT data FROM {table} WHERE seq = ?", (seq,)).fetchone()
+        db.execute(f"UPDATE {table} SET data = ? WHERE seq = ?", (change(data), seq))
+        db.commit()
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-70] + bytes((data[-70] ^ 1,)) + data[-69:] if len(data) > 100 else data[:-1] + bytes((data[-1] ^ 1,))
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def rows(directory: Path, table: str) -> int:
+    """Number of rows."""
+    with closing(sqlite3.connect(directory / LOG_FILE)) as db:
+        (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)
+
+
+def look_everywhere(replica: Replica) -> dict[Names, bytes | None]:
+    """Each live path with its content, `None` where it cannot be read."""
+    found: dict[Names, bytes | None] = {}
+    for names, kind in replica.live_paths():
+        try:
+            found[names] = replica.read(names) if kind.value == "file" else b""
+        except DamagedLog:
+            found[names] = None
+    return found
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> Path:
+    """A log, closed."""
+    replica = make_replica(tmp_path / "healthy")
+    some_files(replica)
+    replica.close()
+    return tmp_path / "healthy"
+
+
+@pytest.mark.parametrize("change", [flip, cut])
+@pytest.mark.parametrize("table", ["entries", "blocks"])
+def test_a_damaged_row_is_found_and_all_else_is_readable(
+    healthy: Path, table: str, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = look_everywhere(Replica(healthy))
+    # The first row is the root entry, without which there is nothing.
+    for seq in range(2 if table == "entries" else 1, rows(healthy, table) + 1):
+        caplog.clear()
+        directory = healthy.with_name(f"damaged{seq}")
+        shutil.copytree(healthy, directory)
+        (directory / "cache.db").unlink()
+        damage(directory, table, seq, change)
+        replica = Replica(directory, [ROOT_KEY])
+        found = look_everywhere(replica)
+        assert replica.damaged == 1
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        assert "damaged" in caplog.text
+        # A row in the middle hides what stands on it.  What is still there is right, or says that it cannot be read.
+        for names, content in found.items():
+            assert content is None or content == whole[names] or whole[names] == content + b"more"
+        assert path("/d/one") in found or table == "entries"
+        with pytest.raises(ReadOnly):
+            replica.commit(lambda author: author.write(path("/new"), b"new"))
+        assert not replica.attributes(()).writable
+        assert replica.check_view() == []
+        replica.close()
+
+
+def test_a_damaged_root_entry(healthy: Path) -> None:
+    damage(healthy, "entries", 1, flip)
+    with pytest.raises(DamagedLog):
+        Replica(healthy)
+
+
+def test_a_damaged_row_is_not_given_to_others(healthy: Path) -> None:
+    with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
+        hashes = [hash for (hash,) in db.execute("SELECT hash FROM entries ORDER BY seq")]
+        blocks = [hash for (hash,) in db.execute("SELECT hash FROM blocks ORDER BY seq")]
+    damage(healthy, "entries", len(hashes), flip)
+    damage(healthy, "blocks", len(blocks), flip)
+    replica = Replica(healthy)
+    assert replica.entry(hashes[-1]) is None
+    assert replica.entry(hashes[0]) is not None
+    assert replica.block(blocks[-1]) is None
+    assert replica.block(blocks[0]) is not None
+    assert hashes[-1] not in {Entry.decode(raw).hash for raw in replica.walk(())}
+    assert replica.damaged == 2
+    replica.close()
+
+
+def test_what_comes_behind_a_damaged_row_is_refused_not_lost_silently(healthy: Path) -> None:
+    replica = Replica(healthy)
+    made = replica._view.author.node(path("/d")).outcome.directories[0]
+    replica.close()
+    with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
+        (seq,) = db.execute("SELECT seq FROM entries WHERE hash = ?", (made,)).fetchone()
+    damage(healthy, "entries", seq, flip)
+    replica = Replica(healthy)
+    (reason,) = replica.apply([ROOT_KEY.sign(made, 1, Action.WRITE, b"f")], []).rejected
+    assert "damaged" in reason
+    replica.close()
+
+
+# -- a full disk ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def limit_of_file_size(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def fill(replica: Replica) -> None:
+    """Write until that fails."""
+    for number in range(1000):
+        replica.commit(lambda author, n=number: author.write(path("/big"), noise(n, 100_000)))  # type: ignore[misc]
+
+
+def check_unchanged(replica: Replica, directory: Path, failed: Callable[[], None]) -> None:
+    """After a failure the log and the view are what they were."""
+    before: dict[str, object] = {}
+
+    def note(applied: object) -> None:
+        before.update(tree=tree_of(replica), root=replica.root_hash(), entries=replica.totals()["entries"])
+
+    replica.subscribe(note)
+    failed()
+    assert before, "something fitted"
+    assert tree_of(replica) == before["tree"]
+    assert replica.root_hash() == before["root"]
+    assert replica.totals()["entries"] == before["entries"]
+    assert replica.check_view() == []
+    copy = copy_replica(replica, directory)
+    assert tree_of(copy) == before["tree"]
+    copy.close()
+
+
+def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "full")
+
+    def write() -> None:
+        with limit_of_file_size(1_000_000), pytest.raises(StoreError):
+            fill(replica)
+
+    check_unchanged(replica, tmp_path / "copy", write)
+    replica.commit(lambda author: author.write(path("/after"), b"after"))
+    assert replica.read(path("/after")) == b"after"
+    replica.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a small file system")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small file system: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    replica = make_replica(small_disk / "log")
+
+    def write() -> None:
+        with pytest.raises(NoSpace, match="full"):
+            fill(replica)
+
+    try:
+        check_unchanged(replica, tmp_path / "copy", write)
+    finally:
+        replica.close()
+
+
+def test_a_failing_batch_from_a_peer_leaves_nothing(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "full")
+    before = tree_of(replica)
+    parent = replica.identity
+    made = [ROOT_KEY.sign(parent, number, Action.MKDIR, b"%d" % number) for number in range(2000)]
+    with limit_of_file_size(200_000), pytest.raises(BaseFSError):
+        replica.apply(made, [])
+    assert tree_of(replica) == before
+    assert replica.root_hash() == copy_replica(replica, tmp_path / "copy").root_hash()
+    assert len(replica.apply(made, []).entries) == len(made)
+    assert len(replica.names_in(())) == len(made)
+    replica.close()
+
+
+def test_a_failing_transaction_forgets_what_it_noted(tmp_path: Path) -> None:
+    make_replica(tmp_path).close()
+    store = Store(tmp_path / LOG_FILE)
+    before = store.root_hash()
+    placed = store.place(ROOT_KEY.sign(store.meta("identity") or b"", 1, Action.MKDIR, b"d"))
+    assert placed is not None
+    with pytest.raises(RuntimeError), store.transaction():
+        store.insert(placed, now=Clock()())
+        raise RuntimeError
+    with store.transaction():
+        pass
+    assert store.root_hash() == before
+    assert store.entry_count() == 2
+    store.close()

@@ -1,0 +1,82 @@
+"""The formats are what they were: code, golden vectors and document agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from basefs.log import codecs
+from basefs.log.blocks import Block
+from basefs.log.entries import Action, Entry
+from basefs.log.keys import SigningKey, verify
+
+from .vectors import load, table, vectors
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
+
+
+def field(vector: dict[str, object], name: str) -> bytes:
+    """A field in hexadecimal."""
+    text = vector[name]
+    assert isinstance(text, str)
+    return bytes.fromhex(text)
+
+
+def number(vector: dict[str, object], name: str) -> int:
+    """A field that is a number."""
+    value = vector[name]
+    assert isinstance(value, int)
+    return value
+
+
+@pytest.mark.parametrize("vector", load()["entries"], ids=lambda vector: str(vector["label"]))
+def test_entry(vector: dict[str, object]) -> None:
+    encoded = field(vector, "encoded")
+    entry = Entry.decode(encoded)
+    assert entry.encode() == encoded
+    assert entry.hash == field(vector, "hash")
+    assert entry.signature == field(vector, "signature")
+    key = SigningKey.from_seed(field(vector, "secret"))
+    verify(entry, key.public)
+    signed = key.sign(
+        field(vector, "parent"),
+        number(vector, "timestamp"),
+        Action(number(vector, "action")),
+        field(vector, "name"),
+        field(vector, "content"),
+        number(vector, "size"),
+    )
+    assert signed == entry
+    assert entry.fingerprint == field(vector, "fingerprint")
+
+
+def test_every_action_has_a_vector() -> None:
+    assert {number(vector, "action") for vector in load()["entries"]} == {int(action) for action in Action}
+
+
+@pytest.mark.parametrize("vector", load()["blocks"], ids=lambda vector: str(vector["label"]))
+def test_block(vector: dict[str, object]) -> None:
+    block = Block.decode(field(vector, "next") + field(vector, "data"))
+    assert block.hash == field(vector, "hash")
+
+
+@pytest.mark.parametrize("vector", load()["chains"], ids=lambda vector: str(vector["codec"]))
+def test_chain(vector: dict[str, object]) -> None:
+    # What compressors write may differ between versions, what their data stand for may not.
+    content = codecs.decode(field(vector, "chain"), field(vector, "old"), number(vector, "size"))
+    assert content == field(vector, "content")
+
+
+def test_every_codec_has_a_vector() -> None:
+    assert [field(vector, "chain")[0] for vector in load()["chains"]] == sorted(codecs.CODECS)
+
+
+def test_code_makes_the_same_entries_and_blocks() -> None:
+    made = vectors()
+    assert made["entries"] == load()["entries"]
+    assert made["blocks"] == load()["blocks"]
+
+
+def test_the_document_holds_the_table() -> None:
+    assert table() in DOCUMENT.read_text(encoding="utf-8")

@@ -1,0 +1,113 @@
+"""Test vectors of the formats.
+
+`tests/data/vectors.json` holds what `vectors()` made once.  It never changes: a format that needs other bytes gets
+another tag, and vectors of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from basefs.log import blocks, codecs
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import HASH_SIZE
+from basefs.log.keys import SigningKey
+from basefs.view.states import encode_mode
+
+FILE = Path(__file__).parents[1] / "data" / "vectors.json"
+#: The secret keys of tests 1 and 2 in RFC 8032, section 7.1.
+SECRETS = (
+    bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"),
+    bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"),
+)
+BIRTH = 1_400_000_000
+OLD = b"".join(b"option%d = %d\n" % (number, number * number) for number in range(100))
+NEW = OLD.replace(b"option50 = 2500", b"option50 = 1")
+
+
+def entries() -> dict[str, Entry]:
+    """One entry of each action, and some at their limits."""
+    root, other = (SigningKey.from_seed(secret) for secret in SECRETS)
+    first = blocks.split(bytes((codecs.STORED.tag,)) + b"hello\n")[0].hash
+    made = {"root": root.sign(bytes(range(HASH_SIZE)), BIRTH, Action.MKDIR, b"/")}
+
+    def add(label: str, behind: str, action: Action, name: bytes, content: bytes = b"", size: int = 0) -> None:
+        made[label] = root.sign(made[behind].hash, BIRTH + len(made), action, name, content, size)
+
+    add("grant", "root", Action.GRANT, b"root", root.public)
+    add("grant other", "grant", Action.GRANT, "clé".encode(), other.public)
+    add("mkdir", "root", Action.MKDIR, b"etc")
+    add("write", "mkdir", Action.WRITE, b"motd", first, 6)
+    add("write empty", "mkdir", Action.WRITE, b"empty")
+    add("write largest", "mkdir", Action.WRITE, b"huge", first, 2**48 - 1)
+    add("mode", "write", Action.MODE, b"motd", encode_mode(0o640, None))
+    add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, (b"root", b"adm")))
+    add("ack", "mode owner", Action.ACK, b"motd")
+    add("delete", "ack", Action.DELETE, b"motd")
+    add("revert", "delete", Action.REVERT, b"motd", made["write"].hash)
+    add("link", "mkdir", Action.LINK, b"motd.bak", made["write"].hash)
+    add("slink", "mkdir", Action.SLINK, b"issue", b"../usr/share/issue")
+    add("name of 255 bytes", "mkdir", Action.MKDIR, b"n" * 255)
+    add("revoke", "grant other", Action.REVOKE, "clé".encode(), other.fingerprint)
+    return made
+
+
+def vectors() -> dict[str, object]:
+    """Everything that the file holds."""
+    return {
+        "entries": [
+            {
+                "label": label,
+                "secret": SECRETS[0].hex(),
+                "parent": entry.parent.hex(),
+                "timestamp": entry.timestamp,
+                "action": int(entry.action),
+                "name": entry.name.hex(),
+                "content": entry.content.hex(),
+                "size": entry.size,
+                "fingerprint": entry.fingerprint.hex(),
+                "signature": entry.signature.hex(),
+                "hash": entry.hash.hex(),
+                "encoded": entry.encode().hex(),
+            }
+            for label, entry in entries().items()
+        ],
+        "blocks": [
+            {"label": label, "next": block.next.hex(), "data": block.data.hex(), "hash": block.hash.hex()}
+            for label, block in {
+                "one block": blocks.split(bytes((codecs.STORED.tag,)) + b"hello\n")[0],
+                "first of two": blocks.split(b"\x00" + b"a" * 500)[0],
+                "last of two": blocks.split(b"\x00" + b"a" * 500)[1],
+            }.items()
+        ],
+        "chains": [
+            {
+                "codec": codec.name,
+                "old": "" if codec.keyframe else OLD.hex(),
+                "size": len(NEW),
+                "chain": (bytes((codec.tag,)) + codec.encode(NEW, OLD)).hex(),
+                "content": NEW.hex(),
+            }
+            for codec in codecs.CODECS.values()
+        ],
+    }
+
+
+def table() -> str:
+    """The table of `docs/formats.md`."""
+    lines = [
+        "| vector | action | name | content | size | hash |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for label, entry in entries().items():
+        name = "255 x `6e`" if len(entry.name) > 100 else f"`{entry.name.hex()}`"
+        content = f"`{entry.content.hex()}`" if entry.content else ""
+        lines.append(f"| {label} | {int(entry.action)} | {name} | {content} | {entry.size} | `{entry.hash.hex()}` |")
+    return "\n".join(lines) + "\n"
+
+
+def load() -> dict[str, list[dict[str, object]]]:
+    """The golden file."""
+    found: dict[str, list[dict[str, object]]] = json.loads(FILE.read_text())
+    return found

@@ -1,0 +1,100 @@
+"""`basefs get`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from basefs.config import SYNC_PORT_OFFSET
+from basefs.replica import Replica
+from basefs.sync.service import SyncService
+from tests.fs.local import Local
+from tests.helpers import ROOT_KEY, path
+from tests.management.conftest import Cli
+from tests.mounts import DEADLINE
+
+
+@contextlib.contextmanager
+def served(replica: Replica) -> Iterator[str]:
+    """Serve a log on this machine; gives the address for `get`."""
+    loop = asyncio.new_event_loop()
+    service = SyncService(replica, "127.0.0.1", 0, peers=list, interval=0)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(service.start(), loop).result(DEADLINE)
+        yield f"127.0.0.1:{service.port - SYNC_PORT_OFFSET}"
+    finally:
+        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(DEADLINE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def remote(cli: Cli) -> Iterator[Local]:
+    """A filesystem on another node."""
+    made = Local.bootstrap(cli.base / "remote")
+    made.save("/small", b"content")
+    made.save("/large", bytes(range(256)) * 1000)
+    made.fs.make_directory(path("/d"), 0o700)
+    yield made
+    made.replica.close()
+
+
+@pytest.fixture
+def unused() -> Iterator[str]:
+    """An address at which nobody listens, for as long as the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1] - SYNC_PORT_OFFSET}"
+
+
+def leftovers(cli: Cli) -> list[str]:
+    return [entry.name for entry in (cli.home.path / "fs").iterdir()]
+
+
+def test_all_of_it(cli: Cli, remote: Local) -> None:
+    identity = remote.replica.identity.hex()
+    with served(remote.replica) as address:
+        assert cli("get", "conf", address) == f"conf {identity} {remote.replica.totals()['entries']} entries\n"
+    with cli.replica("conf", ROOT_KEY) as replica:
+        assert replica.root_hash() == remote.replica.root_hash()
+        assert replica.read(path("/large")) == remote.load("/large")
+        assert replica.missing_blocks(1) == ()
+        assert replica.check_view() == []
+    assert leftovers(cli) == ["conf"]
+
+
+def test_the_identity_may_be_given(cli: Cli, remote: Local) -> None:
+    with served(remote.replica) as address:
+        cli("get", "conf", address, "--id", remote.replica.identity.hex())
+        message = cli.fails("get", "other", address, "--id", "ab" * 28)
+    assert message.startswith(f"basefs: {address}: ")
+    assert leftovers(cli) == ["conf"]
+
+
+@pytest.mark.parametrize("identity", ["", "xyz", "ab" * 27, "ab" * 29])
+def test_a_bad_identity(cli: Cli, unused: str, identity: str) -> None:
+    assert "56 hexadecimal digits" in cli.fails("get", "conf", unused, "--id", identity, code=2)
+
+
+def test_nobody_listens(cli: Cli, unused: str) -> None:
+    assert cli.fails("get", "conf", unused).startswith(f"basefs: {unused}: ")
+    assert leftovers(cli) == []
+
+
+def test_it_exists(conf: Cli, unused: str) -> None:
+    assert "there is a filesystem conf already" in conf.fails("get", "conf", unused)
+    assert leftovers(conf) == ["conf"]
+
+
+def test_bad_arguments(cli: Cli, unused: str) -> None:
+    assert "is no filesystem name" in cli.fails("get", "a/b", unused, code=2)
+    assert "is no address" in cli.fails("get", "conf", "host:port", code=2)
+    assert cli.misused("get", "conf") == "Error: Missing argument 'ADDR[:PORT]'."

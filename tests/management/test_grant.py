@@ -1,0 +1,96 @@
+"""`basefs grant`."""
+
+from __future__ import annotations
+
+import pytest
+
+from basefs.log.keys import SigningKey
+from tests.helpers import ALICE, BOB, path
+from tests.management.conftest import Cli
+from tests.mounts import Node
+
+
+@pytest.fixture
+def tree(conf: Cli) -> Cli:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/d")))
+    return conf
+
+
+def granted(cli: Cli, text: str) -> list[tuple[bytes, bytes]]:
+    with cli.replica("conf") as replica:
+        return [(grant.entry.name, grant.entry.content) for grant in replica.grants(path(text))]
+
+
+def test_a_public_key_in_hex(tree: Cli) -> None:
+    assert tree("grant", "conf:/d", "alice", ALICE.public.hex()) == ""
+    assert granted(tree, "/d") == [(b"alice", ALICE.public)]
+
+
+def test_a_file_with_a_public_key(tree: Cli) -> None:
+    tree("genkey", tree.base / "bob")
+    tree("grant", "conf:/d", "bob", tree.base / "bob.pub")
+    assert granted(tree, "/d") == [(b"bob", SigningKey.load(tree.base / "bob").public)]
+
+
+def test_on_a_file(tree: Cli) -> None:
+    tree("grant", "conf:/.cluster", "alice", ALICE.public.hex())
+    assert granted(tree, "/.cluster") == [(b"alice", ALICE.public)]
+
+
+def test_several_keys_on_one_path(tree: Cli) -> None:
+    for name, key in (("alice", ALICE), ("bob", BOB)):
+        tree("grant", "conf:/d", name, key.public.hex())
+    assert set(granted(tree, "/d")) == {(b"alice", ALICE.public), (b"bob", BOB.public)}
+
+
+def test_on_a_running_filesystem(tree: Cli, node: Node) -> None:
+    node.basefs("run", "conf", "-s")
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    assert "alice" in tree("keys", "conf:/d")
+    node.basefs("unmount", "conf")
+    assert granted(tree, "/d") == [(b"alice", ALICE.public)]
+
+
+def test_a_private_key_is_refused(tree: Cli) -> None:
+    tree("genkey", tree.base / "bob")
+    message = tree.fails("grant", "conf:/d", "bob", tree.base / "bob", code=2)
+    assert "is a private key" in message
+    assert f"{tree.base}/bob.pub" in message
+    assert granted(tree, "/d") == []
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "00" * 31, "00" * 33, "no/such/file.pub"])
+def test_what_is_no_public_key(tree: Cli, text: str) -> None:
+    assert "64 hexadecimal digits" in tree.fails("grant", "conf:/d", "x", text, code=2)
+
+
+def test_a_file_that_holds_something_else(tree: Cli) -> None:
+    (tree.base / "binary").write_bytes(b"\xff\xfe")
+    assert "is no public key" in tree.fails("grant", "conf:/d", "x", tree.base / "binary", code=2)
+    (tree.base / "text").write_text("hello")
+    assert "64 hexadecimal digits" in tree.fails("grant", "conf:/d", "x", tree.base / "text", code=2)
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "nul"])
+def test_a_name_that_a_key_cannot_have(tree: Cli, name: str) -> None:
+    name = name.replace("nul", "\0")
+    assert "name" in tree.fails("grant", "conf:/d", name, ALICE.public.hex())
+    assert granted(tree, "/d") == []
+
+
+def test_an_unknown_path(tree: Cli) -> None:
+    assert "/nothing does not exist" in tree.fails("grant", "conf:/nothing", "alice", ALICE.public.hex())
+    assert "there is no filesystem other" in tree.fails("grant", "other:/", "alice", ALICE.public.hex())
+
+
+def test_a_path_is_needed(tree: Cli) -> None:
+    assert "write conf:/PATH" in tree.fails("grant", "conf", "alice", ALICE.public.hex(), code=2)
+
+
+def test_without_permission(tree: Cli) -> None:
+    tree("genkey", "-f")
+    assert "no key of this node may write at /d" in tree.fails("grant", "conf:/d", "alice", ALICE.public.hex())
+    tree.home.default_key.unlink()
+    assert "no key of this node may write at /d" in tree.fails("grant", "conf:/d", "alice", ALICE.public.hex())
+    assert granted(tree, "/d") == []

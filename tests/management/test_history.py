@@ -1,0 +1,108 @@
+"""`basefs log`, `basefs revert` and `basefs conflicts`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from basefs.log.keys import SigningKey
+from basefs.view.author import Author, Draft
+from tests.helpers import path
+from tests.management.conftest import Cli
+
+
+@pytest.fixture
+def edited(conf: Cli) -> Cli:
+    """`/f` was written, written again, and deleted; `/b` holds bytes that are no text."""
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/f"), b"one\n"))
+        replica.commit(lambda author: author.write(path("/f"), b"one\ntwo"))
+        replica.commit(lambda author: author.remove(path("/f"), directory=False))
+        replica.commit(lambda author: author.write(path("/b"), b"\xff\x00"))
+    return conf
+
+
+def revisions(cli: Cli, target: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cli("log", target, "--json"))
+    return found
+
+
+def test_log_lists_the_newest_first(edited: Cli) -> None:
+    rows = revisions(edited, "conf:/f")
+    assert [(row["action"], row["size"], row["standing"]) for row in rows] == [
+        ("delete", 0, "current"),
+        ("write", 7, "past"),
+        ("write", 4, "past"),
+    ]
+    lines = [line.split("\t") for line in edited("log", "conf:/f").splitlines()]
+    assert [line[0] for line in lines] == [row["entry"][:12] for row in rows]
+    assert {line[3] for line in lines} == {rows[0]["key"]}
+
+
+def test_log_prints_a_content(edited: Cli) -> None:
+    rows = json.loads(edited("log", "conf:/f", "--json"))
+    assert edited("log", "conf:/f", "--cat", rows[1]["entry"]) == "one\ntwo"
+    assert edited("log", "conf:/f", "--cat", rows[2]["entry"][:10]) == "one\n"
+
+
+def test_log_prints_a_difference(edited: Cli) -> None:
+    newest, second, first = (row["entry"] for row in revisions(edited, "conf:/f"))
+    difference = edited("log", "conf:/f", "--diff", first, "--to", second)
+    assert difference.splitlines()[2:] == ["@@ -1 +1,2 @@", " one", "+two", "\\ No newline at end of file"]
+    assert "-one" in edited("log", "conf:/f", "--diff", first)
+    assert edited("log", "conf:/f", "--diff", newest) == ""
+    binary = revisions(edited, "conf:/b")[0]["entry"]
+    assert "is not text" in edited.fails("log", "conf:/b", "--diff", binary, code=2)
+
+
+def test_log_of_what_never_was(edited: Cli) -> None:
+    assert "nothing was ever at /g" in edited.fails("log", "conf:/g")
+    assert "there is no entry 0123" in edited.fails("log", "conf:/f", "--cat", "0123")
+    assert "there is no entry nonsense" in edited.fails("log", "conf:/f", "--cat", "nonsense")
+    assert "a path is missing" in edited.fails("log", "conf", code=2)
+
+
+def test_revert_brings_a_deleted_file_back(edited: Cli) -> None:
+    _, second, _ = (row["entry"] for row in revisions(edited, "conf:/f"))
+    assert edited("revert", "conf:/f", second[:12]) == ""
+    with edited.replica("conf") as replica:
+        assert replica.read(path("/f")) == b"one\ntwo"
+    current = revisions(edited, "conf:/f")[0]
+    assert (current["action"], current["standing"]) == ("revert", "current")
+    assert "nothing to do" in edited.empty("revert", "conf:/f", current["entry"])
+
+
+def test_revert_says_why_it_cannot(edited: Cli) -> None:
+    other = revisions(edited, "conf:/b")[0]["entry"]
+    assert "is no revision of /f" in edited.fails("revert", "conf:/f", other)
+    assert "there is no entry ffff0000" in edited.fails("revert", "conf:/f", "ffff0000")
+    root = revisions(edited, "conf:/")[-1]["entry"]
+    assert "the root directory" in edited.fails("revert", "conf:/", root)
+
+
+def test_conflicts_tells_what_lost_and_how_to_bring_it_back(conf: Cli) -> None:
+    assert "no conflicts" in conf.empty("conflicts", "conf")
+    with conf.replica("conf") as replica:
+        key = replica.keys[0]
+        replica.commit(lambda author: author.write(path("/f"), b"one"))
+        replica.commit(lambda author: _write_beside(author, key))
+    (row,) = json.loads(conf("conflicts", "conf", "--json"))
+    assert (row["path"], row["rule"]) == ("/f", "the higher hash")
+    assert conf("conflicts", "conf:/f").split("\t")[0] == "/f"
+    assert "no conflicts" in conf.empty("conflicts", "conf:/.cluster")
+    before = conf("log", "conf:/f", "--cat", row["won"]) + conf("log", "conf:/f", "--cat", row["lost"])
+    assert sorted([before[:3], before[3:]]) == ["one", "two"]
+    conf("revert", "conf:/f", row["lost"])
+    with conf.replica("conf") as replica:
+        assert replica.read(path("/f")).decode() == before[3:]
+    assert "/nowhere does not exist" in conf.fails("conflicts", "conf:/nowhere")
+
+
+def _write_beside(author: Author, key: SigningKey) -> Draft:
+    """A second first version of `/f`, as another node makes it that has not seen the first one."""
+    draft = author.write(path("/g"), b"two")
+    written = draft.entries[0]
+    beside = key.sign(written.parent, written.timestamp, written.action, b"f", written.content, written.size)
+    return Draft([beside], draft.blocks)

@@ -1,0 +1,63 @@
+"""`basefs list`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.management.conftest import Cli
+from tests.mounts import Node
+
+
+def rows(cli: Cli) -> dict[str, dict[str, object]]:
+    return {row["name"]: row for row in json.loads(cli("list", "--json"))}
+
+
+def test_nothing(cli: Cli) -> None:
+    assert "basefs bootstrap NAME" in cli.empty("list")
+    assert json.loads(cli("list", "--json")) == []
+
+
+def test_a_stopped_filesystem(conf: Cli) -> None:
+    row = rows(conf)["conf"]
+    with conf.replica("conf") as replica:
+        assert (row["identity"], row["entries"]) == (replica.identity.hex(), 3)
+    assert (row["state"], row["mountpoint"], row["damaged"]) == ("stopped", None, 0)
+    cells = conf("list").rstrip("\n").split("\t")
+    assert cells[:4] == ["conf", "stopped", "-", "3"]
+    assert cells[5] == row["identity"]
+
+
+def test_several_are_sorted(cli: Cli) -> None:
+    for name in ("b", "a", "C"):
+        cli("bootstrap", name)
+    assert [line.split("\t")[0] for line in cli("list").splitlines()] == ["C", "a", "b"]
+
+
+def test_a_running_filesystem(conf: Cli, node: Node) -> None:
+    node.basefs("run", "conf", "-s")
+    assert rows(conf)["conf"]["state"] == "running"
+
+
+def test_a_dead_daemon(conf: Cli, node: Node) -> None:
+    node.basefs("run", "conf", "-s")
+    node.kill("conf")
+    row = rows(conf)["conf"]
+    assert (row["state"], row["entries"]) == ("dead", 3)
+
+
+@pytest.mark.fuse
+def test_a_mounted_filesystem(conf: Cli, node: Node) -> None:
+    point = node.mount("conf")
+    row = rows(conf)["conf"]
+    assert (row["state"], row["mountpoint"], row["entries"]) == ("mounted", str(point), 3)
+    assert conf("list").split("\t")[1:4] == ["mounted", str(point), "3"]
+
+
+def test_a_damaged_filesystem_does_not_hide_the_others(conf: Cli) -> None:
+    conf("bootstrap", "other")
+    (conf.home.directory("conf") / "log.db").write_bytes(b"this is no database")
+    found = rows(conf)
+    assert (found["conf"]["state"], found["other"]["state"]) == ("damaged", "stopped")
+    assert found["conf"]["error"]

@@ -1,0 +1,95 @@
+"""The `basefs` command as a whole."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import subprocess
+
+import click
+import pytest
+
+from basefs import __version__
+from basefs.config import Home
+from basefs.errors import NotFound
+from basefs.management.main import COMMANDS
+from tests.management.conftest import Cli
+from tests.mounts import COMMAND, Node
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_module_with_a_command_of_its_name(name: str) -> None:
+    command = getattr(importlib.import_module(f"basefs.management.{name}"), name)
+    assert isinstance(command, click.Command)
+    assert command.name == name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_explains_itself(cli: Cli, name: str, option: str) -> None:
+    printed = cli(name, option)
+    assert printed.startswith(f"Usage: basefs {name} ")
+    assert len(printed.splitlines()) > 3
+
+
+def test_the_command_lists_all_of_them(cli: Cli) -> None:
+    printed = cli("--help")
+    assert [line.split()[0] for line in printed.partition("Commands:\n")[2].splitlines()] == list(COMMANDS)
+
+
+def test_the_version(cli: Cli) -> None:
+    assert cli("--version") == f"basefs, version {__version__}\n"
+
+
+def test_an_unknown_command(cli: Cli) -> None:
+    assert "No such command 'no-such'" in cli.misused("no-such")
+
+
+def test_without_a_command(cli: Cli) -> None:
+    assert "Commands:" in cli._run(())[1] + cli._run(())[2]
+
+
+def test_an_error_is_one_line_whatever_it_says(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(home: object) -> None:
+        raise NotFound("first line\nsecond\tline")
+
+    monkeypatch.setattr(Home, "names", fail)
+    assert cli.fails("list") == "basefs: first line second line\n"
+
+
+def test_an_error_of_the_system_is_one_line(conf: Cli) -> None:
+    run = conf.home.run_directory()
+    run.rmdir()
+    run.touch()
+    assert conf.fails("list") == f"basefs: File exists: {run}\n"
+
+
+def test_a_bug_has_its_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(home: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Home, "names", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli("list")
+
+
+@pytest.mark.parametrize("arguments", [("show", "conf:/nothing"), ("unmount", "conf"), ("grant", "conf", "a", "b")])
+def test_the_installed_command_fails_with_one_line(node: Node, conf: Cli, arguments: tuple[str, ...]) -> None:
+    done = node.spawn(*arguments)
+    assert done.returncode in (1, 2)
+    assert done.stdout == ""
+    assert done.stderr.startswith("basefs: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_environment_without_a_home_is_in_the_users(conf: Cli, node: Node) -> None:
+    environment = {**node.environment, "HOME": str(conf.base / "user")}
+    del environment["BASEFS_HOME"]
+    (conf.base / "user").mkdir()
+    subprocess.run([COMMAND, "genkey"], env=environment, stdout=subprocess.DEVNULL, check=True)
+    assert (conf.base / "user" / ".basefs" / "key.pub").exists()
+
+
+def test_sigpipe_is_restored(cli: Cli) -> None:
+    cli.empty("list")
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL

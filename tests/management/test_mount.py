@@ -1,0 +1,142 @@
+"""`basefs mount`: what it checks, and what it says where it cannot mount.  How a mount behaves: tests/fs."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.management.conftest import Cli
+from tests.mounts import Node, mount_points
+
+
+@pytest.fixture
+def point(conf: Cli) -> Path:
+    """An empty directory in the home's neighbourhood."""
+    directory = conf.base / "mnt"
+    directory.mkdir()
+    return directory
+
+
+class TestErrors:
+    def test_no_such_filesystem(self, cli: Cli) -> None:
+        assert "there is no filesystem conf" in cli.fails("mount", "conf", cli.base)
+        assert "is no filesystem name" in cli.fails("mount", "../conf", cli.base, code=2)
+
+    def test_what_is_no_directory(self, conf: Cli) -> None:
+        (conf.base / "file").touch()
+        assert "is not a directory" in conf.fails("mount", "conf", conf.base / "file")
+        assert "make it with 'mkdir" in conf.fails("mount", "conf", conf.base / "missing")
+
+    @pytest.mark.parametrize("option", ["fsname=x", "ro,subtype=x", "attr_timeout=1", "default_permissions"])
+    def test_an_option_that_is_not_the_users(self, conf: Cli, point: Path, option: str) -> None:
+        assert option.split(",")[-1].split("=")[0] in conf.fails("mount", "conf", point, "-s", "-o", option, code=2)
+
+    @pytest.mark.parametrize("bind", ["example.org", "10.0.0.1:0", "10.0.0.1:x", "300.1.1.1", ""])
+    def test_an_address_that_is_none(self, conf: Cli, point: Path, bind: str) -> None:
+        assert "addres" in conf.fails("mount", "conf", point, "-s", "-b", bind, code=2)
+
+    def test_an_address_to_join_that_is_none(self, conf: Cli, point: Path) -> None:
+        assert "'b:x' is no address" in conf.fails("mount", "conf", point, "-s", "-j", "a:1,b:x", code=2)
+
+    def test_a_missing_key(self, conf: Cli, point: Path) -> None:
+        assert "no key at" in conf.fails("mount", "conf", point, "-s", "-k", conf.base / "nothing", code=2)
+
+    def test_a_missing_encryption_key(self, conf: Cli, point: Path) -> None:
+        missing = conf.base / "nothing"
+        assert str(missing) in conf.fails("mount", "conf", point, "-s", "--encrypt-key-file", missing)
+
+    def test_a_command_line_that_cannot_be_read(self, conf: Cli, point: Path) -> None:
+        assert conf.misused("mount", "conf") == "Error: Missing argument 'MOUNTPOINT'."
+        assert "No such option" in conf.misused("mount", "conf", point, "--no-such-option")
+        assert "'bad' is not one of" in conf.misused("mount", "conf", point, "--profile", "bad")
+
+    @pytest.mark.fuse
+    def test_an_option_that_libfuse_does_not_know(self, node: Node, conf: Cli, point: Path) -> None:
+        done = node.spawn("mount", "conf", point, "-s", "-o", "no_such_option")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "cannot mount on" in done.stderr
+        assert "no_such_option" in (conf.home.path / "logs" / "conf.log").read_text()
+
+    def test_a_damaged_log(self, node: Node, conf: Cli, point: Path) -> None:
+        (conf.home.directory("conf") / "log.db").write_bytes(b"this is no database")
+        done = node.spawn("mount", "conf", point, "-s")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert done.stderr.startswith("basefs: ")
+        assert mount_points(node.base) == []
+
+
+@pytest.mark.fuse
+class TestMounted:
+    def test_it_answers_when_the_command_returns(self, node: Node, conf: Cli, point: Path) -> None:
+        assert node.basefs("mount", "conf", point, "-s") == ""
+        assert os.listdir(point) == [".cluster"]
+        assert stat.S_IMODE((conf.home.run_directory() / "conf.sock").stat().st_mode) == 0o600
+        assert stat.S_IMODE(conf.home.run_directory().stat().st_mode) == 0o700
+
+    def test_a_directory_that_is_not_empty(self, node: Node, point: Path) -> None:
+        (point / "below").touch()
+        node.mount("conf")
+        assert os.listdir(point) == [".cluster"]
+        node.basefs("unmount", "conf")
+        assert os.listdir(point) == ["below"]
+
+    def test_what_is_mounted_or_running_already(self, node: Node, conf: Cli, point: Path) -> None:
+        conf("bootstrap", "other")
+        node.mount("conf")
+        (conf.base / "mnt2").mkdir()
+        for arguments, message in (
+            (("conf", point), "is mounted on"),
+            (("other", point), "is mounted on"),
+            (("conf", conf.base / "mnt2"), "conf is running already"),
+        ):
+            done = node.spawn("mount", *arguments, "-s")
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+            assert message in done.stderr
+        assert mount_points(node.base) == [point]
+        assert os.listdir(point) == [".cluster"]
+
+    def test_a_dead_mount_is_repaired(self, node: Node, point: Path) -> None:
+        node.mount("conf")
+        node.kill("conf")
+        node.basefs("mount", "conf", point, "-s")
+        assert os.listdir(point) == [".cluster"]
+        assert mount_points(node.base) == [point]
+
+    def test_through_a_symbolic_link_or_a_relative_path(self, node: Node, conf: Cli, point: Path) -> None:
+        link = conf.base / "link"
+        link.symlink_to("mnt")
+        node.basefs("mount", "conf", link, "-s")
+        assert mount_points(node.base) == [point]
+        assert json.loads(conf("list", "--json"))[0]["mountpoint"] == str(point)
+        assert conf("show", link / ".cluster").endswith("\t/.cluster\n")
+        assert conf("show", link).splitlines()[0].endswith("\t/")
+        node.basefs("unmount", link)
+        assert mount_points(node.base) == []
+
+    def test_read_only(self, node: Node, point: Path) -> None:
+        node.basefs("mount", "conf", point, "-s", "-o", "ro", "-o", "noexec,noatime")
+        assert os.statvfs(point).f_flag & (os.ST_RDONLY | os.ST_NOEXEC) == os.ST_RDONLY | os.ST_NOEXEC
+
+    def test_the_state_of_a_mount_is_told_apart_by_home(self, node: Node, cli: Cli, point: Path) -> None:
+        """Two nodes on one machine, both with a filesystem `conf`."""
+        mounted = node.mount("conf")
+        other = Node(node.base / "other")
+        other.base.mkdir()
+        with Node.temporary(other.base):
+            other.basefs("bootstrap", "conf")
+            theirs = other.mount("conf")
+            for target in (mounted, mounted / ".cluster"):
+                done = other.spawn("show", target)
+                assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+                assert f"mounted from another home than {other.home}" in done.stderr
+            done = other.spawn("unmount", mounted)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+            assert "another home" in done.stderr
+            assert set(mount_points(node.base)) == {mounted, theirs}
+            other.basefs("unmount", theirs)
+            assert mount_points(node.base) == [mounted]
+        assert os.listdir(mounted) == [".cluster"]

@@ -1,0 +1,78 @@
+"""Output: tables for people, columns for pipes, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.management.output import print_json, print_table, printable
+from tests.management.conftest import Cli
+from tests.mounts import COMMAND, Node
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("ñandú 日本", "ñandú 日本"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\udcff\udcfe", "\\xff\\xfe"),
+        ("\u2028\u202e", "\\u2028\\u202e"),
+        ("", ""),
+    ],
+)
+def test_what_would_break_a_line_is_escaped(text: str, expected: str) -> None:
+    assert printable(text) == expected
+
+
+@given(st.binary())
+def test_any_name_is_one_printable_line(name: bytes) -> None:
+    shown = printable(name.decode("utf-8", "surrogateescape"))
+    assert shown.isprintable()
+    shown.encode("utf-8")
+
+
+def test_a_table_in_a_pipe_is_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": "x\ty", "b": None, "c": True}, {"a": "[bold]", "b": 0, "c": False}]
+    print_table({"A": "a", "B": "b", "C": "c"}, rows, "none")
+    assert capsys.readouterr() == ("x\\ty\t-\tyes\n[bold]\t0\tno\n", "")
+
+
+def test_an_empty_table_says_so_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table({"A": "a"}, [], "none at all")
+    assert capsys.readouterr() == ("", "none at all\n")
+
+
+def test_json_keeps_every_byte(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": b"\xff\n".decode("utf-8", "surrogateescape")}
+    print_json(value)
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    assert json.loads(printed) == value
+
+
+def test_a_terminal_gets_a_table_with_titles(node: Node, conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write((b"[red]x",), b""))
+    master, slave = pty.openpty()
+    environment = {**node.environment, "TERM": "xterm", "COLUMNS": "200"}
+    with subprocess.Popen([COMMAND, "show", "conf"], env=environment, stdout=slave) as process:
+        os.close(slave)
+        printed = b""
+        while True:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:
+                break
+            printed += chunk
+    os.close(master)
+    assert process.returncode == 0
+    assert b"MODE" in printed
+    assert b"/[red]x" in printed

@@ -1,0 +1,134 @@
+"""`basefs revoke`."""
+
+from __future__ import annotations
+
+import pytest
+
+from basefs.log.entries import Action
+from basefs.log.keys import SigningKey
+from basefs.replica import Applied
+from tests.helpers import ALICE, BOB, CAROL, path
+from tests.management.conftest import Cli
+from tests.mounts import Node
+
+
+@pytest.fixture
+def tree(conf: Cli) -> Cli:
+    """Alice may write on /d and has let Bob write on /d/e; both have used it."""
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        replica.commit(lambda author: author.write(path("/d/shared"), b"root's"))
+        replica.commit(lambda author: author.grant(path("/d"), b"alice", ALICE.public))
+    with conf.replica("conf", ALICE) as replica:
+        replica.commit(lambda author: author.make_directory(path("/d/e")))
+        replica.commit(lambda author: author.write(path("/d/e/hers"), b"alice's"))
+        replica.commit(lambda author: author.write(path("/d/shared"), b"alice's"))
+        replica.commit(lambda author: author.grant(path("/d/e"), b"bob", BOB.public))
+    with conf.replica("conf", BOB) as replica:
+        replica.commit(lambda author: author.write(path("/d/e/his"), b"bob's"))
+    return conf
+
+
+def shown(cli: Cli) -> dict[str, bytes]:
+    with cli.replica("conf") as replica:
+        return {
+            "/".join(name.decode() for name in names): replica.read(names)
+            for names, kind in replica.live_paths()
+            if kind.value == "file"
+        }
+
+
+def granted(cli: Cli) -> set[bytes]:
+    with cli.replica("conf") as replica:
+        return {grant.entry.name for names in replica.granted_paths() for grant in replica.grants(names)} - {
+            grant.entry.name for grant in replica.grants(())
+        }
+
+
+def test_by_name_what_falls_is_printed_and_what_was_written_stays(tree: Cli) -> None:
+    before = shown(tree)
+    assert tree("revoke", "conf:/d/e", "bob").splitlines() == ["bob\t/d/e"]
+    assert granted(tree) == {b"alice"}
+    assert shown(tree) == before
+
+
+def test_by_fingerprint_and_its_beginning(tree: Cli) -> None:
+    tree("revoke", "conf:/d/e", BOB.fingerprint.hex())
+    tree("revoke", "conf:/d", ALICE.fingerprint.hex()[:8].upper())
+    assert granted(tree) == set()
+    assert "no key" in tree.fails("revoke", "conf:/d", ALICE.fingerprint.hex()[:7], code=2)
+
+
+def test_what_the_key_granted_falls_with_it(tree: Cli) -> None:
+    assert tree("revoke", "conf:/d", "alice").splitlines() == ["alice\t/d", "bob\t/d/e"]
+    assert granted(tree) == set()
+    files = shown(tree)
+    assert (files["d/shared"], files["d/e/hers"]) == (b"alice's", b"alice's")
+
+
+def test_discard_drops_what_the_key_wrote(tree: Cli) -> None:
+    assert tree("revoke", "conf:/d", "alice", "--discard").splitlines() == ["alice\t/d", "bob\t/d/e"]
+    assert shown(tree) == {".cluster": b"", "d/shared": b"root's"}
+
+
+def test_discard_leaves_the_acks_out(tree: Cli) -> None:
+    applied: list[Applied] = []
+    with tree.replica("conf") as replica:
+        replica.subscribe(applied.append)
+        key = ALICE.fingerprint
+        replica.commit(lambda author: author.revoke(path("/d"), b"alice", key, discard=True))
+    assert [entry.action for entry in applied[0].entries] == [Action.REVOKE]
+
+
+def test_what_others_built_on_stays_in_spite_of_discard(tree: Cli) -> None:
+    with tree.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/d/e/hers"), b"alice's, continued"))
+    tree("revoke", "conf:/d", "alice", "--discard")
+    assert shown(tree)["d/e/hers"] == b"alice's, continued"
+
+
+def test_on_a_running_filesystem(tree: Cli, node: Node) -> None:
+    node.basefs("run", "conf", "-s")
+    assert tree("revoke", "conf:/d", "alice", "--discard").splitlines() == ["alice\t/d", "bob\t/d/e"]
+    assert "alice" not in tree("keys", "conf")
+    node.basefs("unmount", "conf")
+    assert shown(tree) == {".cluster": b"", "d/shared": b"root's"}
+
+
+def test_an_unknown_key_or_path(tree: Cli) -> None:
+    assert "no key carol is granted at /d" in tree.fails("revoke", "conf:/d", "carol", code=2)
+    assert "no key alice is granted at /d/e" in tree.fails("revoke", "conf:/d/e", "alice", code=2)
+    assert "no key alice is granted at /nothing" in tree.fails("revoke", "conf:/nothing", "alice", code=2)
+    assert "there is no filesystem other" in tree.fails("revoke", "other:/", "alice")
+    assert "write conf:/PATH" in tree.fails("revoke", "conf", "alice", code=2)
+    assert granted(tree) == {b"alice", b"bob"}
+
+
+def test_a_name_that_two_keys_have(tree: Cli) -> None:
+    tree("grant", "conf:/d", "alice", CAROL.public.hex())
+    assert "more than one key is named alice" in tree.fails("revoke", "conf:/d", "alice", code=2)
+    tree("revoke", "conf:/d", CAROL.fingerprint.hex())
+    assert tree("revoke", "conf:/d", "alice").splitlines()[0] == "alice\t/d"
+
+
+def test_the_root_key_cannot_be_revoked(tree: Cli) -> None:
+    fingerprint = SigningKey.load(tree.home.default_key).fingerprint.hex()
+    assert "cannot be revoked" in tree.fails("revoke", "conf:/", fingerprint)
+    assert fingerprint in tree("keys", "conf:/")
+
+
+def test_without_authority_over_the_key(tree: Cli) -> None:
+    tree("grant", "conf:/d", "carol", CAROL.public.hex())
+    CAROL.save(tree.home.default_key, overwrite=True)
+    assert "has no authority over it" in tree.fails("revoke", "conf:/d", "alice")
+    assert b"alice" in granted(tree)
+
+
+def test_without_permission(tree: Cli) -> None:
+    tree("genkey", "-f")
+    assert "no key of this node may write at /d" in tree.fails("revoke", "conf:/d", "alice")
+
+
+def test_names_that_would_break_lines(tree: Cli) -> None:
+    tree("grant", "conf:/d", "new\nline", CAROL.public.hex())
+    assert tree("revoke", "conf:/d", CAROL.fingerprint.hex()) == "new\\nline\t/d\n"

@@ -1,0 +1,60 @@
+"""`basefs run`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests.management.conftest import Cli
+from tests.mounts import COMMAND, DEADLINE, Node, wait_until
+
+
+def test_it_answers_when_the_command_returns(node: Node, conf: Cli) -> None:
+    assert node.basefs("run", "conf", "-s") == ""
+    assert conf("list").split("\t")[:3] == ["conf", "running", "-"]
+    assert "/.cluster" in conf("show", "conf")
+
+
+def test_twice(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s")
+    done = node.spawn("run", "conf", "-s")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "conf is running already" in done.stderr
+
+
+def test_errors(conf: Cli) -> None:
+    assert "there is no filesystem other" in conf.fails("run", "other", "-s")
+    assert "-b takes an IP address" in conf.fails("run", "conf", "-s", "-b", "example.org", code=2)
+    assert "No such option" in conf.misused("run", "conf", "--owners")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_in_front_until_a_signal(node: Node, conf: Cli, number: signal.Signals) -> None:
+    with subprocess.Popen([COMMAND, "run", "conf", "-s", "-f"], env=node.environment, stderr=subprocess.PIPE) as front:
+        try:
+            wait_until((conf.home.run_directory() / "conf.json").exists, "the daemon in front")
+            wait_until(lambda: conf("list").split("\t")[1] == "running", "its answers")
+            front.send_signal(number)
+            _, err = front.communicate(timeout=DEADLINE)
+        finally:
+            front.kill()
+    assert front.returncode == 0
+    assert b"Traceback" not in err
+    assert list(conf.home.run_directory().iterdir()) == []
+
+
+def test_a_killed_daemon_keeps_what_was_committed_and_starts_again(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s")
+    conf("grant", "conf:/", "alice", "11" * 32)
+    node.kill("conf")
+    assert "alice" in conf("keys", "conf")
+    node.basefs("run", "conf", "-s")
+    assert "alice" in conf("keys", "conf")
+
+
+def test_the_daemon_has_left_the_session_of_who_started_it(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s")
+    assert os.getsid(node.daemon("conf")) == node.daemon("conf") != os.getsid(0)

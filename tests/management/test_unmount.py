@@ -1,0 +1,76 @@
+"""`basefs unmount`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from basefs.fs.mount import unmount as detach
+from tests.management.conftest import Cli
+from tests.mounts import Node, has_ended, mount_points, wait_until
+
+
+def test_what_does_not_run(conf: Cli) -> None:
+    assert "conf is not running" in conf.fails("unmount", "conf")
+
+
+def test_what_is_not_there(cli: Cli) -> None:
+    assert "there is no filesystem conf" in cli.fails("unmount", "conf")
+    assert "is no filesystem name" in cli.fails("unmount", cli.base, code=2)
+    assert cli.misused("unmount") == "Error: Missing argument 'NAME|MOUNTPOINT'."
+
+
+def test_what_runs_without_a_mount(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s")
+    pid = node.daemon("conf")
+    assert conf("unmount", "conf") == ""
+    wait_until(lambda: has_ended(pid), "the daemon's end")
+    assert list(conf.home.run_directory().iterdir()) == []
+    assert "conf is not running" in conf.fails("unmount", "conf")
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("by", ["name", "mount point", "relative path"])
+def test_a_mount(node: Node, conf: Cli, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = node.mount("conf")
+    pid = node.daemon("conf")
+    monkeypatch.chdir(conf.base)
+    target = {"name": "conf", "mount point": point, "relative path": "mnt/../mnt/"}[by]
+    assert conf("unmount", target) == ""
+    assert mount_points(conf.base) == []
+    wait_until(lambda: has_ended(pid), "the daemon's end")
+    assert os.listdir(point) == []
+    assert list(conf.home.run_directory().iterdir()) == []
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("by", ["name", "mount point"])
+def test_a_dead_mount(node: Node, conf: Cli, by: str) -> None:
+    point = node.mount("conf")
+    node.kill("conf")
+    with pytest.raises(OSError):
+        os.listdir(point)
+    assert conf("unmount", "conf" if by == "name" else point) == ""
+    assert mount_points(conf.base) == []
+    assert conf("list").split("\t")[1] == "stopped"
+
+
+@pytest.mark.fuse
+def test_a_dead_mount_of_an_earlier_daemon(node: Node, conf: Cli) -> None:
+    old = node.mount("conf", point="old")
+    node.kill("conf")
+    new = node.mount("conf", point="new")
+    assert conf("unmount", old) == ""
+    assert mount_points(conf.base) == [new]
+    assert os.listdir(new) == [".cluster"]
+
+
+@pytest.mark.fuse
+def test_a_mount_that_was_unmounted_by_other_means(node: Node, conf: Cli) -> None:
+    point = node.mount("conf")
+    pid = node.daemon("conf")
+    detach(point)
+    wait_until(lambda: has_ended(pid), "the daemon's end")
+    assert "conf is not running" in conf.fails("unmount", "conf")
+    assert conf("list").split("\t")[1] == "stopped"

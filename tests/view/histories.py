@@ -1,0 +1,298 @@
+"""Random histories of several nodes that write, grant, revoke, revert and synchronise: the raw material of the laws."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from basefs.errors import InvalidEntry, PathError
+from basefs.log.blocks import Block
+from basefs.log.entries import KEY_ACTIONS, Action, Entry
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.keys import SigningKey
+from basefs.view.author import Author, Draft
+from basefs.view.states import Kind, encode_mode
+from basefs.view.tree import Names
+
+from ..helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, copy_replica, genesis, make_replica, noise, parcels
+
+NAMES = (b"a", b"b", b"c")
+#: Keys that are granted, revoked and used by hand.
+KEYS = (ROOT_KEY, ALICE, BOB, CAROL)
+#: Which keys each node holds.  Carol may do nothing until somebody grants her something.
+NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
+CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
+MODES = (0o644, 0o755, 0o600, 0o640)
+OWNERS = (None, None, (b"root", b"adm"))
+
+
+class Step(NamedTuple):
+    """One thing that happens: `what` is the index of an action, the rest are choices, taken modulo what there is."""
+
+    what: int
+    node: int
+    a: int
+    b: int
+    c: int
+
+
+def steps(least: int = 12, most: int = 50) -> st.SearchStrategy[list[Step]]:
+    """Strategy for histories."""
+    small = st.integers(0, 11)
+    step = st.builds(Step, st.integers(0, len(ACTIONS) - 1), st.integers(0, len(NODE_KEYS) - 1), small, small, small)
+    # The first kind shrinks best, the second one goes farther: a list is about twice as long as its least size.
+    return st.lists(step, min_size=1, max_size=15) | st.lists(step, min_size=least, max_size=most)
+
+
+class World:
+    """Some nodes of one filesystem.
+
+    Attributes:
+        nodes: with the keys of NODE_KEYS; all begin with grants for Alice and Dave on `/` and for Bob on `/d`.
+        daves: the grant of Dave, the only one that he ever gets.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.nodes: list[Node] = []
+        self._stack = ExitStack()
+        self._copies = 0
+        self._by_hand: dict[EntryHash, Entry] = {}
+        for index, keys in enumerate(NODE_KEYS):
+            self.nodes.append(self.node(f"node{index}", keys))
+        self._born()
+
+    @classmethod
+    @contextmanager
+    def temporary(cls) -> Iterator[World]:
+        """A world that is gone afterwards; in memory where the system has a place for that."""
+        memory = Path("/dev/shm")
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+            world = cls(Path(directory))
+            try:
+                yield world
+            finally:
+                world._stack.close()
+
+    def node(self, name: str, keys: tuple[SigningKey, ...] = ()) -> Node:
+        """A new node with an empty log."""
+        node = Node(make_replica(self.directory / name, keys, born=[]))
+        self._stack.callback(node.replica.close)
+        return node
+
+    def copy(self, node: Node) -> Node:
+        """A node that starts from a copy of another one's log."""
+        self._copies += 1
+        copied = Node(copy_replica(node.replica, self.directory / f"copy{self._copies}"))
+        self._stack.callback(copied.replica.close)
+        return copied
+
+    def _born(self) -> None:
+        first = self.nodes[0]
+        born = genesis((ROOT_KEY, ALICE, DAVE))
+        self.daves = born[-1]
+        first.receive(born, [])
+        first.replica.commit(lambda author: author.make_directory((b"d",)))
+        first.replica.commit(lambda author: author.grant((b"d",), b"bob", BOB.public))
+        for node in self.nodes[1:]:
+            self.carry(first, node)
+
+    # -- what the nodes know together ---------------------------------------------------------------------------------
+
+    def entries(self) -> dict[EntryHash, Entry]:
+        """Everything that anybody signed, whether or not any log has taken it in."""
+        known = {hash: entry for node in self.nodes for hash, entry in node.entries.items()}
+        return {**self._by_hand, **known}
+
+    def blocks(self) -> dict[BlockHash, Block]:
+        """Every block that any node has."""
+        return {hash: block for node in self.nodes for hash, block in node.blocks.items()}
+
+    def carry(self, source: Node, target: Node) -> None:
+        """Bring all that one node has to another, in order."""
+        target.receive(list(source.entries.values()), list(source.blocks.values()))
+
+    def deliver(
+        self,
+        node: Node,
+        entries: dict[EntryHash, Entry],
+        blocks: dict[BlockHash, Block],
+        seed: int,
+        check: Callable[[Node], None] = lambda node: None,
+    ) -> None:
+        """Bring everything to a node in some random way, and call `check` after each delivery."""
+        for parcel in parcels(entries.values(), blocks.values(), random.Random(seed)):
+            node.receive(parcel.entries, parcel.blocks)
+            check(node)
+
+    # -- what can happen ----------------------------------------------------------------------------------------------
+
+    def play(self, step: Step) -> Node:
+        """Let one thing happen, or nothing where the system refuses it; returns the node that it happened to."""
+        node = self.nodes[step.node]
+        ACTIONS[step.what](self, node, step)
+        return node
+
+    def _commit(self, node: Node, make: Callable[[Author], Draft]) -> None:
+        try:
+            node.replica.commit(make)
+        except PathError:
+            # No permission, or the path is not what the step hoped for: a user would see an error too.
+            return
+
+    def _pick(self, node: Node, index: int, *kinds: Kind) -> Names | None:
+        found = sorted(names for names, kind in node.replica.live_paths() if not kinds or kind in kinds)
+        return found[index % len(found)] if found else None
+
+    def _new(self, node: Node, step: Step) -> Names:
+        directory = self._pick(node, step.a, Kind.DIRECTORY)
+        assert directory is not None, "the root is always there"
+        return (*directory, NAMES[step.b % len(NAMES)])
+
+    def make_directory(self, node: Node, step: Step) -> None:
+        """mkdir."""
+        self._commit(node, lambda author: author.make_directory(self._new(node, step), mode=MODES[step.c % 3 and 1]))
+
+    def write(self, node: Node, step: Step) -> None:
+        """Create or rewrite a name."""
+        content = CONTENTS[step.c % len(CONTENTS)]
+        self._commit(node, lambda author: author.write(self._new(node, step), content))
+
+    def rewrite(self, node: Node, step: Step) -> None:
+        """Give a file another content."""
+        names = self._pick(node, step.a, Kind.FILE)
+        if names is not None:
+            content = CONTENTS[step.b % len(CONTENTS)]
+            self._commit(node, lambda author: author.write(names, content, mode=MODES[step.c % len(MODES)]))
+
+    def remove(self, node: Node, step: Step) -> None:
+        """unlink or rmdir."""
+        names = self._pick(node, step.a)
+        if names:
+            is_directory = node.replica.attributes(names).kind is Kind.DIRECTORY
+            self._commit(node, lambda author: author.remove(names, directory=is_directory))
+
+    def rename(self, node: Node, step: Step) -> None:
+        """Move anything anywhere."""
+        source = self._pick(node, step.a)
+        directory = self._pick(node, step.b, Kind.DIRECTORY)
+        if source and directory is not None:
+            target = (*directory, NAMES[step.c % len(NAMES)])
+            self._commit(node, lambda author: author.rename(source, target))
+
+    def link(self, node: Node, step: Step) -> None:
+        """Another name for a file."""
+        target = self._pick(node, step.c, Kind.FILE, Kind.SYMLINK)
+        if target is not None:
+            self._commit(node, lambda author: author.make_link(self._new(node, step), target))
+
+    def symlink(self, node: Node, step: Step) -> None:
+        """A symbolic link."""
+        self._commit(node, lambda author: author.make_symlink(self._new(node, step), b"../x" + bytes([48 + step.c])))
+
+    def attributes(self, node: Node, step: Step) -> None:
+        """chmod and chown."""
+        names = self._pick(node, step.a)
+        if names is not None:
+            mode, owner = MODES[step.b % len(MODES)], OWNERS[step.c % len(OWNERS)]
+            self._commit(node, lambda author: author.set_attributes(names, mode=mode, owner=owner))
+
+    def grant(self, node: Node, step: Step) -> None:
+        """Grant a key something."""
+        names = self._pick(node, step.a)
+        if names is not None:
+            key = KEYS[step.b % len(KEYS)]
+            self._commit(node, lambda author: author.grant(names, b"key", key.public))
+
+    def revoke(self, node: Node, step: Step) -> None:
+        """Take a key's grants back, with acks or (by hand) without."""
+        names = self._pick(node, step.a)
+        if names is not None:
+            key = KEYS[step.b % len(KEYS)]
+            self._commit(node, lambda author: author.revoke(names, b"key", key.fingerprint))
+
+    def by_hand(self, node: Node, step: Step) -> None:
+        """Sign any entry behind any other that this node knows, with any key, as a hostile key holder might."""
+        known = list(node.entries.values())
+        parent = known[-1 - (step.a * 12 + step.b) % len(known)]
+        action = tuple(Action)[step.c % len(Action)]
+        self._sign(node, parent, action, step, known)
+
+    def revert(self, node: Node, step: Step) -> None:
+        """Revert the last entry of some path to an earlier entry of that path, on whatever branch."""
+        known = list(node.entries.values())
+        names = self._pick(node, step.a)
+        if not names:
+            return
+        tip = node.replica.attributes(names).entry
+        same = [entry for entry in known if entry.name == names[-1] and entry.action not in KEY_ACTIONS]
+        self._accept(node, KEYS[step.b % len(KEYS)], node.entries[tip], Action.REVERT, same[step.c % len(same)].hash)
+
+    def _sign(self, node: Node, parent: Entry, action: Action, step: Step, known: list[Entry]) -> None:
+        key = KEYS[step.b % len(KEYS)]
+        other = known[-1 - (step.a + step.c) % len(known)]
+        match action:
+            case Action.GRANT:
+                content = KEYS[step.a % len(KEYS)].public
+            case Action.REVOKE:
+                content = bytes(KEYS[step.a % len(KEYS)].fingerprint)
+            case Action.LINK | Action.REVERT:
+                content = bytes(other.hash)
+            case Action.SLINK:
+                content = b"target"
+            case Action.MODE:
+                content = encode_mode(0o640, None)
+            case _:
+                content = b""
+        self._accept(node, key, parent, action, content)
+
+    def _accept(self, node: Node, key: SigningKey, parent: Entry, action: Action, content: bytes) -> None:
+        is_new = parent.action is Action.MKDIR and action in (Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK)
+        name = NAMES[len(content) % len(NAMES)] if is_new else parent.name
+        try:
+            entry = key.sign(parent.hash, 7, action, name, content)
+        except InvalidEntry:
+            return
+        self._by_hand[entry.hash] = entry
+        node.receive([entry], [])
+
+    def synchronise(self, node: Node, step: Step) -> None:
+        """Bring all that another node has."""
+        self.carry(self.nodes[step.a % len(self.nodes)], node)
+
+    def gossip(self, node: Node, step: Step) -> None:
+        """Bring some of what another node has, in any order."""
+        other = self.nodes[step.a % len(self.nodes)]
+        chance = random.Random(step.b)
+        entries = [entry for entry in other.entries.values() if chance.random() < 0.7]
+        blocks = [block for block in other.blocks.values() if chance.random() < 0.7]
+        chance.shuffle(entries)
+        node.receive(entries, blocks)
+
+
+ACTIONS: tuple[Callable[[World, Node, Step], None], ...] = (
+    World.make_directory,
+    World.write,
+    World.write,
+    World.rewrite,
+    World.remove,
+    World.remove,
+    World.rename,
+    World.link,
+    World.symlink,
+    World.attributes,
+    World.grant,
+    World.revoke,
+    World.by_hand,
+    World.by_hand,
+    World.revert,
+    World.synchronise,
+    World.synchronise,
+    World.gossip,
+)

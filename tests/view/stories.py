@@ -1,0 +1,165 @@
+"""Histories told entry by entry, for tests of single rules.
+
+A `Story` collects signed entries.  `tree` delivers them to several replicas in different orders, checks that all show
+the same, and returns what they show: so every test of a rule is a test of its independence from order as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from basefs.log import blocks, codecs
+from basefs.log.blocks import Block
+from basefs.log.entries import Action, Entry
+from basefs.log.keys import SigningKey
+from basefs.replica import Replica
+from basefs.view.states import encode_mode
+from basefs.view.tree import Names
+
+from ..helpers import BIRTH, ROOT_KEY, Shown, genesis, make_replica, parcels, path, tree_of
+
+Condition = Callable[[Entry], bool]
+
+
+def anything(entry: Entry) -> bool:
+    """Wants nothing special."""
+    return True
+
+
+def above(other: Entry) -> Condition:
+    """Wants an entry with a higher hash, so that it wins where nothing else decides."""
+    return lambda entry: entry.hash > other.hash
+
+
+def below(other: Entry) -> Condition:
+    """Wants an entry with a lower hash, so that it loses where nothing else decides."""
+    return lambda entry: entry.hash < other.hash
+
+
+class Story:
+    """Entries and blocks in the order in which they were signed.
+
+    Attributes:
+        entries: begins with the root directory and the grants of the root keys.
+        blocks: of all contents.
+        root: the root directory's entry.
+        keys: the last grant on the root directory, behind which the next one goes.
+    """
+
+    def __init__(self, directory: Path, keys: Sequence[SigningKey] = (ROOT_KEY,)) -> None:
+        self.directory = directory
+        self.entries = genesis(keys)
+        self.blocks: list[Block] = []
+        self.root = self.entries[0]
+        self.keys = self.entries[-1]
+        self._replicas = 0
+
+    # -- signing ------------------------------------------------------------------------------------------------------
+
+    def sign(
+        self,
+        key: SigningKey,
+        parent: Entry,
+        action: Action,
+        name: str | None = None,
+        content: bytes = b"",
+        size: int = 0,
+        wanted: Condition = anything,
+    ) -> Entry:
+        """Add an entry.  Its timestamp, which decides nothing, is the first one that gives it a hash as `wanted`."""
+        raw = parent.name if name is None else name.encode()
+        for timestamp in range(BIRTH, BIRTH + 1000):
+            entry = key.sign(parent.hash, timestamp, action, raw, content, size)
+            if wanted(entry):
+                self.entries.append(entry)
+                return entry
+        raise AssertionError("no timestamp gives such a hash")
+
+    def mkdir(self, key: SigningKey, parent: Entry, name: str | None = None, wanted: Condition = anything) -> Entry:
+        """A directory in another one, or (behind a delete) made again."""
+        return self.sign(key, parent, Action.MKDIR, name, wanted=wanted)
+
+    def write(
+        self, key: SigningKey, parent: Entry, text: bytes, name: str | None = None, wanted: Condition = anything
+    ) -> Entry:
+        """A file in a directory, or (without a name) a new content."""
+        chain = blocks.split(codecs.encode(text, b"", keyframe=True)) if text else []
+        first = chain[0].hash if chain else b""
+        self.blocks.extend(chain)
+        return self.sign(key, parent, Action.WRITE, name, first, len(text), wanted=wanted)
+
+    def delete(self, key: SigningKey, parent: Entry, wanted: Condition = anything) -> Entry:
+        """Remove a path."""
+        return self.sign(key, parent, Action.DELETE, wanted=wanted)
+
+    def ack(self, key: SigningKey, parent: Entry) -> Entry:
+        """Accept what a path is."""
+        return self.sign(key, parent, Action.ACK)
+
+    def mode(self, key: SigningKey, parent: Entry, mode: int, wanted: Condition = anything) -> Entry:
+        """chmod."""
+        return self.sign(key, parent, Action.MODE, content=encode_mode(mode, None), wanted=wanted)
+
+    def link(self, key: SigningKey, parent: Entry, target: Entry, name: str | None = None) -> Entry:
+        """Another name for a file."""
+        return self.sign(key, parent, Action.LINK, name, target.hash)
+
+    def slink(self, key: SigningKey, parent: Entry, target: bytes, name: str | None = None) -> Entry:
+        """A symbolic link."""
+        return self.sign(key, parent, Action.SLINK, name, target)
+
+    def revert(self, key: SigningKey, parent: Entry, target: Entry, wanted: Condition = anything) -> Entry:
+        """Make a path what it was at an earlier entry."""
+        return self.sign(key, parent, Action.REVERT, content=target.hash, wanted=wanted)
+
+    def grant(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
+        """Let a key write; `behind` is the directory, or its last grant or revoke."""
+        return self.sign(key, behind, Action.GRANT, "key", whom.public)
+
+    def revoke(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
+        """Take a key's grants back."""
+        return self.sign(key, behind, Action.REVOKE, "key", whom.fingerprint)
+
+    # -- showing ------------------------------------------------------------------------------------------------------
+
+    def replica(
+        self, *keys: SigningKey, without: Sequence[Block] = (), without_entries: Sequence[Entry] = ()
+    ) -> Replica:
+        """A replica that has everything, in the order of signing, but some blocks or entries."""
+        self._replicas += 1
+        replica = make_replica(self.directory / f"story{self._replicas}", keys, born=[])
+        applied = replica.apply(
+            [entry for entry in self.entries if entry not in without_entries],
+            [block for block in self.blocks if block not in without],
+        )
+        assert not applied.rejected
+        return replica
+
+    def tree(self, *, without: Sequence[Block] = ()) -> dict[Names, Shown]:
+        """What every replica shows that has everything, but some blocks."""
+        replica = self.replica(without=without)
+        expected = tree_of(replica)
+        replica.close()
+        pieces = [block for block in self.blocks if block not in without]
+        for seed in range(4):
+            self._replicas += 1
+            other = make_replica(self.directory / f"story{self._replicas}", born=[])
+            for parcel in parcels(self.entries, pieces, random.Random(seed)):
+                other.apply(parcel.entries, parcel.blocks)
+                if other.totals()["entries"]:
+                    assert other.check_view() == []
+                    other.live_paths()
+            assert tree_of(other) == expected
+            other.close()
+        return expected
+
+    def at(self, text: str, *, without: Sequence[Block] = ()) -> Shown | None:
+        """What is at a path, or `None`."""
+        return self.tree(without=without).get(path(text))
+
+    def content(self, text: str, *, without: Sequence[Block] = ()) -> bytes | None:
+        """The content of a file, or `None` if nothing is there."""
+        shown = self.at(text, without=without)
+        return None if shown is None else shown.content

@@ -1,0 +1,174 @@
+"""History: what each revision is worth, and what lost to what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from basefs.errors import IncompleteContent, NotFound, NotPermitted
+from basefs.log.entries import Entry
+from basefs.log.keys import SigningKey
+from basefs.replica import Replica
+from basefs.view.history import Conflict, Rule, Standing
+
+from ..helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path
+from .stories import Story, above, below
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    """A filesystem of root and Alice, who are granted on `/`."""
+    return Story(tmp_path, (ROOT_KEY, ALICE))
+
+
+def standings(replica: Replica, text: str) -> list[tuple[Entry, Standing]]:
+    return [(revision.entry, revision.standing) for revision in replica.survey(path(text)).revisions()]
+
+
+def revert(replica: Replica, text: str, target: Entry) -> int:
+    return len(replica.commit(lambda author: author.revert(path(text), target.hash)).entries)
+
+
+def test_revisions_come_newest_first_and_the_last_one_is_current(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    second = story.write(ROOT_KEY, first, b"two")
+    removed = story.delete(ALICE, second)
+    assert standings(story.replica(), "/f") == [
+        (removed, Standing.CURRENT),
+        (second, Standing.PAST),
+        (first, Standing.PAST),
+    ]
+
+
+def test_a_branch_that_lost_is_told_with_the_rule(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    last = story.mode(ALICE, lost, 0o600)
+    replica = story.replica()
+    assert standings(replica, "/f") == [(last, Standing.LOST), (lost, Standing.LOST), (won, Standing.CURRENT)]
+    assert replica.survey(path("/f")).conflicts() == [Conflict(last, won, Rule.HASH)]
+    assert replica.contested_paths(()) == [path("/f")]
+
+
+def test_the_rule_is_contributors_where_they_differ(story: Story) -> None:
+    one = story.write(ROOT_KEY, story.root, b"one", "f")
+    both = story.ack(ALICE, one)
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=above(one))
+    assert story.replica().survey(path("/f")).conflicts() == [Conflict(lost, both, Rule.CONTRIBUTORS)]
+
+
+def test_the_rule_is_authority_where_that_differs(story: Story) -> None:
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    story.grant(ROOT_KEY, story.grant(ROOT_KEY, home, BOB), CAROL)
+    won = story.write(ROOT_KEY, home, b"won", "f")
+    first = story.write(BOB, home, b"lost", "f", wanted=above(won))
+    lost = story.ack(CAROL, first)
+    assert story.replica().survey(path("/d/f")).conflicts() == [Conflict(lost, won, Rule.AUTHORITY)]
+
+
+def test_directories_that_merge_are_no_conflict(story: Story) -> None:
+    story.mkdir(ROOT_KEY, story.root, "d")
+    story.mkdir(ALICE, story.root, "d")
+    replica = story.replica()
+    assert replica.survey(path("/d")).conflicts() == []
+    assert [standing for _, standing in standings(replica, "/d")] == [Standing.CURRENT, Standing.CURRENT]
+    assert replica.contested_paths(()) == []
+
+
+def test_a_fork_in_the_middle_is_found(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"first", "f")
+    won = story.write(ROOT_KEY, first, b"won")
+    lost = story.write(ALICE, first, b"lost", wanted=below(won))
+    assert story.replica().survey(path("/f")).conflicts() == [Conflict(lost, won, Rule.HASH)]
+
+
+def test_what_a_revoked_key_wrote_last_is_ignored(story: Story) -> None:
+    granted = story.grant(ROOT_KEY, story.keys, BOB)
+    first = story.write(ROOT_KEY, story.root, b"valid", "f")
+    trailing = story.write(BOB, first, b"trailing")
+    story.revoke(ROOT_KEY, granted, BOB)
+    assert standings(story.replica(), "/f") == [(trailing, Standing.IGNORED), (first, Standing.CURRENT)]
+
+
+def test_content_that_has_not_arrived_is_incomplete(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"here", "f")
+    missing = story.write(ROOT_KEY, first, noise(1, 1500))
+    replica = story.replica(ROOT_KEY, without=story.blocks[-1:])
+    assert standings(replica, "/f") == [(missing, Standing.INCOMPLETE), (first, Standing.CURRENT)]
+    with pytest.raises(IncompleteContent):
+        revert(replica, "/f", missing)
+
+
+def test_what_was_in_a_directory_that_is_gone(story: Story) -> None:
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    child = story.write(ROOT_KEY, home, b"child", "f")
+    removed = story.delete(ROOT_KEY, child)
+    story.delete(ROOT_KEY, home)
+    assert standings(story.replica(), "/d/f") == [(removed, Standing.GONE), (child, Standing.GONE)]
+
+
+def test_grants_are_current_while_they_are_in_force(story: Story) -> None:
+    granted = story.grant(ROOT_KEY, story.keys, BOB)
+    kept = story.grant(ROOT_KEY, granted, CAROL)
+    revoked = story.revoke(ROOT_KEY, kept, BOB)
+    found = dict(standings(story.replica(), "/"))
+    assert found[granted] is Standing.PAST
+    assert found[kept] is Standing.CURRENT
+    assert found[revoked] is Standing.PAST
+
+
+def test_nothing_was_ever_there(story: Story) -> None:
+    with pytest.raises(NotFound, match="nothing was ever at /nowhere"):
+        story.replica().survey(path("/nowhere"))
+
+
+def test_content_at_each_revision(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    second = story.write(ROOT_KEY, first, b"two")
+    removed = story.delete(ROOT_KEY, second)
+    back = story.revert(ROOT_KEY, removed, first)
+    replica = story.replica()
+    contents = [replica.content_at(entry.hash) for entry in (first, second, removed, back)]
+    assert contents == [b"one", b"two", b"", b"one"]
+
+
+# -- revert -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [ROOT_KEY, ALICE], ids=["root", "alice"])
+def test_revert_brings_back_a_revision_a_deleted_path_and_a_branch_that_lost(story: Story, key: SigningKey) -> None:
+    first = story.write(ROOT_KEY, story.root, b"first", "f")
+    won = story.write(ROOT_KEY, first, b"won")
+    lost = story.write(ALICE, first, b"lost", wanted=below(won))
+    removed = story.write(ROOT_KEY, story.root, b"removed", "g")
+    story.delete(ROOT_KEY, removed)
+    replica = story.replica(key)
+    assert replica.read(path("/f")) == b"won"
+    assert revert(replica, "/f", lost) == 1
+    assert replica.read(path("/f")) == b"lost"
+    assert revert(replica, "/f", first) == 1
+    assert replica.read(path("/f")) == b"first"
+    assert revert(replica, "/g", removed) == 1
+    assert replica.read(path("/g")) == b"removed"
+    assert replica.check_view() == []
+
+
+def test_revert_to_what_is_there_costs_nothing(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    assert revert(story.replica(ROOT_KEY), "/f", first) == 0
+
+
+def test_revert_refuses_what_cannot_come_back(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    other = story.write(ROOT_KEY, story.root, b"other", "g")
+    granted = story.grant(ROOT_KEY, first, BOB)
+    replica = story.replica(ROOT_KEY)
+    with pytest.raises(NotFound, match="no revision of /f"):
+        revert(replica, "/f", other)
+    with pytest.raises(NotPermitted):
+        revert(replica, "/f", granted)
+    with pytest.raises(NotPermitted):
+        revert(replica, "/", story.root)
+    with pytest.raises(NotFound, match="/nowhere does not exist"):
+        revert(replica, "/nowhere/f", first)
