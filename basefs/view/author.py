@@ -29,7 +29,7 @@ from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.store import EntryKind, Store
 from basefs.view.permissions import Authority
 from basefs.view.resolution import SAME_FILE
-from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
+from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
 from basefs.view.tree import Names, Node, Tree
 
 
@@ -149,22 +149,25 @@ class Author:
         if node.is_directory:
             raise NotPermitted("a directory cannot have a second name")
         draft = Draft()
-        self._begin(draft, names, Action.LINK, self._link_target(node))
+        self._begin_link(draft, names, node)
         return draft
 
-    def _link_target(self, node: Node) -> EntryHash:
-        # A link to a link names the file itself, so that renaming a file often makes no chain of links.
-        if node.state.link is not None:
-            return node.state.link
-        # The earliest entry from which the file goes on without a break: all later forks are behind it, so that every
-        # name chooses among them alike.
-        first = node.outcome.tips[0]
-        while first.hash != node.state.origin and first.action in SAME_FILE:
-            parent = self._store.get(first.parent)
-            if parent is None or parent.entry.action not in SAME_FILE | {Action.SLINK}:
-                break
-            first = parent.entry
-        return first.hash
+    def _begin_link(self, draft: Draft, names: Names, node: Node) -> None:
+        directory = self._check_new(names)
+        key = self.signer(directory.authority, names)
+        self._link(draft, key, self._slot(directory, names[-1]), names[-1], node)
+
+    def _link(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
+        """Another name for the file at `node`, with the attributes that it shows.
+
+        A link to a link names the file itself, so that renaming a file often makes no chain of links.
+        """
+        state = node.state
+        target = state.link or self._beginning(node)
+        link = key.sign(parent, state.mtime, Action.LINK, name, target)
+        draft.entries.append(link)
+        shown = self._tree.linked(target)
+        self._follow_with_mode(draft, key, link, shown, state.mode, state.owner, state.mtime)
 
     def _begin(
         self, draft: Draft, names: Names, action: Action, content: bytes, *, size: int = 0, mtime: int | None = None
@@ -180,6 +183,19 @@ class Author:
         """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
         before = self._tree.absent(directory, name)
         return directory.outcome.directories[0] if before is None else before.tips[0].hash
+
+    def _beginning(self, node: Node) -> EntryHash:
+        """The earliest entry from which a file goes on without a break.
+
+        All later forks are behind it, so that every name chooses among them alike.
+        """
+        first = node.outcome.tips[0]
+        while first.hash != node.state.origin and first.action in SAME_FILE:
+            parent = self._store.get(first.parent)
+            if parent is None or parent.entry.action not in SAME_FILE | {Action.SLINK}:
+                break
+            first = parent.entry
+        return first.hash
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -226,12 +242,8 @@ class Author:
             return self.set_attributes(names, mode=mode, owner=owner, mtime=mtime)
         write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), mtime)
         if state.kind is Kind.FILE:
-            before = step(state, write, complete=True)
-            after = before.mode if mode is None else mode, before.owner if owner is None else owner
-            if after != (before.mode, before.owner):
-                draft.entries.append(
-                    key.sign(write.hash, write.timestamp, Action.MODE, write.name, encode_mode(*after))
-                )
+            kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
+            self._follow_with_mode(draft, key, write, step(state, write, complete=True), *kept)
         else:
             self._set_mode(draft, write, mode, owner, node.authority, names)
         if state.link is not None:
@@ -306,11 +318,33 @@ class Author:
         bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
         kept = state.owner if owner is None else owner
         stamp = state.mtime if mtime is None else mtime
-        if (bits, kept, stamp) != (state.mode, state.owner, state.mtime):
-            key = self.signer(node.authority, names)
-            tip = node.outcome.tips[0]
-            draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
+        # A directory shows when its names last changed; setting its time ends that, whatever the log says.
+        same_time = stamp == state.mtime and (mtime is None or not node.touched)
+        if (bits, kept) == (state.mode, state.owner) and same_time:
+            return draft
+        self.signer(node.authority, names)
+        for path, name in [(names, node)] if state.link is None else self.names_of(names, node):
+            if path == names or (name.state.link is not None and self.may_write(name.authority)):
+                # Without the first name every name keeps its own record, so all of them are told.
+                key = self.signer(name.authority, path)
+                tip = name.outcome.tips[0]
+                draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
         return draft
+
+    @staticmethod
+    def _follow_with_mode(
+        draft: Draft,
+        key: SigningKey,
+        entry: Entry,
+        shown: State,
+        mode: int,
+        owner: Owner | None,
+        mtime: int | None = None,
+    ) -> None:
+        """Follow an entry with a mode entry, where what it shows is not what is wanted."""
+        stamp = shown.mtime if mtime is None else mtime
+        if (shown.mode, shown.owner, shown.mtime) != (mode, owner, stamp):
+            draft.entries.append(key.sign(entry.hash, stamp, Action.MODE, entry.name, encode_mode(mode, owner)))
 
     def _set_mode(
         self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, names: Names
@@ -390,17 +424,41 @@ class Author:
             return draft
         if existing is not None:
             self._check_replace(node, existing, target)
-        if node.state.kind is Kind.FILE and existing is not None and existing.state.kind is Kind.FILE:
-            assert node.state.content is not None
-            content = self._contents.read(node.state.content)
-            state = node.state
-            draft = self.write(target, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
-        elif node.is_directory:
+        if node.is_directory:
             self._move_tree(draft, source, node, target, existing)
             return draft
+        if existing is None:
+            self._begin_link(draft, target, node)
         else:
-            self._move_leaf(draft, node, target, existing)
+            draft = self._replace(source, node, target, existing)
         self._delete(draft, source, node)
+        return draft
+
+    def _replace(self, source: Names, node: Node, target: Names, existing: Node) -> Draft:
+        """Give a name that exists to another file or symbolic link; other names of either file stay what they are."""
+        state = node.state
+        both_files = state.kind is Kind.FILE and existing.state.kind is Kind.FILE
+        has_others = len(self.names_of(target, existing)) > 1
+        is_shared = len(self.names_of(source, node)) > 1
+        if both_files and not has_others and not is_shared:
+            assert state.content is not None
+            # A new content of the same file: a small delta, and its history goes on.
+            content = self._contents.read(state.content)
+            return self.write(target, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
+        draft = Draft()
+        key = self.signer(existing.authority, target)
+        parent = existing.outcome.tips[0].hash
+        if has_others and existing.state.link is None:
+            # The other names follow this one, so its file must end before another one begins here.
+            draft.entries.append(key.sign(parent, self.now(), Action.DELETE, target[-1]))
+            parent = draft.entries[-1].hash
+        if both_files and not is_shared:
+            assert state.content is not None
+            content = self._contents.read(state.content)
+            write = self._write(draft, key, parent, target[-1], content, None, state.mtime)
+            self._set_mode(draft, write, state.mode, state.owner, existing.authority, target)
+        else:
+            self._link(draft, key, parent, target[-1], node)
         return draft
 
     @staticmethod
@@ -415,14 +473,6 @@ class Author:
         if existing.is_directory and self._tree.children(existing):
             raise NotEmpty(f"{display(target)} is not empty")
 
-    def _move_leaf(self, draft: Draft, node: Node, target: Names, existing: Node | None) -> None:
-        if existing is None:
-            self._begin(draft, target, Action.LINK, self._link_target(node), mtime=node.state.mtime)
-            return
-        key = self.signer(existing.authority, target)
-        tip = existing.outcome.tips[0]
-        draft.entries.append(key.sign(tip.hash, node.state.mtime, Action.LINK, tip.name, self._link_target(node)))
-
     def _move_tree(self, draft: Draft, source: Names, node: Node, target: Names, existing: Node | None) -> None:
         if existing is None:
             authority = self._directory(target[:-1]).authority
@@ -431,6 +481,11 @@ class Author:
             home = made.hash
         else:
             authority, home = existing.authority, existing.outcome.directories[0]
+            draft.entries.extend(
+                self.set_attributes(
+                    target, mode=node.state.mode, owner=node.state.owner, mtime=node.state.mtime
+                ).entries
+            )
         key = self.signer(authority, target)
         moved: list[tuple[Names, Node]] = []
         todo = [(source, node, home)]
@@ -440,8 +495,7 @@ class Author:
                 moved.append(((*names, name), child))
                 parent = home if existing is None or directory is not node else self._slot(existing, name)
                 if not child.is_directory:
-                    link = self._link_target(child)
-                    draft.entries.append(key.sign(parent, child.state.mtime, Action.LINK, name, link))
+                    self._link(draft, key, parent, name, child)
                     continue
                 made = key.sign(parent, child.state.mtime, Action.MKDIR, name)
                 draft.entries.append(made)

@@ -30,6 +30,9 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 #: Rank of a branch without contributors: below every depth that a path can have.
 _NO_AUTHORITY = 1 << 30
+#: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
+#: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
+MAX_LINK_HOPS = 16
 #: What a hard link can name.
 _LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: What may follow an entry without ending the file that a hard link names.
@@ -164,14 +167,19 @@ class Resolver:
         """Whether the content of a write can be read."""
         return self._contents.is_complete(write)
 
-    def linked(self, target: EntryHash) -> State:
-        """The current state of the file that an entry belongs to, whatever became of that entry's own name."""
+    def linked(self, target: EntryHash, hops: int = 0) -> State:
+        """The current state of the file that an entry belongs to, whatever became of that entry's own name.
+
+        Args:
+            target: the entry that a link names.
+            hops: links that led here already.
+        """
         placed = self._store.get(target)
-        if placed is None:
+        if placed is None or hops >= MAX_LINK_HOPS:
             return UNKNOWN
         forest = _Forest.of(self._store.entries_at(placed.path), (placed.directory,))
         authority, depth = self._authority_above(placed)
-        walk = _Walk(self, forest, authority, depth, start=placed)
+        walk = _Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
         outcome = walk.outcomes.get(target)
         state = walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
         return state if state.kind in _LINKABLE else UNKNOWN
@@ -201,6 +209,44 @@ class Resolver:
                 if outcome is not None:
                     yield outcome
 
+    # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
+
+    def has_effective_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+        """Whether any entry below one incarnation of a directory, however deep, counts."""
+        todo = [(mkdir, authority, depth)]
+        while todo:
+            hash, authority, depth = todo.pop()
+            for _, walk in self._shallow_walks(hash, authority, depth):
+                if any(outcome is not None for outcome in walk.outcomes.values()):
+                    return True
+                todo.extend((unproven, keys, depth + 1) for unproven, keys in walk.unproven)
+        return False
+
+    def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+        """Whether any path below one incarnation of a directory, however deep, is live."""
+        todo = [(mkdir, authority, depth)]
+        while todo:
+            hash, authority, depth = todo.pop()
+            for outcome, walk in self._shallow_walks(hash, authority, depth):
+                if outcome is not None and outcome.state.kind is not Kind.ABSENT:
+                    return True
+                todo.extend((deleted, keys, depth + 1) for deleted, keys in walk.deleted)
+                # A directory of a key that is not valid lives if something valid lives in it.
+                todo.extend((unproven, keys, depth + 1) for unproven, keys in walk.unproven)
+        return False
+
+    def _shallow_walks(
+        self, mkdir: EntryHash, authority: Authority, depth: int
+    ) -> Iterator[tuple[Outcome | None, _Walk]]:
+        placed = self._store.get(mkdir)
+        if placed is None:
+            return
+        for entries in self._store.entries_under(placed.path).values():
+            forest = _Forest.of(entries, (mkdir,))
+            if forest.heads:
+                walk = _Walk(self, forest, authority, depth + 1, shallow=True)
+                yield self._result(forest, walk, authority, depth + 1), walk
+
     def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
         """The keys valid now that signed anything below one incarnation of a directory, with their authority."""
         found: dict[Fingerprint, int] = {}
@@ -217,11 +263,25 @@ class _Walk:
     """The two passes over one forest."""
 
     def __init__(
-        self, resolver: Resolver, forest: _Forest, authority: Authority, depth: int, start: Placed | None = None
+        self,
+        resolver: Resolver,
+        forest: _Forest,
+        authority: Authority,
+        depth: int,
+        *,
+        start: Placed | None = None,
+        hops: int = 0,
+        shallow: bool = False,
     ) -> None:
+        """`start`: look at nothing but the file that this entry belongs to; `shallow`: leave out what lies below."""
         self._resolver = resolver
         self._forest = forest
         self._depth = depth
+        self._hops = hops
+        self._shallow = shallow
+        #: In a shallow walk: what would have had to be looked into, mkdir and the keys valid there.
+        self.deleted: list[tuple[EntryHash, Authority]] = []
+        self.unproven: list[tuple[EntryHash, Authority]] = []
         self.states: dict[EntryHash, State] = {}
         self.outcomes: dict[EntryHash, Outcome | None] = {}
         self._authorities: dict[EntryHash, Authority] = {}
@@ -278,7 +338,7 @@ class _Walk:
                 # Only links older than `start` are followed from here, so that links among names that were swapped
                 # come to an end.
                 return UNKNOWN
-            return replace(self._resolver.linked(EntryHash(entry.content)), link=EntryHash(entry.content))
+            return replace(self._resolver.linked(EntryHash(entry.content), self._hops), link=EntryHash(entry.content))
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             self.awaits |= target not in self.states
@@ -346,17 +406,23 @@ class _Walk:
         return Outcome(state, (entry,), directories, authority, own, entry.hash, from_below)
 
     def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
-        """Whether an effective child or grant builds on an entry whose own key is not valid."""
+        """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
         if any(authority.allows(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
             return True
         if placed.entry.action is not Action.MKDIR:
             return False
-        return any(True for _ in self._resolver.below(placed.entry.hash, authority, self._depth))
+        if self._shallow:
+            self.unproven.append((placed.entry.hash, authority))
+            return False
+        return self._resolver.has_effective_below(placed.entry.hash, authority, self._depth)
 
     def _has_life(self, remains: State, authority: Authority) -> bool:
+        """Whether anything lives in a directory that was deleted."""
         assert remains.origin is not None
-        below = self._resolver.below(remains.origin, authority, self._depth)
-        return any(outcome.state.kind is not Kind.ABSENT for outcome in below)
+        if self._shallow:
+            self.deleted.append((remains.origin, authority))
+            return False
+        return self._resolver.has_life_below(remains.origin, authority, self._depth)
 
     def choose(self, branches: Sequence[Outcome | None]) -> Outcome | None:
         """The winner among branches by the rules; directories are merged first.  `None` without any branch."""

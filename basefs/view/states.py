@@ -102,13 +102,12 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
         case Action.MKDIR:
             return State(Kind.DIRECTORY, DIRECTORY_MODE, mtime=entry.timestamp, origin=entry.hash)
         case Action.WRITE:
-            was_file = before.kind is Kind.FILE
-            # A write behind a hard link is made when the name must part from its file.
-            same_file = was_file and before.link is None
+            # A write behind a hard link is made when the name must part from its file: a new one begins.
+            same_file = before.kind is Kind.FILE and before.link is None
             return State(
                 Kind.FILE,
-                before.mode if was_file else FILE_MODE,
-                before.owner if was_file else None,
+                before.mode if same_file else FILE_MODE,
+                before.owner if same_file else None,
                 entry.timestamp,
                 entry.size,
                 content=entry.hash,

@@ -118,6 +118,10 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
+    def linked(self, target: EntryHash) -> State:
+        """What a hard link that names this entry shows."""
+        return self._resolver.linked(target)
+
     def survey(self, names: Names) -> Survey | None:
         """All that is known of a path, live or not; `None` where no entry ever named it."""
         path = ROOT_PATH_ID
