@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import ipaddress
 import logging
-import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +24,7 @@ import psutil
 from basefs import config
 from basefs.bootstrap import CLUSTER_FILE
 from basefs.config import Home, format_address, parse_address
-from basefs.errors import AgentError, AlreadyRunning, BaseFSError, DaemonError, StoreError, UsageError
+from basefs.errors import AgentError, BaseFSError, DaemonError, StoreError, UsageError
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.mount import check_mountpoint, serve
 from basefs.fs.operations import Operations
@@ -34,6 +32,7 @@ from basefs.fs.owners import Owners
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
+from basefs.lock import exclusive
 from basefs.log.keys import SigningKey
 from basefs.management.control import ControlServer
 from basefs.management.runfile import RunFile
@@ -98,7 +97,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
     if options.mountpoint is not None:
         check_mountpoint(options.mountpoint)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_exclusive(directory, options.name))
+        stack.enter_context(exclusive(directory, options.name))
         replica = Replica(directory, options.keys)
         stack.callback(replica.close)
         stop = threading.Event()
@@ -115,20 +114,6 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
             return
         filesystem = Filesystem(replica, Owners(options.uid, options.gid, keep=options.keep_owners), time.time)
         serve(Operations(filesystem, on_ready), options.mountpoint, options.name, options.fuse_options)
-
-
-@contextlib.contextmanager
-def _exclusive(directory: Path, name: str) -> Iterator[None]:
-    """Hold the lock that makes this the only daemon of the log.  Raises `AlreadyRunning`."""
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise AlreadyRunning(f"{name} is running already: 'basefs unmount {name}' stops it") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class _EventLoopThread:

@@ -94,7 +94,7 @@ class Unsupported(PathError):
 
 
 class TooLarge(PathError):
-    """The content is larger than an entry can record (2**48 - 1 bytes)."""
+    """The content is larger than a node can hold in memory."""
 
 
 class StoreError(BaseFSError):

@@ -122,7 +122,7 @@ class Propagation:
                 self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, event.origin)
         for announcement in event.announcements:
             if announcement.root != self._replica.root_hash():
-                if announcement.address is not None:
+                if announcement.address in self._alive:
                     self._announced.add(announcement.address)
                 self._pull(announcement.address, "an announcement", jitter=PULL_JITTER)
 
@@ -134,15 +134,21 @@ class Propagation:
         assert self._sync is not None
         if origin is not None and origin == self._address():
             return
-        peer = origin or (random.choice(sorted(self._alive)) if self._alive else None)
-        if peer is not None:
-            self._sync.request(peer, reason, jitter=jitter)
+        if origin is not None and origin not in self._alive and origin not in self._reconnects:
+            # Nobody signs an event, so an address in it is believed only of a member: otherwise anybody could send
+            # all nodes to a victim.
+            origin = None
+        if origin is None and self._alive:
+            origin = random.choice(sorted(self._alive))
+        if origin is not None:
+            self._sync.request(origin, reason, jitter=jitter)
 
     def on_members(self, peers: list[Peer]) -> None:
         """Who is there has changed: sync at once with those who came (back), and look for those who failed."""
         now = self._loop.time()
         alive = {peer.sync_address for peer in peers if peer.status == "alive"}
         arrived, self._alive = alive - self._alive, alive
+        self._announced &= alive
         for address in arrived:
             self._pull(address, "it joined", jitter=PULL_JITTER)
         for peer in peers:
@@ -157,7 +163,8 @@ class Propagation:
             peer = Address(*address)
         except LocalProtocolError:
             return  # it came from a peer that did not tell where it listens
-        if result.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
+        known = peer in self._alive or peer in self._reconnects
+        if known and result.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
             self._reconnects.failed(peer, self._loop.time())
         if result.reason is not Reason.COMPLETE:
             return

@@ -28,6 +28,7 @@ from basefs.errors import (
     NotADirectory,
     NotFound,
     ReadOnly,
+    StoreError,
 )
 from basefs.log.blocks import Block
 from basefs.log.contents import ContentCache, Contents
@@ -127,6 +128,7 @@ class Replica:
     ) -> None:
         """Open the log in a directory.  Raises `StoreError`, or `DamagedLog` without a readable root entry."""
         self._lock = threading.RLock()
+        self._sync_lock = threading.Lock()
         self._clock = clock
         self._store = Store(directory / LOG_FILE)
         self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE))
@@ -183,7 +185,8 @@ class Replica:
         with self._lock:
             if self._store.damaged:
                 raise ReadOnly(
-                    f"the log {self._store.path} is damaged and takes no writes: 'basefs check' tells what is wrong"
+                    f"the log {self._store.path} is damaged and takes no writes: fetch the filesystem again, under "
+                    "another name, with 'basefs get'"
                 )
             draft = make(self._view.author)
             applied = self._apply(draft.entries, draft.blocks, peer="", local=True)
@@ -215,7 +218,12 @@ class Replica:
                 batch.add_blocks(blocks)
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
-        self._update_view(batch.accepted, completed, now=int(batch.now))
+        try:
+            self._update_view(batch.accepted, completed, now=int(batch.now))
+        except Exception:
+            # The entries are in the log and must be told to the others, whatever the view makes of them.
+            log.exception("a bug in the view: it is built again from the log")
+            self._open_view()
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
@@ -243,10 +251,16 @@ class Replica:
 
     def sync_to_disk(self) -> None:
         """Make everything committed survive a power cut.  Raises `StoreError`."""
-        with self._lock:
-            if not self._store.take_unsynced():
-                return
-        self._store.sync()
+        # Whoever finds another one syncing waits for it: what it took up may hold this caller's commit.
+        with self._sync_lock:
+            with self._lock:
+                if not self._store.take_unsynced():
+                    return
+            try:
+                self._store.sync()
+            except StoreError:
+                self._store.mark_unsynced()
+                raise
 
     def stall(self, seconds: float) -> int:
         """Chains without a block for that long become *stalled* (paper, section 3.2.2); returns how many."""
@@ -515,7 +529,9 @@ class _Batch:
                     raise
                 if is_ours:
                     raise LocalProtocolError(f"this node has signed an entry that no other takes: {error}") from error
-                self.rejected.append(str(error))
+                if isinstance(error, InvalidEntry):
+                    # Damage here is no fault of the peer's.
+                    self.rejected.append(str(error))
                 continue
             released = self._orphans.release(entry.hash) if accepted or entry.is_root else []
             if accepted and entry.action is Action.GRANT:

@@ -21,6 +21,7 @@ ALLOWED = {
     "errors": set(),
     "config": {"errors", "log"},
     "reconnect": {"errors", "gossip"},
+    "lock": {"errors"},
 }
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
 COMPOSING = {"daemon", "propagation", "management", "__main__", "__init__"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import mfusepy
 from basefs.errors import MountFailed, UsageError
 from basefs.fs.operations import Operations
 
+_MNT_DETACH = 2  # umount2(2)
 #: Options that decide how this mount works, so they cannot be set from outside.
 _RESERVED = frozenset({"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions"})
 
@@ -81,24 +83,30 @@ def serve(operations: Operations, mountpoint: Path, name: str, options: dict[str
         )
     except RuntimeError:
         raise MountFailed(
-            f"cannot mount on {mountpoint}: see the lines above, and check -o and that fuse3 is installed"
+            f"cannot mount on {mountpoint}: check -o, and that fuse3 is installed; the log has what FUSE said"
         ) from None
 
 
-def unmount(mountpoint: Path) -> None:
-    """Detach a mount of ours, also one whose daemon is dead.  Raises `MountFailed`."""
-    libc = ctypes.CDLL(None, use_errno=True)
+def unmount(mountpoint: Path, *, lazy: bool) -> None:
+    """Take a mount of ours away, also one whose daemon is dead.
+
+    `lazy`: detach it even while it is in use.  Raises `MountFailed`.
+    """
     if os.geteuid() == 0:
-        detach = 2  # MNT_DETACH, umount2(2): works while files are open
-        if libc.umount2(os.fsencode(mountpoint), detach) == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.umount2(os.fsencode(mountpoint), _MNT_DETACH if lazy else 0) == 0:
             return
-        reason = os.strerror(ctypes.get_errno())
+        number = ctypes.get_errno()
+        busy, reason = number == errno.EBUSY, os.strerror(number)
     else:
         tool = shutil.which("fusermount3") or shutil.which("fusermount")
         if tool is None:
             raise MountFailed("fusermount3 is missing: install the package fuse3")
-        done = subprocess.run([tool, "-u", "-z", str(mountpoint)], capture_output=True, text=True, check=False)
+        command = [tool, "-u", *(["-z"] if lazy else []), str(mountpoint)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
-        reason = done.stderr.strip()
+        busy, reason = False, done.stderr.strip()
+    if busy:
+        raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
     raise MountFailed(f"cannot unmount {mountpoint}: {reason}")

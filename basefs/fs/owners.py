@@ -45,7 +45,7 @@ class Owners:
 def _user_id(name: bytes) -> int | None:
     try:
         return pwd.getpwnam(name.decode()).pw_uid
-    except (KeyError, UnicodeDecodeError):
+    except (KeyError, ValueError):
         return int(name) if name.isdigit() and len(name) < 10 else None
 
 
@@ -53,7 +53,7 @@ def _user_id(name: bytes) -> int | None:
 def _group_id(name: bytes) -> int | None:
     try:
         return grp.getgrnam(name.decode()).gr_gid
-    except (KeyError, UnicodeDecodeError):
+    except (KeyError, ValueError):
         return int(name) if name.isdigit() and len(name) < 10 else None
 
 

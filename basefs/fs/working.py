@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from basefs.errors import TooLarge
+from basefs.log.contents import MAX_CONTENT_BYTES
 from basefs.view.states import Owner
 from basefs.view.tree import Names
 
@@ -40,14 +42,16 @@ class WorkingFile:
         return self.created or self.dirty or self.private
 
     def write(self, data: bytes, offset: int) -> None:
-        """Replace or append bytes; a gap is filled with zeros."""
+        """Replace or append bytes; a gap is filled with zeros.  Raises `TooLarge`."""
+        _check_size(offset + len(data))
         if offset > len(self.content):
             self.content.extend(bytes(offset - len(self.content)))
         self.content[offset : offset + len(data)] = data
         self._touch()
 
     def truncate(self, length: int) -> None:
-        """Cut, or extend with zeros."""
+        """Cut, or extend with zeros.  Raises `TooLarge`."""
+        _check_size(length)
         if length < len(self.content):
             del self.content[length:]
         else:
@@ -57,6 +61,11 @@ class WorkingFile:
     def _touch(self) -> None:
         self.dirty = True
         self.mtime = None
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_CONTENT_BYTES:
+        raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
 
 
 @dataclass(slots=True)

@@ -90,7 +90,7 @@ def find_serf(path: str | None = None) -> str:
     found = shutil.which(path or "serf")
     if found is None:
         what = f"{path} is not an executable file" if path else "Serf is not installed"
-        raise AgentError(f"{what}: install it: apt-get install serf, or basefs installserf")
+        raise AgentError(f"{what}: install it with 'apt-get install serf'")
     return os.path.abspath(found)
 
 

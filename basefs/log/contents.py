@@ -23,6 +23,9 @@ from basefs.log.store import EntryKind, Placed, Store
 MAX_DELTAS = 32
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
 MIN_CACHED_DELTAS = 4
+#: Largest content, bytes.  Contents are held in memory, some of them twice, by every node that reads them.  An entry
+#: could state 2**48 - 1, so without this a key on one directory could exhaust every reader.
+MAX_CONTENT_BYTES = 1024 * 1024 * 1024
 MEMORY_CACHE_BYTES = 32 * 1024 * 1024
 DISK_CACHE_BYTES = 256 * 1024 * 1024
 
@@ -218,6 +221,8 @@ class Contents:
                 break
             hash = self._base(placed)
         for placed, chain in reversed(todo):
+            if placed.entry.size > MAX_CONTENT_BYTES:
+                raise InvalidEntry(f"a content of {placed.entry.size} bytes is more than a node can hold")
             content = codecs.decode(chain, content, placed.entry.size) if chain else b""
         if todo:
             self._cache.put(write, content, on_disk=len(todo) > MIN_CACHED_DELTAS)

@@ -44,10 +44,11 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 -- One row an entry, in order of arrival.  All columns but `data` are copies of what it says, or derived:
 --   kind       0 successor on its parent's path, 1 child: first of its path, 2 grant or revoke
 --   path       static path, see `paths`
+--   checksum   first bytes of the SHA-224 of `data`: the hash does not cover the signature
 --   directory  hash of the mkdir under which the chain of this path lives; zero for the root's own chain
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL, path INTEGER NOT NULL,
-    directory BLOB NOT NULL, data BLOB NOT NULL
+    directory BLOB NOT NULL, data BLOB NOT NULL, checksum BLOB NOT NULL
 );
 CREATE UNIQUE INDEX entries_hash ON entries (hash);
 CREATE INDEX entries_path ON entries (path);
@@ -219,6 +220,10 @@ class Store:
         unsynced, self._unsynced = self._unsynced, False
         return unsynced
 
+    def mark_unsynced(self) -> None:
+        """Set the flag again: a sync has failed."""
+        self._unsynced = True
+
     def sync(self) -> None:
         """Make every committed transaction survive a power cut.  Needs no lock.  Raises `StoreError`.
 
@@ -263,7 +268,7 @@ class Store:
     def get(self, hash: EntryHash) -> Placed | None:
         """The entry with this hash, or `None` if it is unknown or its row is damaged."""
         row = self._db.execute(
-            "SELECT hash, kind, path, directory, data FROM entries WHERE hash = ?", (hash,)
+            "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE hash = ?", (hash,)
         ).fetchone()
         return None if row is None else self._placed(row)
 
@@ -285,14 +290,14 @@ class Store:
     def entries_at(self, path: int) -> list[Placed]:
         """All entries of one path, in order of arrival (so parents first)."""
         rows = self._db.execute(
-            "SELECT hash, kind, path, directory, data FROM entries WHERE path = ? ORDER BY seq", (path,)
+            "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE path = ? ORDER BY seq", (path,)
         )
         return [placed for row in rows if (placed := self._placed(row)) is not None]
 
     def entries_under(self, path: int) -> dict[PathRow, list[Placed]]:
         """All entries of all paths directly below `path`, by path; in one query, for a whole directory."""
         rows = self._db.execute(
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data, p.name, p.hash FROM paths p "
+            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum, p.name, p.hash FROM paths p "
             "JOIN entries e ON e.path = p.id WHERE p.parent = ? ORDER BY p.id, e.seq",
             (path,),
         )
@@ -304,14 +309,14 @@ class Store:
         return dict(found.values())
 
     def _placed(self, row: Iterable[object]) -> Placed | None:
-        hash, kind, path, directory, data = row
+        hash, kind, path, directory, data, checksum = row
         assert isinstance(hash, bytes) and isinstance(kind, int) and isinstance(path, int)
         assert isinstance(directory, bytes) and isinstance(data, bytes)
         try:
             entry = Entry.decode(data)
         except InvalidEntry:
             entry = None
-        if entry is None or entry.hash != hash:
+        if entry is None or entry.hash != hash or checksum != _checksum(data):
             self._report_damage("entry", hash)
             return None
         return Placed(entry, EntryKind(kind), path, EntryHash(directory))
@@ -336,7 +341,7 @@ class Store:
         parent = self.get(entry.parent)
         if parent is None:
             if entry.parent in self.damaged:
-                raise DamagedLog(f"the parent of entry {entry.hash.hex()[:12]} is damaged: see basefs check")
+                raise DamagedLog(f"the parent of entry {entry.hash.hex()[:12]} is damaged")
             return None
         return self._place_behind(entry, parent)
 
@@ -364,9 +369,10 @@ class Store:
         entry = placed.entry
         if placed.path == NEW_PATH:
             placed = replace(placed, path=self._path_id(placed.above, entry.name))
+        data = entry.encode()
         self._db.execute(
-            "INSERT INTO entries (hash, parent, kind, path, directory, data) VALUES (?, ?, ?, ?, ?, ?)",
-            (entry.hash, entry.parent, placed.kind, placed.path, placed.directory, entry.encode()),
+            "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (entry.hash, entry.parent, placed.kind, placed.path, placed.directory, data, _checksum(data)),
         )
         if entry.is_root:
             self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?)", (ROOT_PATH_ID, b"", ZERO_HASH))
@@ -398,8 +404,8 @@ class Store:
     def links_to(self, path: int) -> list[Placed]:
         """The link entries whose target is an entry of this path."""
         rows = self._db.execute(
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data FROM links l JOIN entries e ON e.hash = l.entry "
-            "WHERE l.path = ?",
+            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum "
+            "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path = ?",
             (path,),
         ).fetchall()
         return [placed for row in rows if (placed := self._placed(row)) is not None]
@@ -409,7 +415,7 @@ class Store:
         rows = self._db.execute(
             "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
             "UNION ALL SELECT p.id FROM below b JOIN paths p ON p.parent = b.id) "
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data FROM below b JOIN links l ON l.path = b.id "
+            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum FROM below b JOIN links l ON l.path = b.id "
             "JOIN entries e ON e.hash = l.entry",
             (path,),
         ).fetchall()
@@ -443,7 +449,9 @@ class Store:
         """The names under which keys were granted, the latest where there are several; for people."""
         names: dict[Fingerprint, str] = {}
         # Literally 2, EntryKind.KEY: SQLite uses a partial index for a condition that it can see.
-        rows = self._db.execute("SELECT hash, kind, path, directory, data FROM entries WHERE kind = 2 ORDER BY seq")
+        rows = self._db.execute(
+            "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE kind = 2 ORDER BY seq"
+        )
         for row in rows:
             placed = self._placed(row)
             if placed is not None and placed.entry.action is Action.GRANT:
@@ -638,6 +646,10 @@ class Store:
                 if row.parent:
                     above[row.parent] = xor(above.get(row.parent, ZERO_HASH), change)
             pending = above
+
+
+def _checksum(data: bytes) -> bytes:
+    return sha224(data)[:8]
 
 
 def _store_error(error: sqlite3.Error, path: Path) -> StoreError:

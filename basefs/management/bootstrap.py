@@ -11,11 +11,10 @@ import click
 
 from basefs.bootstrap import bootstrap as make
 from basefs.config import Home, format_address, parse_address
-from basefs.errors import AlreadyRunning, BaseFSError, Exists, UsageError
+from basefs.errors import AlreadyRunning, Exists, UsageError
+from basefs.lock import is_held
 from basefs.log.durable import sync_directory
 from basefs.log.keys import SigningKey
-from basefs.management.control import call
-from basefs.management.session import socket_path
 
 
 @click.command()
@@ -35,7 +34,7 @@ def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...],
     parsed = [format_address(*parse_address(address)) for address in addresses]
     if (directory / "log.db").exists() and not force:
         raise Exists(f"there is a filesystem {name} already: -f deletes it, with all its history on this node")
-    if _is_running(home, name):
+    if is_held(directory):
         raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
     paths = keypaths or (home.default_key,)
     if not keypaths and not home.default_key.exists():
@@ -64,11 +63,3 @@ def _key_name(path: Path, home: Home) -> bytes:
     """Keys are named after their file; the default key, which is named alike everywhere, after the host."""
     text = socket.gethostname() if path == home.default_key else path.name
     return text.encode("utf-8", "surrogateescape")[:255]
-
-
-def _is_running(home: Home, name: str) -> bool:
-    try:
-        call(socket_path(home, name), "summary", {})
-    except BaseFSError:
-        return False
-    return True

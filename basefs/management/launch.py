@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -107,6 +108,8 @@ def launch(
         _start_in_background(home, name)
         return
     _configure_logging(debug)
+    # A peer that hangs up is an error of its connection; the commands' default would end the whole daemon.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     ready = _Ready(None if pipe is None else int(pipe))
     try:
         run(home, options, ready.tell)
@@ -177,7 +180,7 @@ def _clear_dead_mount(mountpoint: Path) -> None:
         os.stat(mountpoint)
     except OSError:
         if any(mount.point == mountpoint for mount in mounts()):
-            unmount(mountpoint)
+            unmount(mountpoint, lazy=True)
 
 
 def _bind(text: str) -> tuple[str, int]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 from basefs.config import Home
-from basefs.errors import NotRunning
+from basefs.errors import AlreadyRunning, NotRunning
+from basefs.lock import exclusive
 from basefs.log.keys import SigningKey
 from basefs.management.control import call
+
+#: Seconds that a command waits for a daemon that holds the log but does not answer yet.
+START_PATIENCE = 15.0
 
 
 def socket_path(home: Home, name: str) -> Path:
@@ -23,20 +28,36 @@ def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
 
 
 def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
-    """The answer of the daemon if it runs, else of the log itself.  Raises `NotFound`, and what the command raises."""
-    directory = home.existing(name)
-    try:
-        return call(socket_path(home, name), command, arguments)
-    except NotRunning:
-        # Imported here: commands on a running daemon do without the whole of the log and view.
-        from basefs.management.services import LogServices
-        from basefs.replica import Replica
+    """The answer of the daemon if it runs, else of the log itself, which is locked meanwhile.
 
-        replica = Replica(directory, default_keys(home))
+    Raises `NotFound`, `AlreadyRunning` if a daemon that starts or stops does not answer, and what the command raises.
+    """
+    directory = home.existing(name)
+    deadline = time.monotonic() + START_PATIENCE
+    while True:
         try:
-            return LogServices(replica).call(command, arguments)
-        finally:
-            replica.close()
+            return call(socket_path(home, name), command, arguments)
+        except NotRunning:
+            try:
+                with exclusive(directory, name):
+                    return _ask_log(home, directory, command, arguments)
+            except AlreadyRunning:
+                # It is just starting or stopping, so its socket is not there.
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(0.05)
+
+
+def _ask_log(home: Home, directory: Path, command: str, arguments: dict[str, Any]) -> Any:
+    # Imported here: commands on a running daemon do without the whole of the log and view.
+    from basefs.management.services import LogServices
+    from basefs.replica import Replica
+
+    replica = Replica(directory, default_keys(home))
+    try:
+        return LogServices(replica).call(command, arguments)
+    finally:
+        replica.close()
 
 
 def default_keys(home: Home) -> list[SigningKey]:

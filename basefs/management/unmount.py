@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -13,6 +11,7 @@ import click
 from basefs.config import Home
 from basefs.errors import DaemonError, NotRunning, UsageError
 from basefs.fs.mount import unmount as detach
+from basefs.lock import is_held
 from basefs.management.control import call
 from basefs.management.runfile import RunFile
 from basefs.management.session import socket_path
@@ -20,11 +19,14 @@ from basefs.management.target import Mount, is_own, mount_at, mounts
 
 #: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3.
 STOP_TIMEOUT = 30.0
+#: Seconds after which a lazy unmount no longer waits for those who use the mount.
+LAZY_TIMEOUT = 5.0
 
 
 @click.command()
 @click.argument("target", metavar="NAME|MOUNTPOINT")
-def unmount(target: str) -> None:
+@click.option("-l", "--lazy", is_flag=True, help="Detach a mount that is in use; it ends when nobody uses it any more.")
+def unmount(target: str, lazy: bool) -> None:
     """Stop a filesystem, mounted or not; returns when its daemon has ended.
 
     A mount whose daemon is dead is cleared.
@@ -34,20 +36,20 @@ def unmount(target: str) -> None:
     if mount is not None and not is_own(home, mount):
         if not _is_dead(mount.point):
             raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
-        detach(mount.point)
+        detach(mount.point, lazy=True)
         return
     name = target if mount is None else mount.name
     directory = home.existing(name)
     facts = RunFile(home, name).read()
     point = None if facts is None else facts[1]
-    running = _is_locked(directory)
+    running = is_held(directory)
     if point is not None and Mount(name, point) in mounts():
-        detach(point)
+        detach(point, lazy=lazy or not running)
     elif running:
         call(socket_path(home, name), "stop", {})
     else:
         raise NotRunning(f"{name} is not running")
-    _wait_for_end(directory, name)
+    _wait_for_end(directory, name, lazy=lazy)
     if not running:
         RunFile(home, name).remove()
 
@@ -60,23 +62,12 @@ def _is_dead(point: Path) -> bool:
     return False
 
 
-def _is_locked(directory: Path) -> bool:
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = os.open(directory / "lock", os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        stack.callback(os.close, descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-def _wait_for_end(directory: Path, name: str) -> None:
-    deadline = time.monotonic() + STOP_TIMEOUT
-    while _is_locked(directory):
+def _wait_for_end(directory: Path, name: str, *, lazy: bool) -> None:
+    deadline = time.monotonic() + (LAZY_TIMEOUT if lazy else STOP_TIMEOUT)
+    while is_held(directory):
         if time.monotonic() > deadline:
+            if lazy:
+                click.echo(f"{name} ends when the last file that is open in it is closed", err=True)
+                return
             raise DaemonError(f"the daemon of {name} is still running: its log tells what it waits for")
         time.sleep(0.02)

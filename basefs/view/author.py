@@ -22,8 +22,8 @@ from basefs.errors import (
     TooLarge,
 )
 from basefs.log.blocks import Block
-from basefs.log.contents import Contents
-from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_SIZE, MAX_TIMESTAMP, Action, Entry
+from basefs.log.contents import MAX_CONTENT_BYTES, Contents
+from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.store import EntryKind, Store
@@ -219,8 +219,8 @@ class Author:
 
         Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
         """
-        if len(content) > MAX_SIZE:
-            raise TooLarge(f"a file has up to {MAX_SIZE} bytes")
+        if len(content) > MAX_CONTENT_BYTES:
+            raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
         draft = Draft()
         directory = self._directory(names[:-1]) if names else self._tree.root
         node = self._tree.children(directory).get(names[-1]) if names else self._tree.root

@@ -35,6 +35,10 @@ _NO_AUTHORITY = 1 << 30
 MAX_LINK_HOPS = 16
 #: What a hard link can name.
 _LINKABLE = (Kind.FILE, Kind.SYMLINK)
+#: What follows a hard link without anything of its state passing on.
+_STARTS_ANEW = frozenset({Action.WRITE, Action.DELETE})
+#: The state of a hard link that nobody has asked for.
+_UNTOLD = State(Kind.ABSENT, complete=False)
 #: What may follow an entry without ending the file that a hard link names.
 SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
 
@@ -161,6 +165,7 @@ class Resolver:
         """What `path` returns, the state after each entry, and the outcome of the branch that each entry begins."""
         forest = _Forest.of(entries, directories)
         walk = _Walk(self, forest, authority, depth)
+        walk.tell_all()
         return self._result(forest, walk, authority, depth), walk.states, walk.outcomes
 
     def is_complete(self, write: Placed) -> bool:
@@ -343,6 +348,8 @@ class _Walk:
             target = EntryHash(entry.content)
             self.awaits |= target not in self.states
             state = self.states.get(target, UNKNOWN)
+            if state is _UNTOLD:
+                state = self.tell(next(placed for placed in self._order if placed.entry.hash == target))
             return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
         try:
             complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
@@ -351,12 +358,29 @@ class _Walk:
             # A mode that no version of ours writes; the log has accepted it, so the view must live with it.
             return before
 
+    def _linked(self, entry: Entry) -> State:
+        target = EntryHash(entry.content)
+        return replace(self._resolver.linked(target, self._hops), link=target)
+
+    def tell(self, placed: Placed) -> State:
+        """The state after an entry; of an old hard link it is only found out when somebody asks."""
+        hash = placed.entry.hash
+        if self.states[hash] is _UNTOLD:
+            self.states[hash] = self._linked(placed.entry)
+        return self.states[hash]
+
+    def tell_all(self) -> None:
+        """Find out all states."""
+        for placed in self._order:
+            self.tell(placed)
+
     def _find_basis(self, hash: EntryHash) -> EntryHash | None:
         entries = self._forest.by_hash()
         while (entry := entries.get(hash)) is not None:
             if entry.action is Action.LINK:
                 return hash
-            if entry.action not in SAME_FILE:
+            if entry.action not in SAME_FILE or entry.action is Action.WRITE:
+                # A write behind a link parts from its file, so what the link shows does not matter any more.
                 return None
             hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
         return None
@@ -389,7 +413,7 @@ class _Walk:
             for branch in branches:
                 _merge(contributors, branch.contributors)
             return replace(chosen, contributors=contributors, first=entry.hash)
-        state = self.states[entry.hash]
+        state = self.tell(placed)
         if not state.complete:
             return None
         from_below = not own

@@ -85,8 +85,8 @@ def decode_mode(content: bytes) -> tuple[int, Owner | None]:
         end = offset + 1 + content[offset]
         names.append(content[offset + 1 : end])
         offset = end
-    if offset != len(content) or len(names) != 2 or not all(names):
-        raise InvalidEntry("owner and group do not fill the mode entry")
+    if offset != len(content) or len(names) != 2 or not all(names) or b"\x00" in content[2:]:
+        raise InvalidEntry("owner and group do not fill the mode entry, or hold NUL")
     return mode, (names[0], names[1])
 
 

@@ -171,14 +171,16 @@ class Tree:
         """
         self._update_path(placed, now, is_new)
         # A hard link shows what its file is now.
-        todo, seen = self._store.links_to(placed.path), {placed.entry.hash}
+        todo = self._store.links_to(placed.path)
         if placed.kind is EntryKind.KEY and placed.path != ROOT_PATH_ID:
             # Who counts below this directory may have changed, and so which entries of a file that a link shows.
             todo.extend(self._store.links_below(placed.path))
+        # Once for each path, however many of its entries are links: names that changed places often have many.
+        seen: set[tuple[int, EntryHash]] = set()
         while todo:
             link = todo.pop()
-            if link.entry.hash not in seen:
-                seen.add(link.entry.hash)
+            if (link.path, link.directory) not in seen:
+                seen.add((link.path, link.directory))
                 self._update_path(link, now, is_new=False)
                 todo.extend(self._store.links_to(link.path))
 

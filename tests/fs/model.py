@@ -39,14 +39,12 @@ class Inode:
         mode: permission bits.
         content: of a file; target of a symbolic link.
         first: the name under which it was made, `None` once that was removed.
-        alone: whether its mode was changed when its first name had gone.
     """
 
     type: Type
     mode: int
     content: bytes = b""
     first: Names | None = ()
-    alone: bool = False
 
 
 @dataclass(eq=False)
@@ -238,24 +236,14 @@ class Model:
         if error is not None or self.tree.get(target) is self.tree[source]:
             return error
         self._detach(target)
-        replaced = self.tree.pop(target, None)
+        self.tree.pop(target, None)
         for names in self.below(source):
             moved = (*target, *names[len(source) :])
             self.tree[moved] = self._remove(names)
             if names in self.writing:
                 self.writing[moved] = self.writing.pop(names)
                 self.writing[moved].names = moved
-        if replaced is not None and replaced.type is self.tree[target].type is Type.FILE:
-            self._continue(target, replaced)
         return None
-
-    def _continue(self, names: Names, replaced: Inode) -> None:
-        """A file that replaced another one was written under the name that was there; equal content is not written."""
-        inode = self.tree[names]
-        if inode.content != replaced.content or replaced.first is not None:
-            inode.first = names
-        else:
-            inode.alone = True
 
     def _check_rename(self, source: Names, target: Names, *, replace: bool) -> type[BaseFSError] | None:
         moved, existing = self.tree[source], self.tree.get(target)
@@ -276,7 +264,6 @@ class Model:
             writing.mode = mode
         elif self.tree[names].type is not Type.SYMLINK:
             self.tree[names].mode = mode
-            self.tree[names].alone = self.tree[names].first is None
 
     def hide(self, names: Names) -> None:
         """The name of an open file goes, and what its writers do is seen by nobody but them."""

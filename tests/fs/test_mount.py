@@ -57,7 +57,7 @@ class TestOptions:
 
     def test_what_is_not_mounted_cannot_be_unmounted(self, scratch: Path) -> None:
         with pytest.raises(MountFailed):
-            unmount(scratch)
+            unmount(scratch, lazy=False)
 
 
 @contextlib.contextmanager

@@ -75,23 +75,6 @@ class Applications(RuleBasedStateMachine):
     def has_writer(self) -> bool:
         return any(opened.model.writes for opened in self.opened)
 
-    def is_disputed(self, source: Names, target: Names) -> bool:
-        """Renames after which BaseFS shows something else than POSIX.
-
-        A replaced directory keeps its own mode, and a replaced file all of its names.  A file that was renamed and
-        then given another mode loses that mode when it is renamed again.
-        """
-        if any(self.model.tree[names].alone for names in self.model.below(source)):
-            return True
-        moved, existing = self.model.tree[source], self.model.tree.get(target)
-        if existing is None or existing is moved:
-            return False
-        if moved.type is existing.type is Type.DIRECTORY:
-            return moved.mode != existing.mode
-        return Type.DIRECTORY not in (moved.type, existing.type) and (
-            self.model.links(source) > 1 or self.model.links(target) > 1
-        )
-
     def expect(self, error: type[Exception] | None) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if error is None else pytest.raises(error)
 
@@ -180,8 +163,6 @@ class Applications(RuleBasedStateMachine):
     @rule(data=st.data())
     def make_link(self, data: st.DataObject) -> None:
         target, names = self.pick(data, *ANY), self.place(data)
-        if self.model.tree[target].alone:
-            return  # The new name would not show the mode.
         if names in self.model.writing and self.model.tree[target].type is Type.DIRECTORY:
             return  # Wrong in two ways: either error will do.
         with self.expect(self.model.link(names, target)):
@@ -221,8 +202,6 @@ class Applications(RuleBasedStateMachine):
     @rule(data=st.data(), replace=st.booleans())
     def rename(self, data: st.DataObject, replace: bool) -> None:
         source, target = self.pick(data, *ANY), self.place(data)
-        if self.is_disputed(source, target):
-            return
         error = self.model.rename(source, target, replace=replace)
         with self.expect(error):
             self.fs.rename(source, target, replace=replace)
@@ -234,8 +213,6 @@ class Applications(RuleBasedStateMachine):
     @rule(data=st.data(), mode=MODES)
     def set_mode(self, data: st.DataObject, mode: int) -> None:
         names = self.pick(data, *ANY)
-        if self.model.links(names) > 1 and self.model.tree[names].first is None:
-            return  # The other names would not show the mode.
         self.model.set_mode(names, mode)
         self.fs.set_mode(names, mode)
 

@@ -324,7 +324,7 @@ def test_a_damaged_row_is_not_given_to_others(healthy: Path) -> None:
     replica.close()
 
 
-def test_what_comes_behind_a_damaged_row_is_refused_not_lost_silently(healthy: Path) -> None:
+def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_peer(healthy: Path) -> None:
     replica = Replica(healthy)
     made = replica._view.author.node(path("/d")).outcome.directories[0]
     replica.close()
@@ -332,8 +332,22 @@ def test_what_comes_behind_a_damaged_row_is_refused_not_lost_silently(healthy: P
         (seq,) = db.execute("SELECT seq FROM entries WHERE hash = ?", (made,)).fetchone()
     damage(healthy, "entries", seq, flip)
     replica = Replica(healthy)
-    (reason,) = replica.apply([ROOT_KEY.sign(made, 1, Action.WRITE, b"f")], []).rejected
-    assert "damaged" in reason
+    applied = replica.apply([ROOT_KEY.sign(made, 1, Action.WRITE, b"f")], [])
+    assert (applied.entries, applied.rejected) == ((), ())
+    assert replica.damaged == 1
+    with pytest.raises(ReadOnly):
+        replica.commit(lambda author: author.write(path("/f"), b""))
+    replica.close()
+
+
+def test_a_damaged_signature_is_found(healthy: Path) -> None:
+    # The hash of an entry does not cover its signature, so only the row's checksum can tell.
+    with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
+        seq, raw = db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+    damage(healthy, "entries", seq, lambda data: data[:-1] + bytes((data[-1] ^ 1,)))
+    replica = Replica(healthy)
+    assert replica.entry(raw) is None
+    assert replica.damaged == 1
     replica.close()
 
 

@@ -1,0 +1,171 @@
+"""Several names of one file, and names that move: what POSIX says of them must hold whatever entries record it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from basefs.log.entries import Action
+from basefs.replica import Replica
+from basefs.view.author import Author
+from basefs.view.resolution import MAX_LINK_HOPS
+
+from ..helpers import ROOT_KEY, copy_replica, make_replica, path
+from .stories import Story
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Replica:
+    return make_replica(tmp_path / "log")
+
+
+def write(replica: Replica, text: str, content: bytes, **attributes: int) -> None:
+    replica.commit(lambda author: author.write(path(text), content, **attributes))  # type: ignore[arg-type]
+
+
+def move(replica: Replica, source: str, target: str) -> None:
+    replica.commit(lambda author: author.rename(path(source), path(target)))
+
+
+def link(replica: Replica, new: str, target: str) -> None:
+    replica.commit(lambda author: author.make_link(path(new), path(target)))
+
+
+def chmod(replica: Replica, text: str, mode: int) -> None:
+    replica.commit(lambda author: author.set_attributes(path(text), mode=mode))
+
+
+def mode(replica: Replica, text: str) -> int:
+    return replica.attributes(path(text)).mode
+
+
+def links(replica: Replica, text: str) -> int:
+    return replica.attributes(path(text)).links
+
+
+def test_a_mode_set_after_a_rename_survives_the_next_one(replica: Replica) -> None:
+    write(replica, "/a", b"secret", mtime=5)
+    move(replica, "/a", "/b")
+    chmod(replica, "/b", 0o600)
+    move(replica, "/b", "/c")
+    assert (mode(replica, "/c"), replica.attributes(path("/c")).mtime) == (0o600, 5)
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    move(replica, "/c", "/d/c")
+    move(replica, "/d", "/e")
+    assert mode(replica, "/e/c") == 0o600
+    assert replica.check_view() == []
+
+
+def test_all_names_show_a_mode_when_the_first_one_is_gone(replica: Replica) -> None:
+    write(replica, "/a", b"content")
+    link(replica, "/b", "/a")
+    link(replica, "/c", "/a")
+    replica.commit(lambda author: author.remove(path("/a"), directory=False))
+    chmod(replica, "/b", 0o640)
+    assert mode(replica, "/b") == mode(replica, "/c") == 0o640
+    link(replica, "/d", "/c")
+    assert mode(replica, "/d") == 0o640
+
+
+@pytest.mark.parametrize(("kept", "replaced"), [("/a", "/b"), ("/b", "/a")], ids=["second name", "first name"])
+def test_replacing_one_name_leaves_the_other_ones_alone(replica: Replica, kept: str, replaced: str) -> None:
+    write(replica, "/a", b"old")
+    link(replica, "/b", "/a")
+    write(replica, "/new", b"new", mode=0o600)
+    move(replica, "/new", replaced)
+    assert (replica.read(path(kept)), mode(replica, kept), links(replica, kept)) == (b"old", 0o644, 1)
+    assert (replica.read(path(replaced)), mode(replica, replaced), links(replica, replaced)) == (b"new", 0o600, 1)
+    assert replica.check_view() == []
+
+
+def test_a_file_with_two_names_keeps_them_when_one_replaces_something(replica: Replica) -> None:
+    write(replica, "/a", b"shared")
+    link(replica, "/b", "/a")
+    write(replica, "/c", b"other")
+    move(replica, "/b", "/c")
+    assert (links(replica, "/a"), links(replica, "/c")) == (2, 2)
+    write(replica, "/c", b"changed")
+    assert replica.read(path("/a")) == b"changed"
+
+
+def test_a_directory_that_replaces_an_empty_one_keeps_its_mode(replica: Replica) -> None:
+    replica.commit(lambda author: author.make_directory(path("/private"), mode=0o700))
+    replica.commit(lambda author: author.make_directory(path("/empty")))
+    move(replica, "/private", "/empty")
+    assert mode(replica, "/empty") == 0o700
+
+
+def test_the_time_of_a_directory_can_be_set_again_after_its_names_changed(replica: Replica) -> None:
+    def set_time(author: Author) -> object:
+        return author.set_attributes(path("/d"), mtime=7)
+
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    for name in ("/d/one", "/d/two"):
+        replica.commit(set_time)  # type: ignore[arg-type]
+        assert replica.attributes(path("/d")).mtime == 7
+        write(replica, name, b"")
+        assert replica.attributes(path("/d")).mtime > 7
+    replica.commit(set_time)  # type: ignore[arg-type]
+    assert replica.attributes(path("/d")).mtime == 7
+
+
+def test_a_file_that_is_renamed_and_edited_often_stays_quick_to_resolve(replica: Replica) -> None:
+    write(replica, "/f0", b"0")
+    for number in range(300):
+        move(replica, f"/f{number}", f"/f{number + 1}")
+        write(replica, f"/f{number + 1}", b"%d" % (number + 1))
+    assert replica.read(path("/f300")) == b"300"
+
+
+def test_two_names_that_change_places_often_stay_quick_to_resolve(replica: Replica) -> None:
+    write(replica, "/a", b"start")
+    for number in range(20):
+        move(replica, "/a", "/b")
+        write(replica, "/b", b"b%d" % number)
+        move(replica, "/b", "/a")
+        write(replica, "/a", b"a%d" % number)
+    assert replica.read(path("/a")) == b"a19"
+    assert replica.check_view() == []
+
+
+def test_a_chain_of_links_by_a_key_holder_exhausts_nothing(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    last = story.write(ROOT_KEY, story.root, b"content", "f0")
+    for number in range(500):
+        last = story.sign(ROOT_KEY, story.root, Action.LINK, f"f{number + 1}", last.hash)
+    replica = story.replica(ROOT_KEY)
+    shown = replica.names_in(())
+    assert b"f1" in shown
+    assert f"f{MAX_LINK_HOPS + 1}".encode() not in shown
+    write(replica, "/other", b"still works")
+    assert replica.check_view() == []
+
+
+DEPTH = 250
+
+
+@pytest.fixture
+def deep(replica: Replica) -> Replica:
+    """A tree deeper than the interpreter's stack allows a recursion over its levels to go."""
+    for depth in range(1, DEPTH + 1):
+        replica.commit(lambda author, depth=depth: author.make_directory((b"d",) * depth))  # type: ignore[misc]
+    return replica
+
+
+def test_a_very_deep_tree_can_be_removed(deep: Replica, tmp_path: Path) -> None:
+    for depth in range(DEPTH, 0, -1):
+        deep.commit(lambda author, depth=depth: author.remove((b"d",) * depth, directory=True))  # type: ignore[misc]
+    assert list(deep.names_in(())) == []
+    again = copy_replica(deep, tmp_path / "copy")
+    assert list(again.names_in(())) == []
+
+
+def test_a_file_deep_in_a_removed_tree_brings_it_back(deep: Replica, tmp_path: Path) -> None:
+    bottom = (b"d",) * DEPTH
+    other = copy_replica(deep, tmp_path / "other", (ROOT_KEY,))
+    written = other.commit(lambda author: author.write((*bottom, b"f"), b"concurrent"))
+    for depth in range(DEPTH, 0, -1):
+        deep.commit(lambda author, depth=depth: author.remove((b"d",) * depth, directory=True))  # type: ignore[misc]
+    deep.apply(written.entries, written.blocks)
+    assert deep.read((*bottom, b"f")) == b"concurrent"
