@@ -475,3 +475,44 @@ def test_many_keys_on_many_nodes_converge(tmp_path: Path) -> None:
             node.receive(list(other.entries.values()), list(other.blocks.values()))
     assert len({node.replica.read(path("/same")) for node in nodes}) == 1
     assert len({node.replica.root_hash() for node in nodes}) == 1
+
+
+# -- durability -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sync_waits_for_the_one_that_took_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = make_replica(tmp_path / "log")
+    started, go_on, order = threading.Event(), threading.Event(), []
+
+    def slow_sync() -> None:
+        started.set()
+        assert go_on.wait(30)
+        order.append("synced")
+
+    monkeypatch.setattr(replica._store, "sync", slow_sync)
+    timer = threading.Thread(target=replica.sync_to_disk)
+    timer.start()
+    assert started.wait(30)
+    user = threading.Thread(target=lambda: (replica.sync_to_disk(), order.append("returned")))
+    user.start()
+    go_on.set()
+    timer.join(30)
+    user.join(30)
+    assert order == ["synced", "returned"]
+
+
+def test_a_sync_that_failed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = make_replica(tmp_path / "log")
+    calls: list[int] = []
+
+    def fail_once() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise StoreError("the disk says no")
+
+    monkeypatch.setattr(replica._store, "sync", fail_once)
+    with pytest.raises(StoreError):
+        replica.sync_to_disk()
+    replica.sync_to_disk()
+    replica.sync_to_disk()
+    assert len(calls) == 2

@@ -55,3 +55,7 @@ def test_every_user_of_this_machine_survives_the_way_through_an_entry(keeping: O
         assert names is not None
         _, owner = decode_mode(encode_mode(0o644, names))
         assert keeping.ids(owner)[0] == user.pw_uid
+
+
+def test_a_name_that_no_system_can_hold_belongs_to_who_mounts() -> None:
+    assert Owners(7, 8, keep=True).ids((b"no\x00body", b"\xff")) == (7, 8)

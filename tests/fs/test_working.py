@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from basefs.errors import TooLarge
 from basefs.fs.working import Handle, WorkingFile
+from basefs.log.contents import MAX_CONTENT_BYTES
 
 
 def test_a_write_makes_it_dirty_and_forgets_the_time_that_was_set() -> None:
@@ -41,3 +44,12 @@ def test_writes_and_truncations_are_those_of_a_plain_file(start: bytes, steps: l
             working.write(data, offset)
             expected = expected.ljust(offset, b"\0")[:offset] + data + expected[offset + len(data) :]
         assert working.content == expected
+
+
+def test_a_file_has_a_largest_size() -> None:
+    working = WorkingFile((b"f",), bytearray())
+    with pytest.raises(TooLarge):
+        working.truncate(MAX_CONTENT_BYTES + 1)
+    with pytest.raises(TooLarge):
+        working.write(b"x", MAX_CONTENT_BYTES)
+    assert not working.content

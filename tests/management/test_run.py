@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 
 import pytest
 
+from basefs.lock import exclusive
 from tests.management.conftest import Cli
 from tests.mounts import COMMAND, DEADLINE, Node, wait_until
 
@@ -58,3 +60,27 @@ def test_a_killed_daemon_keeps_what_was_committed_and_starts_again(node: Node, c
 def test_the_daemon_has_left_the_session_of_who_started_it(node: Node, conf: Cli) -> None:
     node.basefs("run", "conf", "-s")
     assert os.getsid(node.daemon("conf")) == node.daemon("conf") != os.getsid(0)
+
+
+def test_who_hangs_up_in_the_middle_of_an_answer_ends_nothing(node: Node, conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        for number in range(300):
+            replica.commit(lambda author, number=number: author.write((b"f%d" % number,), b""))  # type: ignore[misc]
+    node.basefs("run", "conf", "-s")
+    pid = node.daemon("conf")
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(conf.home.run_directory() / "conf.sock"))
+            connection.sendall(b'{"command": "show", "arguments": {"path": "/"}}\n')
+    assert "/f299" in conf("show", "conf")
+    assert node.daemon("conf") == pid
+
+
+def test_a_command_waits_for_a_daemon_that_is_just_starting(node: Node, conf: Cli) -> None:
+    # The daemon has the log before its socket is there; nobody may write behind its back.
+    with exclusive(conf.home.existing("conf"), "conf"):
+        waiting = subprocess.Popen([COMMAND, "grant", "conf:/", "alice", "11" * 32], env=node.environment)
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(1.0)
+    assert waiting.wait(DEADLINE) == 0
+    assert "alice" in conf("keys", "conf")

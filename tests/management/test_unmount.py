@@ -74,3 +74,19 @@ def test_a_mount_that_was_unmounted_by_other_means(node: Node, conf: Cli) -> Non
     wait_until(lambda: has_ended(pid), "the daemon's end")
     assert "conf is not running" in conf.fails("unmount", "conf")
     assert conf("list").split("\t")[1] == "stopped"
+
+
+@pytest.mark.fuse
+def test_a_mount_in_use_stays_unless_told_otherwise(node: Node, conf: Cli) -> None:
+    point = node.mount("conf")
+    pid = node.daemon("conf")
+    with (point / "open").open("w") as file:
+        assert "is in use: close the files" in conf.fails("unmount", "conf")
+        assert mount_points(conf.base) == [point]
+        file.write("still here")
+        file.flush()
+        assert "ends when the last file" in conf.empty("unmount", "conf", "--lazy")
+        assert mount_points(conf.base) == []
+    wait_until(lambda: has_ended(pid), "the daemon's end")
+    with conf.replica("conf") as replica:
+        assert replica.read((b"open",)) == b"still here"
