@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from basefs.errors import (
     IncompleteContent,
     InvalidEntry,
     IsADirectory,
-    LocalProtocolError,
     NotADirectory,
     NotFound,
     ReadOnly,
@@ -32,11 +30,12 @@ from basefs.errors import (
 )
 from basefs.log.blocks import Block
 from basefs.log.contents import ContentCache, Contents
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
-from basefs.log.keys import SigningKey, fingerprint_of, verify
+from basefs.log.intake import Intake, Newcomer
+from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
-from basefs.log.store import ROOT_PATH_ID, Placed, Store
+from basefs.log.store import Placed, Store
 from basefs.sync.interface import AddResult, Listing
 from basefs.view.author import Author, Draft, display
 from basefs.view.history import Survey
@@ -109,13 +108,6 @@ class _View:
     author: Author
 
 
-@dataclass(slots=True)
-class _Newcomer:
-    """The root entry of an empty log, until the grant comes that holds the key of its signature."""
-
-    root: Entry | None = None
-
-
 class Replica:
     """One filesystem on this node.  Thread-safe."""
 
@@ -134,7 +126,7 @@ class Replica:
         self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE))
         self._orphans = Orphans()
         self._subscribers: list[Callable[[Applied], None]] = []
-        self._newcomer = _Newcomer()
+        self._newcomer = Newcomer()
         self._live: _View | None = None
         self.keys = list(keys)
         self.directory = directory
@@ -208,7 +200,7 @@ class Replica:
                 callback(applied)
 
     def _apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str, local: bool) -> Applied:
-        batch = _Batch(self._store, self._orphans, self._newcomer, now=self._clock(), local=local)
+        batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=local)
         with self._store.transaction():
             if local:
                 # Blocks first: a chain that is complete when its entry comes never waits.
@@ -419,25 +411,16 @@ class Replica:
         with self._lock:
             return self._store.root_hash()
 
-    def _find_path(self, names: Names) -> int | None:
-        path = ROOT_PATH_ID
-        for name in names:
-            row = self._store.find_path(path, name)
-            if row is None:
-                return None
-            path = row.id
-        return path
-
     def path_hash(self, path: Names) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""
         with self._lock:
-            id = self._find_path(path)
+            id = self._store.find_names(path)
             return ZERO_HASH if id is None else self._store.path_row(id).hash
 
     def listing(self, path: Names) -> Listing | None:
         """What the Merkle tree holds at a path, `None` where it is unknown."""
         with self._lock:
-            id = self._find_path(path)
+            id = self._store.find_names(path)
             if id is None:
                 return None
             receiving, stalled = self._store.waiting_at(id)
@@ -453,7 +436,7 @@ class Replica:
     def walk(self, path: Names) -> Iterator[bytes]:
         """The encoded entries of a path and of all below it, parents first; takes the lock for one path at a time."""
         with self._lock:
-            start = self._find_path(path)
+            start = self._store.find_names(path)
         todo = [] if start is None else [start]
         while todo:
             id = todo.pop()
@@ -500,126 +483,3 @@ class Replica:
         """The first missing block of each incomplete chain, at most `limit`."""
         with self._lock:
             return tuple(self._store.missing_blocks(limit))
-
-
-class _Batch:
-    """One transaction's worth of entries and blocks on their way into the log."""
-
-    def __init__(self, store: Store, orphans: Orphans, newcomer: _Newcomer, *, now: float, local: bool) -> None:
-        self._store = store
-        self._orphans = orphans
-        self._newcomer = newcomer
-        self._local = local
-        self.now = now
-        self.accepted: list[Placed] = []
-        self.completed: list[EntryHash] = []
-        self.missing_parents: list[EntryHash] = []
-        self.chains: dict[BlockHash, None] = {}
-        self.rejected: list[str] = []
-        self.new_blocks = 0
-
-    def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
-        queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
-        while queue:
-            entry, sender, is_ours = queue.popleft()
-            try:
-                accepted = self._add_entry(entry, sender, is_ours)
-            except (InvalidEntry, DamagedLog) as error:
-                if is_ours and isinstance(error, DamagedLog):
-                    raise
-                if is_ours:
-                    raise LocalProtocolError(f"this node has signed an entry that no other takes: {error}") from error
-                if isinstance(error, InvalidEntry):
-                    # Damage here is no fault of the peer's.
-                    self.rejected.append(str(error))
-                continue
-            released = self._orphans.release(entry.hash) if accepted or entry.is_root else []
-            if accepted and entry.action is Action.GRANT:
-                released += self._orphans.release(fingerprint_of(entry.content))
-            # What waited came from others and was never verified, whoever brings what it waited for.
-            queue.extend((orphan, sender, False) for orphan, sender in released)
-
-    def _add_entry(self, entry: Entry, peer: str, is_ours: bool) -> bool:
-        if entry.hash in self._store:
-            return False
-        if entry.is_root:
-            if self._store.meta("identity") not in (None, entry.hash):
-                raise InvalidEntry("a root entry of another filesystem")
-            self._newcomer.root = entry
-            return False
-        root = self._newcomer.root
-        if root is not None and entry.parent == root.hash:
-            if entry.action is Action.GRANT and root.fingerprint == entry.fingerprint == fingerprint_of(entry.content):
-                self._add_root(root, entry)
-                return True
-            # Anything else needs that grant first.
-            self._orphans.hold(entry, entry.parent, peer)
-            return False
-        placed = self._store.place(entry)
-        if placed is None:
-            if is_ours:
-                raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has no parent here")
-            self._orphans.hold(entry, entry.parent, peer)
-            self.missing_parents.append(entry.parent)
-            return False
-        public = self._store.public_key(placed)
-        if public is None:
-            reason = (
-                f"key {entry.fingerprint.hex()[:12]} is granted nowhere on or above the path of entry "
-                f"{entry.hash.hex()[:12]}"
-            )
-            if is_ours:
-                raise InvalidEntry(reason)
-            self._orphans.hold(entry, entry.fingerprint, peer)
-            self.rejected.append(reason)
-            return False
-        if not is_ours:
-            verify(entry, public)
-        placed = self._store.insert(placed, now=self.now)
-        self.accepted.append(placed)
-        if entry.action is Action.WRITE and entry.content:
-            first = BlockHash(entry.content)
-            self.chains[first] = None
-            self._use_held_blocks(self._store.missing_block(first))
-        return True
-
-    def _add_root(self, root: Entry, grant: Entry) -> None:
-        """Take in the first two entries of a log: the root directory, and its signer's grant on it.
-
-        The identity vouches for the root entry but not for its signature, and the key comes with the grant.
-        """
-        for entry in (root, grant):
-            verify(entry, grant.content)
-        for entry in (root, grant):
-            placed = self._store.place(entry)
-            assert placed is not None
-            self.accepted.append(self._store.insert(placed, now=self.now))
-        self._newcomer.root = None
-        self.add_entries([entry for entry, _ in self._orphans.release(root.hash)], "")
-
-    def add_own_blocks(self, blocks: Sequence[Block]) -> None:
-        for block in blocks:
-            if self._store.expects(block.hash):
-                # The same content is arriving from somebody else.
-                self._append(block)
-            else:
-                self._store.insert_block(block)
-
-    def add_blocks(self, blocks: Sequence[Block]) -> None:
-        for block in blocks:
-            if self._store.expects(block.hash):
-                self._append(block)
-            elif self._store.block(block.hash) is None:
-                self._orphans.hold_block(block)
-
-    def _use_held_blocks(self, missing: BlockHash | None) -> None:
-        while missing is not None and (block := self._orphans.release_block(missing)) is not None:
-            self._append(block)
-            missing = block.next if self._store.expects(block.next) else None
-
-    def _append(self, block: Block) -> None:
-        self.completed.extend(self._store.append_block(block, now=self.now))
-        self.new_blocks += 1
-        if self._store.expects(block.next):
-            self.chains.update(dict.fromkeys(self._store.chains_waiting_for(block.next)))
-            self._use_held_blocks(block.next)

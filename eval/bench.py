@@ -113,7 +113,7 @@ def _bench_network(directory: Path, source: Path) -> None:
             node.basefs("get", NAME, first.endpoint)
             node.mount(NAME, "--owners")
         for node in network.nodes:
-            wait_until(lambda node=node: _alive(node) == 3, 60, "all nodes see each other")  # type: ignore[misc]
+            wait_until(lambda node=node: node.alive(NAME) == 3, 60, "all nodes see each other")  # type: ignore[misc]
         changes = [_spread(first, others, f"change {number}") for number in range(CHANGES)]
         print("\n3 nodes, wan profile, seconds until all have it\n")
         print(f"{'one small change':28}{statistics.median(changes):.3f}")
@@ -125,10 +125,6 @@ def _bench_network(directory: Path, source: Path) -> None:
             command = ["diff", "-r", "--no-dereference", str(source), str(node.mountpoint / "copy")]
             wait_until(lambda command=command: _succeeds(command), 120, f"{node.address} has the copy")  # type: ignore[misc]
         print(f"{'  complete on all':28}{time.monotonic() - start:.3f}")
-
-
-def _alive(node: Node) -> int:
-    return sum(member["status"] == "alive" for member in node.query("members", NAME))
 
 
 def _succeeds(command: list[str]) -> bool:

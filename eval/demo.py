@@ -79,11 +79,7 @@ def _start(nodes: list[Node]) -> None:
         node.mount(NAME, "--owners", "--profile", "lan")
         _say(f"  node {number}  {node.endpoint}   {node.mountpoint}   fetched it; its key was granted on /")
     for node in nodes:
-        wait_until(lambda node=node: _alive(node) == len(nodes), 60, "all nodes know each other")  # type: ignore[misc]
-
-
-def _alive(node: Node) -> int:
-    return sum(member["status"] == "alive" for member in node.query("members", NAME))
+        wait_until(lambda node=node: node.alive(NAME) == len(nodes), 60, "all nodes know each other")  # type: ignore[misc]
 
 
 def _write_a_file(nodes: list[Node]) -> None:

@@ -98,6 +98,10 @@ class Node:
         """The row of `basefs list` for a filesystem."""
         return next(row for row in self.query("list") if row["name"] == name)
 
+    def alive(self, name: str) -> int:
+        """How many members of a filesystem's cluster the node sees alive."""
+        return sum(member["status"] == "alive" for member in self.query("members", name))
+
     def pid(self, name: str) -> int:
         """The process id of the daemon."""
         return int(json.loads((self.home / "run" / f"{name}.json").read_text())["pid"])

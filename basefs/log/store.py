@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -600,6 +600,16 @@ class Store:
             "SELECT id, parent, name, hash FROM paths WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()
         return None if row is None else PathRow(*row)
+
+    def find_names(self, names: Sequence[bytes]) -> int | None:
+        """The id of the path with these components from the root down, or `None` where no entry ever named it."""
+        path = ROOT_PATH_ID
+        for name in names:
+            row = self.find_path(path, name)
+            if row is None:
+                return None
+            path = row.id
+        return path
 
     def paths_below(self, parent: int) -> list[PathRow]:
         """The paths directly below one, sorted by name."""

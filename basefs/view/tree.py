@@ -124,12 +124,9 @@ class Tree:
 
     def survey(self, names: Names) -> Survey | None:
         """All that is known of a path, live or not; `None` where no entry ever named it."""
-        path = ROOT_PATH_ID
-        for name in names:
-            row = self._store.find_path(path, name)
-            if row is None:
-                return None
-            path = row.id
+        path = self._store.find_names(names)
+        if path is None:
+            return None
         entries = self._store.entries_at(path)
         if not names:
             root = (EntryHash(ZERO_HASH),)

@@ -1,0 +1,166 @@
+"""Intake: what is accepted into the log, and what waits or is refused (design, section 3.5).
+
+From anyone, at any time: valid encoding, known parent, a place in the DAG, a key that was granted on the path or above
+it by an entry of the log, and a valid signature.  Everything else waits in bounded memory or is refused; none of it
+touches the disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
+from basefs.log.blocks import Block
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.keys import fingerprint_of, verify
+from basefs.log.orphans import Orphans
+from basefs.log.store import Placed, Store
+
+
+@dataclass(slots=True)
+class Newcomer:
+    """The root entry of an empty log, until the grant comes that holds the key of its signature."""
+
+    root: Entry | None = None
+
+
+class Intake:
+    """One transaction's worth of entries and blocks on their way into the log.
+
+    Attributes:
+        now: UNIX seconds of the transaction.
+        accepted: entries that are in the log now, parents first.
+        completed: write entries whose last block came.
+        missing_parents: parents of entries that wait.
+        chains: the first blocks of the chains that were begun or moved on.
+        rejected: why entries were refused, one reason each.
+        new_blocks: how many blocks from others were stored.
+    """
+
+    def __init__(self, store: Store, orphans: Orphans, newcomer: Newcomer, *, now: float, local: bool) -> None:
+        self._store = store
+        self._orphans = orphans
+        self._newcomer = newcomer
+        self._local = local
+        self.now = now
+        self.accepted: list[Placed] = []
+        self.completed: list[EntryHash] = []
+        self.missing_parents: list[EntryHash] = []
+        self.chains: dict[BlockHash, None] = {}
+        self.rejected: list[str] = []
+        self.new_blocks = 0
+
+    def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
+        """Take entries in, and those that waited for them.
+
+        Raises `LocalProtocolError` for an entry of this node's own that nobody would accept.
+        """
+        queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
+        while queue:
+            entry, sender, is_ours = queue.popleft()
+            try:
+                accepted = self._add_entry(entry, sender, is_ours)
+            except (InvalidEntry, DamagedLog) as error:
+                if is_ours and isinstance(error, DamagedLog):
+                    raise
+                if is_ours:
+                    raise LocalProtocolError(f"this node has signed an entry that no other takes: {error}") from error
+                if isinstance(error, InvalidEntry):
+                    # Damage here is no fault of the peer's.
+                    self.rejected.append(str(error))
+                continue
+            released = self._orphans.release(entry.hash) if accepted or entry.is_root else []
+            if accepted and entry.action is Action.GRANT:
+                released += self._orphans.release(fingerprint_of(entry.content))
+            # What waited came from others and was never verified, whoever brings what it waited for.
+            queue.extend((orphan, sender, False) for orphan, sender in released)
+
+    def _add_entry(self, entry: Entry, peer: str, is_ours: bool) -> bool:
+        if entry.hash in self._store:
+            return False
+        if entry.is_root:
+            if self._store.meta("identity") not in (None, entry.hash):
+                raise InvalidEntry("a root entry of another filesystem")
+            self._newcomer.root = entry
+            return False
+        root = self._newcomer.root
+        if root is not None and entry.parent == root.hash:
+            if entry.action is Action.GRANT and root.fingerprint == entry.fingerprint == fingerprint_of(entry.content):
+                self._add_root(root, entry)
+                return True
+            # Anything else needs that grant first.
+            self._orphans.hold(entry, entry.parent, peer)
+            return False
+        placed = self._store.place(entry)
+        if placed is None:
+            if is_ours:
+                raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has no parent here")
+            self._orphans.hold(entry, entry.parent, peer)
+            self.missing_parents.append(entry.parent)
+            return False
+        public = self._store.public_key(placed)
+        if public is None:
+            reason = (
+                f"key {entry.fingerprint.hex()[:12]} is granted nowhere on or above the path of entry "
+                f"{entry.hash.hex()[:12]}"
+            )
+            if is_ours:
+                raise InvalidEntry(reason)
+            self._orphans.hold(entry, entry.fingerprint, peer)
+            self.rejected.append(reason)
+            return False
+        if not is_ours:
+            verify(entry, public)
+        placed = self._store.insert(placed, now=self.now)
+        self.accepted.append(placed)
+        if entry.action is Action.WRITE and entry.content:
+            first = BlockHash(entry.content)
+            self.chains[first] = None
+            self._use_held_blocks(self._store.missing_block(first))
+        return True
+
+    def _add_root(self, root: Entry, grant: Entry) -> None:
+        """Take in the first two entries of a log: the root directory, and its signer's grant on it.
+
+        The identity vouches for the root entry but not for its signature, and the key comes with the grant.
+        """
+        for entry in (root, grant):
+            verify(entry, grant.content)
+        for entry in (root, grant):
+            placed = self._store.place(entry)
+            assert placed is not None
+            self.accepted.append(self._store.insert(placed, now=self.now))
+        self._newcomer.root = None
+        self.add_entries([entry for entry, _ in self._orphans.release(root.hash)], "")
+
+    def add_own_blocks(self, blocks: Sequence[Block]) -> None:
+        """Take in the blocks of content made on this node."""
+        for block in blocks:
+            if self._store.expects(block.hash):
+                # The same content is arriving from somebody else.
+                self._append(block)
+            else:
+                self._store.insert_block(block)
+
+    def add_blocks(self, blocks: Sequence[Block]) -> None:
+        """Take in blocks from others: those that a chain waits for; the others wait in memory."""
+        for block in blocks:
+            if self._store.expects(block.hash):
+                self._append(block)
+            elif self._store.block(block.hash) is None:
+                self._orphans.hold_block(block)
+
+    def _use_held_blocks(self, missing: BlockHash | None) -> None:
+        while missing is not None and (block := self._orphans.release_block(missing)) is not None:
+            self._append(block)
+            missing = block.next if self._store.expects(block.next) else None
+
+    def _append(self, block: Block) -> None:
+        self.completed.extend(self._store.append_block(block, now=self.now))
+        self.new_blocks += 1
+        if self._store.expects(block.next):
+            self.chains.update(dict.fromkeys(self._store.chains_waiting_for(block.next)))
+            self._use_held_blocks(block.next)
