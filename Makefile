@@ -3,7 +3,7 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
-PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim-tiny diffutils
+PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils
 
 .PHONY: demo test lint format bench clean install
 .DEFAULT_GOAL := help
