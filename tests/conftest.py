@@ -12,6 +12,8 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.mounts import require_fuse
+
 _CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 
 settings.register_profile(
@@ -27,15 +29,15 @@ def _missing(marker: str) -> str | None:
         return None if shutil.which("serf") else "there is no serf: apt-get install serf"
     if os.geteuid() != 0:
         return "this needs root"
-    if marker == "fuse" and not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "there is no usable /dev/fuse"
-    if marker == "cluster" and not shutil.which("ip"):
+    if not shutil.which("ip"):
         return "there is no ip command: apt-get install iproute2"
     return None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("fuse", "serf", "cluster"):
+    if item.get_closest_marker("fuse") is not None:
+        require_fuse()
+    for marker in ("serf", "cluster"):
         if item.get_closest_marker(marker) is None:
             continue
         reason = _missing(marker)

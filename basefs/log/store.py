@@ -29,6 +29,7 @@ from basefs.errors import DamagedLog, InvalidEntry, NoSpace, StoreError
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224, xor
+from basefs.log.keys import fingerprint_of
 
 log = logging.getLogger(__name__)
 
@@ -389,7 +390,7 @@ class Store:
         return placed
 
     def _grant(self, path: int, public: bytes) -> None:
-        fingerprint = Fingerprint(sha224(public)[:16])
+        fingerprint = fingerprint_of(public)
         # Two keys with one fingerprint would take 2**64 work by somebody who holds a key; the first one stays.
         self._granted.setdefault(fingerprint, {}).setdefault(path, public)
         self._db.execute("INSERT OR IGNORE INTO granted VALUES (?, ?, ?)", (path, fingerprint, public))
@@ -455,8 +456,7 @@ class Store:
         for row in rows:
             placed = self._placed(row)
             if placed is not None and placed.entry.action is Action.GRANT:
-                fingerprint = Fingerprint(sha224(placed.entry.content)[:16])
-                names[fingerprint] = placed.entry.name.decode("utf-8", "backslashreplace")
+                names[fingerprint_of(placed.entry.content)] = placed.entry.name.decode("utf-8", "backslashreplace")
         return names
 
     # -- blocks -------------------------------------------------------------------------------------------------------
@@ -580,13 +580,6 @@ class Store:
         ).fetchall()
         receiving = [EntryHash(entry) for entry, _, stalled in rows if not stalled]
         return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]
-
-    def waiting_entries(self) -> list[tuple[EntryHash, BlockHash, bool, float]]:
-        """All incomplete writes: entry, last block, stalled, UNIX seconds of the last arrival."""
-        rows = self._db.execute(
-            "SELECT w.entry, c.last, c.stalled, c.changed FROM waiting w JOIN chains c ON c.first = w.first"
-        )
-        return [(EntryHash(entry), BlockHash(last), bool(stalled), changed) for entry, last, stalled, changed in rows]
 
     # -- paths and the Merkle tree ------------------------------------------------------------------------------------
 

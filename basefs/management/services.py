@@ -131,11 +131,11 @@ class LogServices:
 
     def do_keys(self, path: str | None = None) -> Json:
         """The grants in force, all or those that count at one path."""
-        paths = self._replica.granted_paths()
+        found = self._grants_in_force()
         if path is not None:
             names = to_names(path)
             self._replica.attributes(names)
-            paths = [granted for granted in paths if names[: len(granted)] == granted]
+            found = [(granted, grant) for granted, grant in found if names[: len(granted)] == granted]
         mine = {key.fingerprint for key in self._replica.keys}
         return [
             {
@@ -146,9 +146,12 @@ class LogServices:
                 "public": grant.entry.content.hex(),
                 "own": grant.fingerprint in mine,
             }
-            for granted in paths
-            for grant in self._replica.grants(granted)
+            for granted, grant in found
         ]
+
+    def _grants_in_force(self) -> list[tuple[Names, Grant]]:
+        """Every grant that counts, with the path on which it hangs."""
+        return [(path, grant) for path in self._replica.granted_paths() for grant in self._replica.grants(path)]
 
     def do_grant(self, path: str, name: str, public: str) -> Json:
         """Let a key write at a path and below it."""
@@ -163,13 +166,11 @@ class LogServices:
         What the key has written there stays, unless `discard` is set.
         """
         names = to_names(path)
-        before = {
-            (granted, grant) for granted in self._replica.granted_paths() for grant in self._replica.grants(granted)
-        }
+        before = set(self._grants_in_force())
         grant = self._find(names, key)
         fingerprint = Fingerprint(grant.fingerprint)
         self._replica.commit(lambda author: author.revoke(names, grant.entry.name, fingerprint, discard=discard))
-        after = {(granted, left) for granted in self._replica.granted_paths() for left in self._replica.grants(granted)}
+        after = set(self._grants_in_force())
         if (names, grant) in after:
             raise PermissionDenied(
                 f"the revoke of {key} at {display(names)} has no effect: this node's key has no authority over it"

@@ -153,9 +153,8 @@ class Author:
         return draft
 
     def _begin_link(self, draft: Draft, names: Names, node: Node) -> None:
-        directory = self._check_new(names)
-        key = self.signer(directory.authority, names)
-        self._link(draft, key, self._slot(directory, names[-1]), names[-1], node)
+        key, parent = self._opening(names)
+        self._link(draft, key, parent, names[-1], node)
 
     def _link(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
         """Another name for the file at `node`, with the attributes that it shows.
@@ -169,15 +168,16 @@ class Author:
         shown = self._tree.linked(target)
         self._follow_with_mode(draft, key, link, shown, state.mode, state.owner, state.mtime)
 
-    def _begin(
-        self, draft: Draft, names: Names, action: Action, content: bytes, *, size: int = 0, mtime: int | None = None
-    ) -> Entry:
-        directory = self._check_new(names)
-        key = self.signer(directory.authority, names)
-        parent = self._slot(directory, names[-1])
-        entry = key.sign(parent, self.now() if mtime is None else mtime, action, names[-1], content, size)
+    def _begin(self, draft: Draft, names: Names, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:
+        key, parent = self._opening(names)
+        entry = key.sign(parent, self.now() if mtime is None else mtime, action, names[-1], content)
         draft.entries.append(entry)
         return entry
+
+    def _opening(self, names: Names) -> tuple[SigningKey, EntryHash]:
+        """Who signs the first entry of a new path, and what it hangs on.  Raises where there can be none."""
+        directory = self._check_new(names)
+        return self.signer(directory.authority, names), self._slot(directory, names[-1])
 
     def _slot(self, directory: Node, name: bytes) -> EntryHash:
         """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
@@ -225,10 +225,8 @@ class Author:
         directory = self._directory(names[:-1]) if names else self._tree.root
         node = self._tree.children(directory).get(names[-1]) if names else self._tree.root
         if node is None:
-            self._check_new(names)
-            key = self.signer(directory.authority, names)
-            parent, base = self._slot(directory, names[-1]), None
-            write = self._write(draft, key, parent, names[-1], content, base, mtime)
+            key, parent = self._opening(names)
+            write = self._write(draft, key, parent, names[-1], content, None, mtime)
             self._set_mode(draft, write, mode, owner, directory.authority, names)
             return draft
         if node.is_directory:

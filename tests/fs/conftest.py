@@ -1,4 +1,4 @@
-"""What the tests of the filesystem need: a replica without a mount, or the certainty that mounting works."""
+"""What the tests of the filesystem need: an empty directory, or a replica without a mount."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fs.local import Local
-from tests.mounts import require_fuse, temporary_directory
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Before any fixture, so that a missing /dev/fuse is told as such."""
-    if item.get_closest_marker("fuse") is not None:
-        require_fuse()
+from tests.mounts import temporary_directory
 
 
 @pytest.fixture

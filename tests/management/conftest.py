@@ -14,14 +14,7 @@ from basefs.log.keys import SigningKey
 from basefs.management.main import main
 from basefs.management.session import default_keys
 from basefs.replica import Replica
-from tests.mounts import Node, require_fuse, temporary_directory
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Before any fixture, so that a missing /dev/fuse is told as such."""
-    if item.get_closest_marker("fuse") is not None:
-        require_fuse()
+from tests.mounts import Node, temporary_directory
 
 
 class Cli:
