@@ -135,7 +135,7 @@ def _invite(nodes: list[Node]) -> None:
 
 def _stop(nodes: list[Node]) -> None:
     # All at once: each tells the others that it leaves, which takes some seconds.
-    leaving = [threading.Thread(target=node.try_basefs, args=("unmount", NAME)) for node in nodes]
+    leaving = [threading.Thread(target=node.spawn, args=("unmount", NAME)) for node in nodes]
     for thread in leaving:
         thread.start()
     for thread in leaving:

@@ -1,24 +1,56 @@
-"""One real node: its own home, keys, Serf agent, mount point and address."""
+"""One real node: its own home, keys, Serf agent, mount point and address.  For tests, demonstration and evaluation."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from basefs.management.target import mounts
+from eval.wait import wait_until
+
+#: The command as users have it: beside the interpreter that runs this.
+COMMAND = Path(sys.executable).with_name("basefs")
 #: Seconds that one command may take before it counts as hanging.
 COMMAND_TIMEOUT = 120.0
+#: Seconds for a process to end that was killed.
+END_TIMEOUT = 60.0
+
+_MNT_DETACH = 2  # umount2(2)
 
 
 class CommandFailed(Exception):
     """A command that should have succeeded did not; the message holds what it printed."""
+
+
+def mount_points(below: Path) -> list[Path]:
+    """The BaseFS mounts at and below a directory, dead ones too, the latest first."""
+    points = (mount.point for mount in reversed(mounts()))
+    return [point for point in points if point == below or below in point.parents]
+
+
+def detach(point: Path) -> None:
+    """Unmount lazily, whatever state the mount is in."""
+    ctypes.CDLL(None).umount2(os.fsencode(point), _MNT_DETACH)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process and all of its threads have ended, so that their files are closed; nobody may reap it."""
+    try:
+        threads = len(os.listdir(f"/proc/{pid}/task"))
+        return threads <= 1 and psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+        return True
 
 
 @dataclass
@@ -26,34 +58,46 @@ class Node:
     """A node that runs the `basefs` command of this very installation.
 
     Attributes:
-        directory: holds its home and its mount point.
-        address: IP address on which it gossips and syncs.
+        base: directory that holds its home and its mount points.
+        address: IP address on which it gossips and syncs, `None` for a node without a network.
         port: gossip port; sync is on the next one.
         namespace: name of its network namespace, `None` for the machine's own.
     """
 
-    directory: Path
-    address: str
+    base: Path
+    address: str | None = None
     port: int = 18374
     namespace: str | None = None
 
-    def __post_init__(self) -> None:
-        self.mountpoint.mkdir(parents=True, exist_ok=True)
+    @classmethod
+    @contextlib.contextmanager
+    def temporary(cls, base: Path) -> Iterator[Node]:
+        """A node without a network, of which nothing runs afterwards."""
+        node = cls(base)
+        try:
+            yield node
+        finally:
+            node.clean_up()
 
     @property
     def home(self) -> Path:
         """Its $BASEFS_HOME."""
-        return self.directory / "home"
+        return self.base / "home"
 
     @property
     def mountpoint(self) -> Path:
-        """Where it mounts."""
-        return self.directory / "mnt"
+        """Where it mounts unless told otherwise."""
+        return self.base / "mnt"
 
     @property
     def endpoint(self) -> str:
         """`ip:port` of gossip."""
         return f"{self.address}:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of its commands."""
+        return {**os.environ, "BASEFS_HOME": str(self.home)}
 
     def prefix(self) -> list[str]:
         """What a command line starts with in order to run in the node's network.
@@ -62,15 +106,12 @@ class Node:
         """
         return [] if self.namespace is None else ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
-    def environment(self) -> dict[str, str]:
-        """Its environment variables."""
-        return {**os.environ, "BASEFS_HOME": str(self.home)}
-
-    def try_basefs(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run `basefs` on the node; whatever comes of it is in the result."""
+    def spawn(self, *arguments: str | bytes | Path) -> subprocess.CompletedProcess[str]:
+        """Run the real command and wait for it; whatever comes of it is in the result."""
         return subprocess.run(
-            [*self.prefix(), sys.executable, "-m", "basefs", *map(str, arguments)],
-            env=self.environment(),
+            [*self.prefix(), COMMAND, *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="surrogateescape",
@@ -78,55 +119,65 @@ class Node:
             check=False,
         )
 
-    def basefs(self, *arguments: str | Path) -> str:
-        """Run `basefs` on the node and return what it prints.  Raises `CommandFailed`."""
-        done = self.try_basefs(*arguments)
+    def basefs(self, *arguments: str | bytes | Path) -> str:
+        """Run the real command, which must succeed, and return what it printed.  Raises `CommandFailed`."""
+        done = self.spawn(*arguments)
         if done.returncode != 0:
             words = " ".join(map(str, arguments))
-            raise CommandFailed(f"basefs {words} on {self.endpoint}: exit {done.returncode}: {done.stderr.strip()}")
+            raise CommandFailed(f"basefs {words} in {self.base}: exit {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
     def query(self, *arguments: str | Path) -> Any:
         """The JSON that a command prints.  Raises `CommandFailed`."""
         return json.loads(self.basefs(*arguments, "--json"))
 
-    def mount(self, name: str, *options: str) -> None:
-        """Mount a filesystem on the node's mount point.  Raises `CommandFailed`."""
-        self.basefs("mount", name, self.mountpoint, "-b", self.endpoint, *options)
+    def mount(self, name: str, *options: str | Path, point: str = "mnt") -> Path:
+        """Mount a filesystem below the node's directory; returns where.  Raises `CommandFailed`."""
+        directory = self.base / point
+        # It may be there and not answer: a mount whose daemon is dead.
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(parents=True)
+        network = ("-s",) if self.address is None else ("-b", self.endpoint)
+        self.basefs("mount", name, directory, *network, *options)
+        return directory
 
     def summary(self, name: str) -> Mapping[str, Any]:
         """The row of `basefs list` for a filesystem."""
         return next(row for row in self.query("list") if row["name"] == name)
 
+    def entries(self, name: str) -> int:
+        """How many entries the log of a filesystem holds."""
+        return int(self.summary(name)["entries"])
+
     def alive(self, name: str) -> int:
         """How many members of a filesystem's cluster the node sees alive."""
         return sum(member["status"] == "alive" for member in self.query("members", name))
-
-    def pid(self, name: str) -> int:
-        """The process id of the daemon."""
-        return int(json.loads((self.home / "run" / f"{name}.json").read_text())["pid"])
 
     def log(self, name: str) -> str:
         """What the daemon has logged."""
         path = self.home / "logs" / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def daemon(self, name: str) -> int:
+        """The process id of the daemon of a filesystem."""
+        return int(json.loads((self.home / "run" / f"{name}.json").read_text())["pid"])
+
+    def kill(self, name: str) -> None:
+        """End the daemon of a filesystem as a crash does, and wait until it has gone."""
+        _end(self.daemon(name))
+
     def clean_up(self) -> None:
-        """End what runs and unmount what is mounted, whatever state it is in."""
-        for run_file in self.home.glob("run/*.json"):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                os.kill(int(json.loads(run_file.read_text())["pid"]), signal.SIGKILL)
-        while os.path.ismount(self.mountpoint) or _is_dead_mount(self.mountpoint):
-            done = subprocess.run(["umount", "-l", self.mountpoint], capture_output=True, check=False)
-            if done.returncode != 0:
-                break
+        """Unmount everything and end all that runs from this home, whatever state it is in."""
+        for point in mount_points(self.base):
+            detach(point)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("BASEFS_HOME") == str(self.home) and process.pid != os.getpid():
+                    _end(process.pid)
 
 
-def _is_dead_mount(path: Path) -> bool:
-    try:
-        os.stat(path)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        # A stopped process dies of this one as well.
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: has_ended(pid), END_TIMEOUT, f"the end of process {pid}")

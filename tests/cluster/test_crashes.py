@@ -63,7 +63,7 @@ def test_files_closed_before_the_daemon_was_killed_are_there(cluster: Cluster) -
     for _ in range(2):
         writer = _start_writing(node)
         serf = ask(node, "network")["serf_pid"]
-        os.kill(node.pid(NAME), signal.SIGKILL)
+        os.kill(node.daemon(NAME), signal.SIGKILL)
         writer.join(PATIENCE)
         assert writer.failed
         with pytest.raises(OSError):

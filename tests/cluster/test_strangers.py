@@ -115,7 +115,7 @@ def test_a_peer_of_another_filesystem_is_told_so(honest: tuple[Cluster, Node]) -
         PATIENCE,
         "the log says who was turned away and why",
     )
-    refused = other.try_basefs("get", "copy", first.endpoint, "--id", identity)
+    refused = other.spawn("get", "copy", first.endpoint, "--id", identity)
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert not (other.home / "fs" / "copy").exists()
@@ -145,10 +145,10 @@ def test_random_bytes_on_the_sync_port_break_nothing(honest: tuple[Cluster, Node
     cluster.wait_until_equal(PATIENCE)
     before = _facts(cluster)
     first = cluster.nodes[0]
-    daemon = first.pid(NAME)
+    daemon = first.daemon(NAME)
     command = [*vandal.prefix(), sys.executable, "-c", RUBBISH, first.address]
     subprocess.run(command, check=True, timeout=2 * PATIENCE)
-    assert first.pid(NAME) == daemon
+    assert first.daemon(NAME) == daemon
     os.kill(daemon, 0)
     assert _facts(cluster) == before
     wait_until(

@@ -18,7 +18,8 @@ import pytest
 
 from basefs.errors import MountFailed, UsageError
 from basefs.fs.mount import check_mountpoint, parse_options, unmount
-from tests.mounts import Node, mount_points, require_fuse, temporary_directory
+from eval.node import Node, mount_points
+from tests.mounts import require_fuse, temporary_directory
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2

@@ -14,7 +14,8 @@ from basefs.log.keys import SigningKey
 from basefs.management.main import main
 from basefs.management.session import default_keys
 from basefs.replica import Replica
-from tests.mounts import Node, temporary_directory
+from eval.node import Node
+from tests.mounts import temporary_directory
 
 
 class Cli:

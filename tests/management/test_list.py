@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from eval.node import Node
 from tests.management.conftest import Cli
-from tests.mounts import Node
 
 
 def rows(cli: Cli) -> dict[str, dict[str, object]]:

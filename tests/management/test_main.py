@@ -13,8 +13,8 @@ from basefs import __version__
 from basefs.config import Home
 from basefs.errors import NotFound
 from basefs.management.main import COMMANDS
+from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
-from tests.mounts import COMMAND, Node
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from eval.node import Node
 from tests.management.conftest import Cli
-from tests.mounts import Node
 
 
 def test_of_what_does_not_run(conf: Cli) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.management.output import print_json, print_table, printable
+from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
-from tests.mounts import COMMAND, Node
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.replica import Applied
+from eval.node import Node
 from tests.helpers import ALICE, BOB, CAROL, path
 from tests.management.conftest import Cli
-from tests.mounts import Node
 
 
 @pytest.fixture

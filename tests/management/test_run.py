@@ -10,8 +10,9 @@ import subprocess
 import pytest
 
 from basefs.lock import exclusive
+from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
-from tests.mounts import COMMAND, DEADLINE, Node, wait_until
+from tests.mounts import DEADLINE, wait_until
 
 
 def test_it_answers_when_the_command_returns(node: Node, conf: Cli) -> None:

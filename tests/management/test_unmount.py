@@ -7,8 +7,9 @@ import os
 import pytest
 
 from basefs.fs.mount import unmount as detach
+from eval.node import Node, has_ended, mount_points
 from tests.management.conftest import Cli
-from tests.mounts import Node, has_ended, mount_points, wait_until
+from tests.mounts import wait_until
 
 
 def test_what_does_not_run(conf: Cli) -> None:
