@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,8 @@ class Attributes:
         links: number of live names.
         writable: whether a key of this node may write there.
         entry: hash of the entry that it comes from.
+        origin: the entry that began this file; all names of a file share it.
+        content: the write entry that holds a file's content, `None` for anything else.
     """
 
     kind: Kind
@@ -98,6 +100,8 @@ class Attributes:
     links: int
     writable: bool
     entry: EntryHash
+    origin: EntryHash | None
+    content: EntryHash | None
 
 
 @dataclass(slots=True)
@@ -169,10 +173,12 @@ class Replica:
         """Have `callback` called after each change."""
         self._subscribers.append(callback)
 
-    def commit(self, make: Callable[[Author], Draft]) -> Applied:
+    def commit(self, make: Callable[[Author], Draft | Iterable[Draft]]) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
-        Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
+        `make` may also be a generator of drafts: each is in the view before the next one is asked for, and all of them
+        reach the log together or not at all.  Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`,
+        `StoreError`.
         """
         with self._lock:
             if self._store.damaged:
@@ -180,12 +186,41 @@ class Replica:
                     f"the log {self._store.path} is damaged and takes no writes: fetch the filesystem again, under "
                     "another name, with 'basefs get'"
                 )
-            draft = make(self._view.author)
-            applied = self._apply(draft.entries, draft.blocks, peer="", local=True)
-            for write, content in draft.contents.items():
-                self._contents.remember(write, content)
+            made = make(self._view.author)
+            applied = self._write(made) if isinstance(made, Draft) else self._write_series(made)
         self._publish(applied)
         return applied
+
+    def _write(self, draft: Draft) -> Applied:
+        applied = self._apply(draft.entries, draft.blocks, peer="", local=True)
+        for write, content in draft.contents.items():
+            self._contents.remember(write, content)
+        return applied
+
+    def _write_series(self, drafts: Iterable[Draft]) -> Applied:
+        """Apply drafts that build on each other, in one transaction; nobody else sees the view before it ends."""
+        batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
+        blocks: list[Block] = []
+        shown = 0
+        try:
+            with self._store.transaction():
+                for draft in drafts:
+                    batch.add_own_blocks(draft.blocks)
+                    batch.add_entries(draft.entries, "")
+                    blocks.extend(draft.blocks)
+                    for write, content in draft.contents.items():
+                        self._contents.remember(write, content)
+                    self._show(batch.accepted[shown:], (), now=int(batch.now))
+                    shown = len(batch.accepted)
+        except BaseException:
+            if shown:
+                # The view shows entries that the log does not have.
+                self._open_view()
+            raise
+        accepted = {placed.entry.hash for placed in batch.accepted}
+        completed = tuple(hash for hash in batch.completed if hash not in accepted)
+        self._show((), completed, now=int(batch.now))
+        return self._result(batch, completed, blocks, local=True)
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
@@ -210,12 +245,12 @@ class Replica:
                 batch.add_blocks(blocks)
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
-        try:
-            self._update_view(batch.accepted, completed, now=int(batch.now))
-        except Exception:
-            # The entries are in the log and must be told to the others, whatever the view makes of them.
-            log.exception("a bug in the view: it is built again from the log")
-            self._open_view()
+        self._show(batch.accepted, completed, now=int(batch.now))
+        return self._result(batch, completed, blocks, local=local)
+
+    def _result(
+        self, batch: Intake, completed: tuple[EntryHash, ...], blocks: Sequence[Block], *, local: bool
+    ) -> Applied:
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
@@ -228,6 +263,15 @@ class Replica:
             ),
             rejected=tuple(batch.rejected),
         )
+
+    def _show(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
+        """Let the view take in what the log has."""
+        try:
+            self._update_view(accepted, completed, now=now)
+        except Exception:
+            # The entries are in the log and must be told to the others, whatever the view makes of them.
+            log.exception("a bug in the view: it is built again from the log")
+            self._open_view()
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:
@@ -277,7 +321,16 @@ class Replica:
             links = len(self._view.author.names_of(names, node))
         writable = self._view.author.may_write(node.authority) and not self._store.damaged
         return Attributes(
-            state.kind, state.mode, state.owner, state.size, mtime, links, writable, node.outcome.tips[0].hash
+            state.kind,
+            state.mode,
+            state.owner,
+            state.size,
+            mtime,
+            links,
+            writable,
+            node.outcome.tips[0].hash,
+            state.origin,
+            state.content,
         )
 
     def names_in(self, names: Names) -> dict[bytes, Kind]:

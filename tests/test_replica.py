@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -443,6 +444,40 @@ def test_a_second_replica_of_one_log_in_one_directory_is_refused(tmp_path: Path)
     make_replica(tmp_path).close()
     with pytest.raises(StoreError):
         Replica.create(tmp_path, ROOT.hash)
+
+
+def test_a_series_of_drafts_builds_on_itself_and_is_one_change(replica: Replica) -> None:
+    heard: list[Applied] = []
+    replica.subscribe(heard.append)
+
+    def make(author: Author) -> Iterator[Draft]:
+        yield author.make_directory(path("/d/e"))
+        yield author.write(path("/d/e/f"), b"below what was made just now")
+        with pytest.raises(NotFound):
+            author.write(path("/d/nothing/f"), b"")
+        yield author.write(path("/d/e/g"), noise(1, 3000))
+
+    replica.commit(make)
+    assert [entry.action for entry in heard[0].entries] == [Action.MKDIR, Action.WRITE, Action.WRITE]
+    assert len(heard) == 1
+    assert heard[0].blocks
+    assert replica.read(path("/d/e/g")) == noise(1, 3000)
+    assert replica.check_view() == []
+
+
+def test_a_series_that_fails_changes_nothing(replica: Replica) -> None:
+    before, root_hash = tree_of(replica), replica.root_hash()
+
+    def make(author: Author) -> Iterator[Draft]:
+        yield author.make_directory(path("/d/e"))
+        yield author.write(path("/d/e/f"), b"never there")
+        raise StoreError("the disk went away")
+
+    with pytest.raises(StoreError):
+        replica.commit(make)
+    assert (tree_of(replica), replica.root_hash()) == (before, root_hash)
+    assert replica.check_view() == []
+    replica.commit(lambda author: author.write(path("/d/e"), b"a file now"))
 
 
 def test_two_threads_write_at_once(replica: Replica) -> None:
