@@ -37,12 +37,15 @@ from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
 from basefs.log.store import Placed, Store
 from basefs.sync.interface import AddResult, Listing
-from basefs.view.author import Author, Draft, display
+from basefs.view.author import Author, Draft
+from basefs.view.changes import Change
 from basefs.view.history import Survey
+from basefs.view.names import Names, display
+from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, Owner
-from basefs.view.tree import Names, Node, Tree
+from basefs.view.tree import Tree
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,8 @@ class Applied:
         missing_parents: parents to ask for.
         missing_blocks: the first missing block of each chain that the call left incomplete.
         rejected: why entries or blocks were refused, one reason each.
+        changes: what became of the live paths that anybody has looked at, or with `observe` of all, in an order that
+            can be performed on a plain directory tree.
     """
 
     entries: tuple[Entry, ...]
@@ -73,6 +78,7 @@ class Applied:
     missing_parents: tuple[EntryHash, ...] = ()
     missing_blocks: tuple[BlockHash, ...] = ()
     rejected: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ class Replica:
         self._subscribers: list[Callable[[Applied], None]] = []
         self._newcomer = Newcomer()
         self._live: _View | None = None
+        self._observed = False
         self.keys = list(keys)
         self.directory = directory
         if self._store.entry_count():
@@ -151,7 +158,7 @@ class Replica:
         return cls(directory, keys)
 
     def _open_view(self) -> None:
-        tree = Tree(self._store, Resolver(self._store, self._contents))
+        tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
         self._live = _View(tree, Author(self._store, self._contents, tree, self.keys, self._clock))
 
     @property
@@ -172,6 +179,16 @@ class Replica:
     def subscribe(self, callback: Callable[[Applied], None]) -> None:
         """Have `callback` called after each change."""
         self._subscribers.append(callback)
+
+    def observe(self) -> None:
+        """Have `Applied.changes` tell the changes of all paths from now on, not just of those that were looked at.
+
+        Costs memory for every live path, and the time to resolve them.  Paths that are there already are not told.
+        """
+        with self._lock:
+            self._observed = True
+            if self._live is not None:
+                self._live.tree.observe()
 
     def commit(self, make: Callable[[Author], Draft | Iterable[Draft]]) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
@@ -214,8 +231,9 @@ class Replica:
                     shown = len(batch.accepted)
         except BaseException:
             if shown:
-                # The view shows entries that the log does not have.
-                self._open_view()
+                # The view shows entries that the log does not have; for those who look at it, nothing has changed.
+                self._view.tree.rebuild()
+                self._view.tree.settle()
             raise
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
@@ -262,6 +280,7 @@ class Replica:
                 missing for first in batch.chains if (missing := self._store.missing_block(first)) is not None
             ),
             rejected=tuple(batch.rejected),
+            changes=() if self._live is None else self._live.tree.settle(),
         )
 
     def _show(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
@@ -271,7 +290,7 @@ class Replica:
         except Exception:
             # The entries are in the log and must be told to the others, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")
-            self._open_view()
+            self._view.tree.rebuild()
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:

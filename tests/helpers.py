@@ -18,8 +18,8 @@ from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica import LOG_FILE, Applied, Replica
+from basefs.view.names import Names
 from basefs.view.states import Kind
-from basefs.view.tree import Names
 
 NONCE = bytes(range(HASH_SIZE))
 BIRTH = 1_000_000_000

@@ -20,9 +20,9 @@ from basefs.errors import Exists, IsADirectory, NotEmpty, NotPermitted, Permissi
 from basefs.fs.owners import Owners
 from basefs.fs.working import Handle, WorkingFile
 from basefs.replica import Attributes, Replica
-from basefs.view.author import clamp_time, display
+from basefs.view.author import clamp_time
+from basefs.view.names import Names, display
 from basefs.view.states import FILE_MODE, MODE_MASK, Kind
-from basefs.view.tree import Names
 
 #: libfuse renames an open file that is unlinked to such a name, in order to keep it readable
 #: (libfuse, include/fuse.h, `hard_remove`).  The file is gone for everybody else.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from basefs.errors import BaseFSError
 from basefs.fs.errno import errno_of
 from basefs.fs.filesystem import Filesystem
-from basefs.view.tree import Names
+from basefs.view.names import Names
 
 log = logging.getLogger(__name__)
 

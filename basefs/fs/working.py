@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from basefs.errors import TooLarge
 from basefs.log.contents import MAX_CONTENT_BYTES
+from basefs.view.names import Names
 from basefs.view.states import Owner
-from basefs.view.tree import Names
 
 
 @dataclass(slots=True)

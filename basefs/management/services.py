@@ -17,9 +17,8 @@ from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import parse_public_key
 from basefs.replica import Replica
 from basefs.sync.service import SyncService
-from basefs.view.author import display
+from basefs.view.names import Names, display
 from basefs.view.permissions import Grant
-from basefs.view.tree import Names
 
 Json = Any
 

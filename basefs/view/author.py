@@ -27,10 +27,12 @@ from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action, Ent
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.store import EntryKind, Store
+from basefs.view.names import Names, display
+from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.resolution import SAME_FILE
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
-from basefs.view.tree import Names, Node, Tree
+from basefs.view.tree import Tree
 
 
 @dataclass(slots=True)
@@ -40,11 +42,6 @@ class Draft:
     entries: list[Entry] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     contents: dict[EntryHash, bytes] = field(default_factory=dict)
-
-
-def display(names: Sequence[bytes]) -> str:
-    """A path as people read it; bytes that are not UTF-8 show as escapes."""
-    return "/" + "/".join(name.decode("utf-8", "backslashreplace") for name in names)
 
 
 class Author:

@@ -4,76 +4,44 @@ Invariants
 
 1. A loaded node equals what `Resolver` makes of its path from scratch; `check` compares the two.
 2. `children` of a directory is `None` (not loaded) or holds exactly its live names.
-3. After `update` returns for every entry of a transaction, 1 and 2 hold again.
+3. After `update` was called for every entry of a transaction, and then `settle`, 1 and 2 hold again, every directory
+   that was loaded is loaded, and `settle` has told every change of a loaded path.
 
-Memory follows the live paths that were looked at.  One new entry costs the entries of its path; a grant or revoke
-forgets its subtree, which is resolved again when somebody looks.
+Memory follows the live paths that were looked at, or with `observe` all live paths.  One new entry costs the entries
+of its path; a grant or revoke costs the loaded paths of its subtree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.store import ROOT_PATH_ID, EntryKind, Placed, Store
+from basefs.view.changes import Change, Ledger, compare, in_order
 from basefs.view.history import Survey
-from basefs.view.permissions import Authority
+from basefs.view.names import Names
+from basefs.view.node import Node
 from basefs.view.resolution import Outcome, Resolver
 from basefs.view.states import Kind, State, step
-
-#: Components of a path from the root down; () is the root.
-Names = tuple[bytes, ...]
 
 #: Entries that change a state without changing what the path is: applied to it without looking at the rest.
 _PLAIN = frozenset({Action.WRITE, Action.MODE, Action.ACK})
 
 
-class Node:
-    """One live path.
-
-    Attributes:
-        name: last component; empty for the root.
-        path: id of the path in the store.
-        outcome: what the path is, and what its next entry builds on.
-        children: live names below a directory, or `None` while not loaded.
-        touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 while there is none
-            since the directory's own last entry, which may have set its time.
-    """
-
-    __slots__ = ("children", "name", "outcome", "path", "touched")
-
-    def __init__(self, name: bytes, path: int, outcome: Outcome) -> None:
-        self.name = name
-        self.path = path
-        self.outcome = outcome
-        self.children: dict[bytes, Node] | None = None
-        self.touched = 0
-
-    @property
-    def state(self) -> State:
-        """What is at the path."""
-        return self.outcome.state
-
-    @property
-    def authority(self) -> Authority:
-        """The keys valid at the path."""
-        return self.outcome.authority
-
-    @property
-    def is_directory(self) -> bool:
-        """Whether the path is a directory."""
-        return self.outcome.state.kind is Kind.DIRECTORY
-
-
 class Tree:
     """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call."""
 
-    def __init__(self, store: Store, resolver: Resolver) -> None:
+    def __init__(self, store: Store, resolver: Resolver, *, observing: bool = False) -> None:
+        """`observing`: all paths are loaded, and the first `settle` tells their creation; as after `observe`."""
         self._store = store
         self._resolver = resolver
+        self._ledger = Ledger()
+        self._observing = observing
         self.root = Node(b"", ROOT_PATH_ID, self._resolver.root())
+        if observing:
+            self._ledger.reload[()] = None
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -93,6 +61,8 @@ class Tree:
         """The live names in a directory.  Callers must not change it."""
         if node.children is None:
             node.children = self._load(node)
+            if self._ledger.before:
+                self._ledger.late.add(node.path)
         return node.children
 
     def _load(self, node: Node) -> dict[bytes, Node]:
@@ -197,7 +167,7 @@ class Tree:
                 return
             child = node.children.get(name)
             if child is None or position == len(names) - 1:
-                self._refresh(node, name, placed if is_new else None, now)
+                self._refresh(names[: position + 1], node, placed if is_new else None, now)
                 return
             node = child
 
@@ -222,23 +192,30 @@ class Tree:
         for position in range(len(names), 0, -1):
             if chain[position - 1].outcome.from_below:
                 top = position - 1
+        self._forget(names[:top], chain[top])
         if top == 0:
             self._refresh_root()
-            self.root.children = None
             return
-        chain[top].children = None
-        self._refresh(chain[top - 1], names[top - 1], None, now)
+        self._refresh(names[:top], chain[top - 1], None, now)
+
+    def _forget(self, names: Names, node: Node) -> None:
+        """Let all below a directory be resolved again."""
+        self._ledger.note_below(names, node)
+        node.children = None
 
     def _refresh_root(self) -> None:
         outcome = self._resolver.root()
+        self._ledger.note((), self.root, None)
         if outcome.authority != self.root.authority:
-            self.root.children = None
+            self._forget((), self.root)
         self.root.outcome = outcome
 
-    def _refresh(self, directory: Node, name: bytes, placed: Placed | None, now: int) -> None:
+    def _refresh(self, names: Names, directory: Node, placed: Placed | None, now: int) -> None:
         """Resolve one name of a loaded directory again."""
         assert directory.children is not None
+        name = names[-1]
         child = directory.children.get(name)
+        self._ledger.note(names, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
             return
         if child is None:
@@ -249,8 +226,11 @@ class Tree:
         outcome = self._resolve(directory, path)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
+                self._forget(names, child)
                 del directory.children[name]
                 directory.touched = now
+            if outcome is not None:
+                self._ledger.deletes[names] = outcome.tips[0]
             return
         if child is None:
             directory.children[name] = Node(name, path, outcome)
@@ -261,10 +241,93 @@ class Tree:
             or outcome.authority != child.outcome.authority
             or outcome.from_below
         ):
-            child.children = None
+            self._forget(names, child)
         if outcome.tips != child.outcome.tips:
             child.touched = 0
         child.outcome = outcome
+
+    def settle(self) -> tuple[Change, ...]:
+        """End a transaction: load again what was loaded, and return what has changed, in an order that can be done."""
+        ledger, self._ledger = self._ledger, Ledger()
+        for names in sorted(ledger.reload, key=len):
+            node = self.find(names)
+            if node is not None and node.is_directory:
+                for name, child in self.children(node).items():
+                    # What was not there before begins here.
+                    below = (*names, name)
+                    ledger.note(below, None, node)
+                    seen = ledger.before[below]
+                    if seen is not None and seen.outcome.tips == child.outcome.tips:
+                        child.touched = seen.touched
+        if self._observing:
+            for names, seen in list(ledger.before.items()):
+                if seen is None or seen.outcome.state.kind is not Kind.DIRECTORY:
+                    self._load_below(names, ledger)
+        changes: dict[Names, Change] = {}
+        files: set[int] = set()
+        for names, seen in ledger.before.items():
+            node = self.find(names)
+            change = compare(names, seen, node, ledger.deletes.get(names))
+            if change is not None:
+                changes[names] = change
+                files |= self._other_files(change, node.path if node is not None else seen.path if seen else 0)
+        for names, node in self._names_of(files):
+            changes.setdefault(names, Change(names, node.state, node.state, node.outcome.tips[0], attributes=True))
+        return tuple(in_order(changes.values()))
+
+    def _load_below(self, names: Names, ledger: Ledger) -> None:
+        """All below a path that was no directory begins here."""
+        top = self.find(names)
+        todo = [] if top is None else [(names, top)]
+        while todo:
+            names, node = todo.pop()
+            if node.is_directory:
+                for name, child in self.children(node).items():
+                    ledger.note((*names, name), None, node)
+                    todo.append(((*names, name), child))
+
+    def _other_files(self, change: Change, path: int) -> set[int]:
+        """The paths on which the files began that got or lost a name by a change of this path."""
+        before, after = change.before, change.after
+        if before is not None and after is not None and (before.origin, before.link) == (after.origin, after.link):
+            return set()
+        found = set()
+        for state in (before, after):
+            if state is not None and state.kind is not Kind.DIRECTORY:
+                target = None if state.link is None else self._store.get(state.link)
+                found.add(path if target is None else target.path)
+        return found
+
+    def _names_of(self, files: Iterable[int]) -> Iterator[tuple[Names, Node]]:
+        """The loaded names of files that have hard links."""
+        for path in files:
+            links = self._store.links_to(path)
+            for id in sorted({path, *(link.path for link in links)}) if links else ():
+                names = self._store.names(id)
+                node = self._loaded(names)
+                if node is not None:
+                    yield names, node
+
+    def _loaded(self, names: Names) -> Node | None:
+        """The node at a path, if it is loaded."""
+        node: Node | None = self.root
+        for name in names:
+            if node is None or node.children is None:
+                return None
+            node = node.children.get(name)
+        return node
+
+    def observe(self) -> None:
+        """Load every path and keep it so, from now on."""
+        self._observing = True
+        for _ in self.walk():
+            pass
+
+    def rebuild(self) -> None:
+        """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
+        self._ledger.note((), self.root, None)
+        self._forget((), self.root)
+        self.root.outcome = self._resolver.root()
 
     def _resolve(self, directory: Node, path: int) -> Outcome | None:
         return self._resolver.path(

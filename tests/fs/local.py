@@ -12,7 +12,7 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.owners import Owners
 from basefs.log.entries import Action
 from basefs.replica import Applied, Replica
-from basefs.view.tree import Names
+from basefs.view.names import Names
 from tests.helpers import ROOT_KEY, Clock, path
 
 #: The only file of a new filesystem.

@@ -19,7 +19,7 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
 )
-from basefs.view.tree import Names
+from basefs.view.names import Names
 
 
 class Type(enum.Enum):

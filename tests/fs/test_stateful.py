@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from basefs.replica import Replica
-from basefs.view.tree import Names
+from basefs.view.names import Names
 from tests.fs.local import Local
 from tests.fs.model import Inode, Model, Open, Type
 from tests.helpers import ROOT_KEY

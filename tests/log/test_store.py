@@ -27,7 +27,7 @@ from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, xor
 from basefs.log.store import Store
 from basefs.replica import LOG_FILE, Replica
-from basefs.view.tree import Names
+from basefs.view.names import Names
 
 from ..helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
 from ..view.histories import Step, World, steps

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from basefs.errors import InvalidEntry, PathError
@@ -17,8 +18,8 @@ from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.view.author import Author, Draft
+from basefs.view.names import Names
 from basefs.view.states import Kind, encode_mode
-from basefs.view.tree import Names
 
 from ..helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, copy_replica, genesis, make_replica, noise, parcels
 
@@ -30,6 +31,10 @@ NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
 OWNERS = (None, None, (b"root", b"adm"))
+
+
+#: For laws that follow from others, or cost much an example: a sixth of the profile's examples.
+rarely = settings(max_examples=max(1, settings().max_examples // 6))
 
 
 class Step(NamedTuple):

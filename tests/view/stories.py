@@ -15,8 +15,8 @@ from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
 from basefs.replica import Replica
+from basefs.view.names import Names
 from basefs.view.states import encode_mode
-from basefs.view.tree import Names
 
 from ..helpers import BIRTH, ROOT_KEY, Shown, genesis, make_replica, parcels, path, tree_of
 
