@@ -3,9 +3,13 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
-PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils
+PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
+  nano gcc libc6-dev stress-ng inotify-tools $(TESTSUITE)
+# Debian's python3 comes without its own tests, which ours run on a mount.
+TESTSUITE := $(shell python3 -c 'import test.test_os' 2>/dev/null || \
+  python3 -c 'import sys; print("libpython3.%d-testsuite" % sys.version_info.minor)')
 
-.PHONY: demo test lint format bench clean install
+.PHONY: demo test lint format bench bench-fs posix storm clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +17,9 @@ help:
 	@echo "make test    the whole test suite"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   what a copy of /etc costs, beside bindfs, and how soon others have it"
+	@echo "make bench-fs what file operations cost, beside bindfs and the plain disk"
+	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
+	@echo "make storm   readers on one node while another one delivers 5000 changes"
 	@echo "make clean   remove the virtual environment and caches"
 
 install: $(VENV)/.system $(VENV)/.installed
@@ -49,6 +56,23 @@ bench: install
 	@sh install.sh --check-root "make bench"
 	@sh install.sh bindfs
 	@$(PYTHON) -m eval.bench
+
+bench-fs: install
+	@sh install.sh --check-root "make bench-fs"
+	@sh install.sh bindfs
+	@$(PYTHON) -m eval.bench_fs
+
+# Programs that cargo brings, if there is one: Debian's own may be too old for them.
+posix: install
+	@sh install.sh --check-root "make posix"
+	@if command -v cargo >/dev/null; then \
+		test -x $(VENV)/bin/fsx || cargo install --quiet --locked --root $(VENV) pjdfstest@0.2.2 fsx@0.3.2; \
+	else echo "pjdfstest and fsx are left out: there is no cargo"; fi
+	@$(PYTHON) -m eval.posix
+
+storm: install
+	@sh install.sh --check-root "make storm"
+	@$(PYTHON) -m eval.storm
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -213,6 +214,12 @@ class Services(LogServices):
         if command == "serf":
             return await self._serf(**arguments)
         return self.call(command, arguments)
+
+    def do_ping(self) -> Json:
+        """Answer at once; returns the seconds that it had to wait for the replica's lock."""
+        start = time.monotonic()
+        self._replica.root_hash()
+        return time.monotonic() - start
 
     def do_stop(self) -> Json:
         """End a daemon without a mount."""

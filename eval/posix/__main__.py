@@ -1,0 +1,101 @@
+"""`make posix`: public test programs on a BaseFS mount and on the plain disk.
+
+A case that passes on the disk and fails on the mount is a deviation; docs/posix.md lists each with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from eval.places import PLACES
+from eval.posix.outcome import Outcome, Status
+from eval.posix.python import python
+from eval.posix.rust import find, fsx, pjdfstest
+from eval.posix.stress import stress
+from eval.posix.tools import git, make, sqlite
+from eval.tables import Row, print_table, write_csv
+
+Program = Callable[[Path, Path], list[Outcome]]
+
+#: Quick ones first.
+PROGRAMS: dict[str, Program] = {
+    "git": git,
+    "make": make,
+    "sqlite": sqlite,
+    "python": python,
+    "pjdfstest": pjdfstest,
+    "stress-ng": stress,
+    "fsx": fsx,
+}
+#: Programs that cargo brings: they cannot run without it.
+_FROM_CARGO = ("pjdfstest", "fsx")
+
+
+def main() -> None:
+    """Run what was asked for, print a table, write it as CSV, list every deviation."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=PROGRAMS, help="run this program; repeatable")
+    parser.add_argument("--csv", type=Path, default=Path("eval/results"), help="directory of the CSV files")
+    arguments = parser.parse_args()
+    rows: list[Row] = []
+    deviations: list[Row] = []
+    for name in arguments.only or PROGRAMS:
+        if name in _FROM_CARGO and find(name) is None:
+            print(f"{name} is not here: 'cargo install {name}' brings it", file=sys.stderr)
+            continue
+        row, found = compare(name, PROGRAMS[name])
+        rows.append(row)
+        deviations.extend(found)
+        print_table([row])
+        print_table(found)
+        print(flush=True)
+    if rows:
+        print_table(rows)
+        write_csv(arguments.csv / "posix.csv", rows)
+    if deviations:
+        write_csv(arguments.csv / "posix-deviations.csv", deviations)
+
+
+def compare(name: str, program: Program) -> tuple[Row, list[Row]]:
+    """One program on the disk and on a mount: counts, and the cases that fail on the mount alone."""
+    results: dict[str, dict[str, Outcome]] = {}
+    seconds: dict[str, float] = {}
+    for place in ("disk", "BaseFS"):
+        results[place], seconds[place] = _run(program, place)
+    disk, ours = results["disk"], results["BaseFS"]
+    found: list[Row] = [
+        {"program": name, "case": case, "detail": outcome.detail}
+        for case, outcome in ours.items()
+        if outcome.status is Status.FAILED and (case not in disk or disk[case].status is not Status.FAILED)
+    ]
+    row: dict[str, object] = {"program": name}
+    for place, outcomes in results.items():
+        for status in Status:
+            row[f"{place} {status.value}"] = sum(outcome.status is status for outcome in outcomes.values())
+        row[f"{place} s"] = round(seconds[place], 1)
+    row["deviations"] = len(found)
+    return row, found
+
+
+def _run(program: Program, place: str) -> tuple[dict[str, Outcome], float]:
+    with tempfile.TemporaryDirectory(prefix="basefs-posix-") as text:
+        directory = Path(text)
+        # Programs that change their user must get there.
+        directory.chmod(0o755)
+        scratch = directory / "scratch"
+        scratch.mkdir()
+        with PLACES[place](directory / "place") as root:
+            where = root / "here"
+            where.mkdir()
+            start = time.monotonic()
+            outcomes = program(where, scratch)
+            return {outcome.case: outcome for outcome in outcomes}, time.monotonic() - start
+
+
+if __name__ == "__main__":
+    main()
