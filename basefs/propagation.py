@@ -44,6 +44,7 @@ class Propagation:
         self._address: Callable[[], Address | None] = lambda: None
         self._entries: list[Entry] = []
         self._blocks: list[Block] = []
+        self._large = False
         self._gathering: asyncio.TimerHandle | None = None
         self._announcing: asyncio.TimerHandle | None = None
         self._last_announcement = -config.ANNOUNCE_SECONDS
@@ -70,10 +71,11 @@ class Propagation:
 
     def _on_applied(self, applied: Applied) -> None:
         """Called in any thread."""
-        if applied.local:
-            self._loop.call_soon_threadsafe(self._gather, applied.entries, applied.blocks)
+        if applied.local and applied.entries:
+            self._loop.call_soon_threadsafe(self._gather, applied.entries, applied.blocks, applied.large)
 
-    def _gather(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> None:
+    def _gather(self, entries: Sequence[Entry], blocks: Sequence[Block], large: bool) -> None:
+        self._large |= large
         self._entries.extend(entries)
         if len(self._blocks) <= config.MAX_BLOCK_MESSAGES:
             # Beyond that they will not be gossiped, so there is no need to hold a large file here.
@@ -83,10 +85,10 @@ class Propagation:
 
     def _send(self) -> None:
         self._gathering = None
-        entries, blocks = self._entries, self._blocks
-        self._entries, self._blocks = [], []
+        entries, blocks, large = self._entries, self._blocks, self._large
+        self._entries, self._blocks, self._large = [], [], False
         assert self._gossip is not None
-        if len(blocks) <= config.MAX_BLOCK_MESSAGES and len(entries) <= 4 * config.MAX_BLOCK_MESSAGES:
+        if not large and len(blocks) <= config.MAX_BLOCK_MESSAGES and len(entries) <= 4 * config.MAX_BLOCK_MESSAGES:
             small = all(len(entry.encode()) <= 512 for entry in entries) and all(len(b.data) <= 483 for b in blocks)
             if small:
                 events = encode_events([e.encode() for e in entries], [b.encode() for b in blocks], self._address())

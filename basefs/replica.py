@@ -5,7 +5,8 @@ Invariants
 1. `apply` is the one way into the log, for entries written here, received, or read again after a restart (where there
    is nothing to read: derived state is in the log file, and the view is resolved when somebody looks).
 2. An entry is committed to the log before the view shows it.
-3. The lock is held for one batch at the most; nobody waits for the network or for fsync while holding it.
+3. The lock is held for one batch at the most; nobody waits for the network or for fsync while holding it, and no
+   content of more than some kilobytes is encoded, decoded or compared under it.
 4. Subscribers are called without the lock, in the thread that applied.
 """
 
@@ -15,12 +16,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from basefs.errors import (
-    DamagedLog,
-    IncompleteContent,
+    BaseFSError,
     InvalidEntry,
     IsADirectory,
     NotADirectory,
@@ -29,12 +29,15 @@ from basefs.errors import (
     StoreError,
 )
 from basefs.log.blocks import Block
-from basefs.log.contents import ContentCache, Contents
+from basefs.log.cache import ContentCache
+from basefs.log.content import BytesContent, Content
+from basefs.log.contents import Contents
 from basefs.log.entries import Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.intake import Intake, Newcomer
 from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
+from basefs.log.preparations import Preparations
 from basefs.log.store import Placed, Store
 from basefs.sync.interface import AddResult, Listing
 from basefs.view.author import Author, Draft
@@ -59,7 +62,8 @@ class Applied:
 
     Attributes:
         entries: those accepted now, parents first.
-        blocks: those given by the caller, if the entries are local.
+        blocks: those that local entries name, without those of contents that are too large to be held here.
+        large: whether there are such contents.
         completed: write entries whose content can be read since now, though they came earlier.
         new_blocks: how many blocks from other nodes were stored.
         local: whether this node signed them.
@@ -74,6 +78,7 @@ class Applied:
     blocks: tuple[Block, ...]
     completed: tuple[EntryHash, ...]
     local: bool
+    large: bool = False
     new_blocks: int = 0
     missing_parents: tuple[EntryHash, ...] = ()
     missing_blocks: tuple[BlockHash, ...] = ()
@@ -118,6 +123,10 @@ class _View:
     author: Author
 
 
+class _Unprepared(Exception):
+    """A series of drafts must be made again: not all contents are prepared."""
+
+
 class Replica:
     """One filesystem on this node.  Thread-safe."""
 
@@ -130,10 +139,13 @@ class Replica:
     ) -> None:
         """Open the log in a directory.  Raises `StoreError`, or `DamagedLog` without a readable root entry."""
         self._lock = threading.RLock()
+        #: Who writes to the log holds it, and takes it before the lock: blocks of large contents are stored under it
+        #: alone, so that nobody who reads waits for the disk.
+        self._write_lock = threading.RLock()
         self._sync_lock = threading.Lock()
         self._clock = clock
         self._store = Store(directory / LOG_FILE)
-        self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE))
+        self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE), self._lock)
         self._orphans = Orphans()
         self._subscribers: list[Callable[[Applied], None]] = []
         self._newcomer = Newcomer()
@@ -190,34 +202,84 @@ class Replica:
             if self._live is not None:
                 self._live.tree.observe()
 
-    def commit(self, make: Callable[[Author], Draft | Iterable[Draft]]) -> Applied:
+    def commit(
+        self,
+        make: Callable[[Author], Draft | Iterable[Draft]],
+        *,
+        contents: Iterable[tuple[Names, Content]] = (),
+    ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
         `make` may also be a generator of drafts: each is in the view before the next one is asked for, and all of them
-        reach the log together or not at all.  Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`,
-        `StoreError`.
+        reach the log together or not at all.
+
+        `make` is called again, on what the view is then, for as long as contents must be prepared, which happens
+        without the lock; so it must do nothing but draft.  It ends, see `basefs/log/preparations.py`.  `contents` says
+        beforehand what will be written where, so that a series need not be begun in vain; being wrong costs time only.
+
+        Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
-        with self._lock:
-            if self._store.damaged:
-                raise ReadOnly(
-                    f"the log {self._store.path} is damaged and takes no writes: fetch the filesystem again, under "
-                    "another name, with 'basefs get'"
-                )
-            made = make(self._view.author)
-            applied = self._write(made) if isinstance(made, Draft) else self._write_series(made)
+        preparations = Preparations(self._contents)
+        try:
+            self._foresee(list(contents), preparations)
+            while (written := self._try(make, preparations)) is None:
+                preparations.work(self._store_blocks)
+        finally:
+            preparations.close()
+        applied, kept = written
         self._publish(applied)
+        for write, content in kept.items():
+            self._contents.keep(write, content)
         return applied
 
-    def _write(self, draft: Draft) -> Applied:
-        applied = self._apply(draft.entries, draft.blocks, peer="", local=True)
-        for write, content in draft.contents.items():
-            self._contents.remember(write, content)
-        return applied
+    def _writer(self, preparations: Preparations) -> Author:
+        if self._store.damaged:
+            raise ReadOnly(
+                f"the log {self._store.path} is damaged and takes no writes: fetch the filesystem again, under "
+                "another name, with 'basefs get'"
+            )
+        preparations.begin()
+        self._view.author.preparations = preparations
+        return self._view.author
 
-    def _write_series(self, drafts: Iterable[Draft]) -> Applied:
+    def _foresee(self, contents: Sequence[tuple[Names, Content]], preparations: Preparations) -> None:
+        while contents:
+            with self._lock:
+                author = self._writer(preparations)
+                for names, content in contents:
+                    author.foresee(names, content)
+            if preparations.complete:
+                return
+            preparations.work(self._store_blocks)
+
+    def _try(
+        self, make: Callable[[Author], Draft | Iterable[Draft]], preparations: Preparations
+    ) -> tuple[Applied, dict[EntryHash, Content]] | None:
+        """One attempt to draft and apply; `None` where something must be prepared first."""
+        with self._write_lock, self._lock:
+            try:
+                made = make(self._writer(preparations))
+                if isinstance(made, Draft):
+                    if not preparations.complete:
+                        return None
+                    applied = self._apply(made.entries, made.blocks, local=True, large=preparations.large)
+                    return applied, made.contents
+                return self._write_series(made, preparations)
+            except _Unprepared:
+                return None
+            except BaseFSError:
+                if preparations.complete:
+                    raise
+                # It was drafting on what is not there.
+                return None
+
+    def _write_series(
+        self, drafts: Iterable[Draft], preparations: Preparations
+    ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Apply drafts that build on each other, in one transaction; nobody else sees the view before it ends."""
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         blocks: list[Block] = []
+        kept: dict[EntryHash, Content] = {}
         shown = 0
         try:
             with self._store.transaction():
@@ -225,10 +287,11 @@ class Replica:
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     blocks.extend(draft.blocks)
-                    for write, content in draft.contents.items():
-                        self._contents.remember(write, content)
+                    kept.update(draft.contents)
                     self._show(batch.accepted[shown:], (), now=int(batch.now))
                     shown = len(batch.accepted)
+                if not preparations.complete:
+                    raise _Unprepared
         except BaseException:
             if shown:
                 # The view shows entries that the log does not have; for those who look at it, nothing has changed.
@@ -238,12 +301,26 @@ class Replica:
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
         self._show((), completed, now=int(batch.now))
-        return self._result(batch, completed, blocks, local=True)
+        return self._result(batch, completed, blocks, local=True, large=preparations.large), kept
+
+    def _store_blocks(self, blocks: Sequence[Block]) -> None:
+        """Store some blocks of a content whose entry comes later."""
+        with self._write_lock:
+            if not self._store.store_blocks(blocks):
+                # Another node writes the same content, and its entry waits for these.
+                with self._lock:
+                    applied = self._apply((), blocks, local=True, large=True)
+                self._publish(replace(applied, blocks=()))
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        with self._sync_lock:
+            self._store.checkpoint()
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
-        with self._lock:
-            applied = self._apply(entries, blocks, peer=peer, local=False)
+        with self._write_lock, self._lock:
+            applied = self._apply(entries, blocks, peer=peer)
         self._publish(applied)
         return applied
 
@@ -252,7 +329,15 @@ class Replica:
             for callback in self._subscribers:
                 callback(applied)
 
-    def _apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str, local: bool) -> Applied:
+    def _apply(
+        self,
+        entries: Sequence[Entry],
+        blocks: Sequence[Block],
+        *,
+        peer: str = "",
+        local: bool = False,
+        large: bool = False,
+    ) -> Applied:
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=local)
         with self._store.transaction():
             if local:
@@ -264,16 +349,17 @@ class Replica:
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
         self._show(batch.accepted, completed, now=int(batch.now))
-        return self._result(batch, completed, blocks, local=local)
+        return self._result(batch, completed, blocks, local=local, large=large)
 
     def _result(
-        self, batch: Intake, completed: tuple[EntryHash, ...], blocks: Sequence[Block], *, local: bool
+        self, batch: Intake, completed: tuple[EntryHash, ...], blocks: Sequence[Block], *, local: bool, large: bool
     ) -> Applied:
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
             completed=completed,
             local=local,
+            large=large,
             new_blocks=batch.new_blocks,
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in self._store),
             missing_blocks=tuple(
@@ -316,10 +402,11 @@ class Replica:
             except StoreError:
                 self._store.mark_unsynced()
                 raise
+            self._store.checkpoint()
 
     def stall(self, seconds: float) -> int:
         """Chains without a block for that long become *stalled* (paper, section 3.2.2); returns how many."""
-        with self._lock:
+        with self._write_lock, self._lock:
             return self._store.stall(older_than=self._clock() - seconds)
 
     # -- reading the tree ---------------------------------------------------------------------------------------------
@@ -363,18 +450,26 @@ class Replica:
             raise NotADirectory(f"{display(names)} is not a directory")
         return node
 
-    def read(self, names: Names) -> bytes:
-        """The content of a file.  Raises `NotFound`, `IsADirectory`, `StoreError`."""
+    def open(self, names: Names) -> Content:
+        """The content of a file as it is now, whatever happens to its path later; to be read without the lock.
+
+        A large one is unpacked when it is first read, and must be closed.  Raises `NotFound`, `IsADirectory`,
+        `StoreError`; reading it raises `StoreError`.
+        """
         with self._lock:
             node = self._view.author.node(names)
             if node.is_directory:
                 raise IsADirectory(f"{display(names)} is a directory")
-            if node.state.content is None:
-                return node.state.target
-            try:
-                return self._contents.read(node.state.content)
-            except (InvalidEntry, IncompleteContent) as error:
-                raise DamagedLog(f"the content of {display(names)} cannot be read: {error}") from None
+            state = node.state
+        return BytesContent(state.target) if state.content is None else self._contents.open(state.content)
+
+    def read(self, names: Names) -> bytes:
+        """All of the content of a file, in memory.  Raises as `open`."""
+        content = self.open(names)
+        try:
+            return content.whole()
+        finally:
+            content.close()
 
     def read_link(self, names: Names) -> bytes:
         """The target of a symbolic link.  Raises `NotFound`, `NotADirectory`."""
@@ -435,10 +530,13 @@ class Replica:
             if entry not in self._store:
                 raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
             source = self._contents.source(entry)
-            try:
-                return b"" if source is None else self._contents.read(source)
-            except InvalidEntry as error:
-                raise DamagedLog(f"the content at {entry.hex()[:12]} cannot be read: {error}") from None
+        if source is None:
+            return b""
+        content = self._contents.open(source)
+        try:
+            return content.whole()
+        finally:
+            content.close()
 
     def find_entries(self, prefix: str) -> list[EntryHash]:
         """The entries whose hash begins with these hexadecimal digits."""

@@ -7,7 +7,7 @@ arrives from peers that nobody trusts.  The price is that a chain is built from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from basefs.errors import InvalidEntry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, sha224
@@ -29,15 +29,15 @@ class Block:
     Attributes:
         next: hash of the following block, `ZERO_HASH` in the last one.
         data: 1 to `SYNC_BLOCK_DATA` bytes.
+        hash: SHA-224 over the encoding; derived.
     """
 
     next: BlockHash
     data: bytes
+    hash: BlockHash = field(init=False, compare=False, repr=False)
 
-    @property
-    def hash(self) -> BlockHash:
-        """SHA-224 over the encoding."""
-        return BlockHash(sha224(self.next + self.data))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hash", BlockHash(sha224(self.next + self.data)))
 
     @property
     def is_last(self) -> bool:

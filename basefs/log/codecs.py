@@ -2,30 +2,48 @@
 
 A chain is `tag (1 B) + encoded`.  A codec is a keyframe (the whole content) or a delta against the content of the
 entry's parent.  Decoding never trusts the sender: it stops at the size that the signed entry states.
+
+Keyframes can be encoded and decoded piece by piece, for contents that do not fit in memory.  Deltas need the old
+content and the new one in memory, so each kind of delta has a limit.
 """
 
 from __future__ import annotations
 
 import bz2
+import itertools
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO, TypeAlias, cast
 
 import bsdiff4.core
 import zstandard
 
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import block_count
+from basefs.log.content import PIECE, Content
 
 #: bsdiff needs 17 times the old size in memory; above this another codec serves (design, section 3.3).
 MAX_BSDIFF = 1024 * 1024
-#: zstandard keeps the old content as dictionary in memory; above this a keyframe is written.
+#: zstandard keeps the old content as dictionary in memory; a larger one is refused.
 MAX_ZSTD_DICTIONARY = 64 * 1024 * 1024
+#: Largest contents between which this node makes a delta: beyond it takes more than 200 MB of memory to make one.
+MAX_DELTA_CONTENT = 32 * 1024 * 1024
+#: bsdiff takes 0.5 to 2.5 s for 1 MiB.  From this size on it is only tried where zstandard, in 10 ms, finds that the
+#: old content helps.
+_BSDIFF_PROBE = 64 * 1024
 #: Window that a decoder must be ready to hold (2**27 = 128 MiB): old and new content at their limits.
 _ZSTD_WINDOW_LOG = 27
+#: Window of a frame without dictionary: 8 MiB, what every decoder of RFC 8878 should support.
+_ZSTD_FRAME_WINDOW_LOG = 23
+_FRAME_LEVEL = 3
+#: Bytes of each of the 16 samples that tell whether a large content is worth compressing.
+_SAMPLE = 64 * 1024
 _BSDIFF_MAGIC = b"BSDIFF40"
 _BSDIFF_HEADER = struct.Struct("<8sQQQ")
+
+_DecodePieces: TypeAlias = Callable[[Iterable[bytes]], Iterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,8 @@ class Codec:
         keyframe: whether decoding does without the old content.
         encode: (new, old) -> encoded bytes.
         decode: (encoded, old, size of the new content) -> new content; raises `InvalidEntry`.
+        decode_pieces: for keyframes: pieces of the encoded bytes -> pieces of the new content, none of them much larger
+            than `PIECE`; raises `InvalidEntry`.
     """
 
     tag: int
@@ -45,25 +65,47 @@ class Codec:
     keyframe: bool
     encode: Callable[[bytes, bytes], bytes]
     decode: Callable[[bytes, bytes, int], bytes]
+    decode_pieces: _DecodePieces | None = None
 
 
-def _stored_decode(encoded: bytes, old: bytes, size: int) -> bytes:
-    return encoded
+def _counted(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Pass pieces on, `size` bytes in all.  Raises `InvalidEntry` as soon as it is another size."""
+    room = size
+    for piece in pieces:
+        room -= len(piece)
+        if room < 0:
+            break
+        yield piece
+    if room:
+        raise InvalidEntry(f"the content has not the {size} bytes that the entry says")
+
+
+def _by_pieces(decode: _DecodePieces) -> Callable[[bytes, bytes, int], bytes]:
+    return lambda encoded, old, size: b"".join(_counted(decode((encoded,)), size))
+
+
+def _stored_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
+    yield from encoded
 
 
 def _zlib_encode(new: bytes, old: bytes) -> bytes:
     return zlib.compress(new, 6)
 
 
-def _zlib_decode(encoded: bytes, old: bytes, size: int) -> bytes:
+def _zlib_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
     decompressor = zlib.decompressobj()
-    try:
-        data = decompressor.decompress(encoded, size + 1)
-    except zlib.error as error:
-        raise InvalidEntry(f"damaged zlib data: {error}") from None
+    for piece in encoded:
+        todo = piece
+        while todo and not decompressor.eof:
+            try:
+                yield decompressor.decompress(todo, PIECE)
+            except zlib.error as error:
+                raise InvalidEntry(f"damaged zlib data: {error}") from None
+            todo = decompressor.unconsumed_tail
+    # What the decompressor holds back when the input ends; it is less than a window.
+    yield decompressor.flush()
     if not decompressor.eof:
-        raise InvalidEntry("the zlib data do not end where the entry says")
-    return data
+        raise InvalidEntry("the zlib data are cut off")
 
 
 def _bsdiff_encode(new: bytes, old: bytes) -> bytes:
@@ -134,11 +176,45 @@ def _zstd_decode(encoded: bytes, old: bytes, size: int) -> bytes:
         raise InvalidEntry(f"damaged zstandard data: {error}") from None
 
 
-STORED = Codec(0, "stored", True, lambda new, old: new, _stored_decode)
-ZLIB = Codec(1, "zlib", True, _zlib_encode, _zlib_decode)
+def _frame_encode(new: bytes, old: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=_FRAME_LEVEL).compress(new)
+
+
+class _Joined:
+    """Pieces as a file to be read."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes, none at the end."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._rest = piece
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
+
+
+def _frame_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _ZSTD_FRAME_WINDOW_LOG)
+    # Asked for pieces, the reader holds a window and no more, whatever a frame claims to hold.
+    with decompressor.stream_reader(cast(BinaryIO, _Joined(encoded)), closefd=False) as reader:
+        try:
+            while piece := reader.read(PIECE):
+                yield piece
+        except zstandard.ZstdError as error:
+            raise InvalidEntry(f"damaged zstandard data: {error}") from None
+
+
+STORED = Codec(0, "stored", True, lambda new, old: new, _by_pieces(_stored_pieces), _stored_pieces)
+ZLIB = Codec(1, "zlib", True, _zlib_encode, _by_pieces(_zlib_pieces), _zlib_pieces)
 BSDIFF = Codec(2, "bsdiff4", False, _bsdiff_encode, _bsdiff_decode)
 ZSTD = Codec(3, "zstd", False, _zstd_encode, _zstd_decode)
-CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD)}
+FRAME = Codec(4, "zstd frame", True, _frame_encode, _by_pieces(_frame_pieces), _frame_pieces)
+CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD, FRAME)}
 
 
 def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
@@ -149,27 +225,70 @@ def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
         old: the content of the parent entry; empty where there is none.
         keyframe: whether a delta is out of the question.
     """
-    choices = [bytes((codec.tag,)) + codec.encode(new, old) for codec in (ZLIB, STORED)]
+    choices = [_chain(codec, new) for codec in (ZLIB, STORED)]
     best = min(choices, key=len)
     # One block cannot be beaten, so the costly delta is not tried.
     if not keyframe and old and block_count(len(best)) > 1:
-        delta = _delta_codec(len(old), len(new))
-        if delta is not None:
-            choices.append(bytes((delta.tag,)) + delta.encode(new, old))
+        if max(len(old), len(new)) <= MAX_BSDIFF:
+            if max(len(old), len(new)) < _BSDIFF_PROBE or len(_zstd_encode(new, old)) < len(best):
+                choices.append(_chain(BSDIFF, new, old))
+        elif max(len(old), len(new)) <= MAX_DELTA_CONTENT:
+            choices.append(_chain(ZSTD, new, old))
     return min(choices, key=lambda chain: (block_count(len(chain)), len(chain)))
 
 
-def _delta_codec(old_size: int, new_size: int) -> Codec | None:
-    if old_size <= MAX_BSDIFF and new_size <= MAX_BSDIFF:
-        return BSDIFF
-    if max(old_size, new_size) <= MAX_ZSTD_DICTIONARY:
-        return ZSTD
-    return None
+def _chain(codec: Codec, new: bytes, old: bytes = b"") -> bytes:
+    return bytes((codec.tag,)) + codec.encode(new, old)
+
+
+def encode_large(new: Content, old: Content | None, chain: BinaryIO) -> None:
+    """Write the chain's bytes of a content of any size to a file, in pieces; a delta only up to `MAX_DELTA_CONTENT`.
+
+    Args:
+        new: the content, not empty.
+        old: the content of the parent entry; `None` where a delta is out of the question.
+        chain: an empty file.
+
+    Raises `StoreError` and OSError.
+    """
+    if _compresses(new):
+        chain.write(bytes((FRAME.tag,)))
+        compressor = zstandard.ZstdCompressor(level=_FRAME_LEVEL).compressobj(size=new.size)
+        for piece in new.pieces():
+            chain.write(compressor.compress(piece))
+        chain.write(compressor.flush())
+    else:
+        chain.write(bytes((STORED.tag,)))
+        for piece in new.pieces():
+            chain.write(piece)
+    if old is not None and 0 < old.size <= MAX_DELTA_CONTENT >= new.size:
+        delta = _zstd_encode(new.whole(), old.whole())
+        if len(delta) + 1 < chain.tell():
+            chain.seek(0)
+            chain.truncate()
+            chain.write(bytes((ZSTD.tag,)))
+            chain.write(delta)
+
+
+def _compresses(content: Content) -> bool:
+    """Whether samples of a large content shrink by more than a twentieth."""
+    samples = b"".join(
+        content.read(offset, _SAMPLE) for offset in range(0, content.size, max(_SAMPLE, content.size // 16))
+    )
+    return len(zstandard.ZstdCompressor(level=1).compress(samples)) < len(samples) * 0.95
 
 
 def is_keyframe(chain_start: bytes) -> bool:
     """Whether a chain that starts with these bytes decodes without the old content.  Raises `InvalidEntry`."""
     return _codec(chain_start).keyframe
+
+
+def check_delta(chain_start: bytes, old_size: int, size: int) -> None:
+    """Raise `InvalidEntry` for a delta between contents that are too large for its codec, before they are read."""
+    codec = _codec(chain_start)
+    limit = 2 * MAX_BSDIFF if codec is BSDIFF else MAX_ZSTD_DICTIONARY
+    if not codec.keyframe and max(old_size, size) > limit:
+        raise InvalidEntry(f"a {codec.name} delta between contents that are too large for it")
 
 
 def decode(chain: bytes, old: bytes, size: int) -> bytes:
@@ -186,6 +305,22 @@ def decode(chain: bytes, old: bytes, size: int) -> bytes:
     if len(data) != size:
         raise InvalidEntry(f"the content has {len(data)} bytes and the entry says {size}")
     return data
+
+
+def decode_pieces(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The content of a keyframe in pieces, as `decode`.
+
+    Args:
+        chain: the chain's bytes in pieces, the first of which is not empty.
+        size: size of the content in bytes, as the entry states it.
+
+    Raises `InvalidEntry` as soon as the chain is found to be damaged or of another size, or for a delta.
+    """
+    start = next(chain, b"")
+    pieces = _codec(start).decode_pieces
+    if pieces is None:
+        raise InvalidEntry("a delta where a keyframe is needed")
+    return _counted(pieces(itertools.chain((start[1:],), chain)), size)
 
 
 def _codec(chain: bytes) -> Codec:

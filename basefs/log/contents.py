@@ -1,21 +1,25 @@
 """Contents: what a file was at an entry, from the chains of blocks and the deltas between them.
 
 The content at an entry is a fact of the log, not of the view: a delta applies to the content at its parent, whoever
-wins a conflict.  Materialised contents are cached in memory, and those behind several deltas in a file of their own
-that may be deleted at any time.
+wins a conflict.
+
+The replica's lock is held to look entries and blocks up, some blocks at a time, and never to decode: contents may be
+read by several threads at once.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections import OrderedDict
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
-from basefs.errors import IncompleteContent, InvalidEntry
-from basefs.log import blocks, codecs
+from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
+from basefs.log import codecs
+from basefs.log.cache import ContentCache
+from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.entries import Action
-from basefs.log.hashes import BlockHash, EntryHash, sha224
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.store import EntryKind, Placed, Store
 
 #: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
@@ -23,11 +27,14 @@ from basefs.log.store import EntryKind, Placed, Store
 MAX_DELTAS = 32
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
 MIN_CACHED_DELTAS = 4
-#: Largest content, bytes.  Contents are held in memory, some of them twice, by every node that reads them.  An entry
-#: could state 2**48 - 1, so without this a key on one directory could exhaust every reader.
-MAX_CONTENT_BYTES = 1024 * 1024 * 1024
-MEMORY_CACHE_BYTES = 32 * 1024 * 1024
-DISK_CACHE_BYTES = 256 * 1024 * 1024
+#: Largest content, bytes.  An entry could state 2**48 - 1, and whoever reads it must find room to unpack it.
+MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
+#: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
+_BLOCKS_AT_ONCE = 16
+#: Bytes by which a delta's chain may exceed its content: no writer makes one that exceeds it by more than a tag.
+_CHAIN_SLACK = 64 * 1024
+#: Chains whose length is kept in memory, about 150 bytes each.
+_REMEMBERED_SIZES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,87 +50,30 @@ class Lineage:
     delta_bytes: int
 
 
-class ContentCache:
-    """Materialised contents by the hash of their write entry, least recently used out first."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One write on the way to a content: its entry, the size that it states, its first block, and whether the chain
+    that this begins decodes without the content before.
+    """
 
-    def __init__(self, path: Path | None) -> None:
-        """Open the cache; a damaged file is replaced, since nothing is lost with it."""
-        self._memory: OrderedDict[EntryHash, bytes] = OrderedDict()
-        self._memory_bytes = 0
-        self._db: sqlite3.Connection | None = None
-        if path is not None:
-            try:
-                self._db = self._open(path)
-            except sqlite3.DatabaseError:
-                path.unlink(missing_ok=True)
-                self._db = self._open(path)
-
-    @staticmethod
-    def _open(path: Path) -> sqlite3.Connection:
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = OFF")
-        db.execute(
-            "CREATE TABLE IF NOT EXISTS contents (seq INTEGER PRIMARY KEY, entry BLOB UNIQUE, hash BLOB, data BLOB)"
-        )
-        return db
-
-    def get(self, entry: EntryHash) -> bytes | None:
-        """A cached content, or `None`."""
-        data = self._memory.get(entry)
-        if data is not None:
-            self._memory.move_to_end(entry)
-            return data
-        if self._db is None:
-            return None
-        try:
-            row = self._db.execute("SELECT hash, data FROM contents WHERE entry = ?", (entry,)).fetchone()
-        except sqlite3.Error:
-            return None
-        # The cache is written without syncing, so what it holds is only believed with its hash.
-        return row[1] if row is not None and sha224(row[1]) == row[0] else None
-
-    def put(self, entry: EntryHash, data: bytes, *, on_disk: bool) -> None:
-        """Keep a content; one that is larger than a quarter of the cache is left out."""
-        if len(data) > MEMORY_CACHE_BYTES // 4:
-            return
-        previous = self._memory.pop(entry, b"")
-        self._memory[entry] = data
-        self._memory_bytes += len(data) - len(previous)
-        while self._memory_bytes > MEMORY_CACHE_BYTES:
-            _, dropped = self._memory.popitem(last=False)
-            self._memory_bytes -= len(dropped)
-        if on_disk and self._db is not None:
-            try:
-                self._store(entry, data)
-            except sqlite3.Error:
-                # A full disk must not stop a read.
-                self._db = None
-
-    def _store(self, entry: EntryHash, data: bytes) -> None:
-        assert self._db is not None
-        self._db.execute(
-            "INSERT OR IGNORE INTO contents (entry, hash, data) VALUES (?, ?, ?)", (entry, sha224(data), data)
-        )
-        (pages,) = self._db.execute("PRAGMA page_count").fetchone()
-        (page_size,) = self._db.execute("PRAGMA page_size").fetchone()
-        if pages * page_size > DISK_CACHE_BYTES:
-            self._db.execute("DELETE FROM contents WHERE seq <= (SELECT (min(seq) + max(seq)) / 2 FROM contents)")
-            self._db.execute("VACUUM")
-
-    def close(self) -> None:
-        """Release the file."""
-        if self._db is not None:
-            self._db.close()
+    write: EntryHash
+    size: int
+    first: BlockHash
+    keyframe: bool
 
 
 class Contents:
-    """Reads and prepares contents of one log.  Not thread-safe, like the store."""
+    """Reads the contents of one log.  `source` and `is_complete` need the lock, the others take it."""
 
-    def __init__(self, store: Store, cache: ContentCache) -> None:
+    def __init__(self, store: Store, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
+        """`lock`: what serialises the use of `store`; it must be one that its holder may take again."""
         self._store = store
         self._cache = cache
+        self._lock = lock
         self._complete: set[EntryHash] = set()
+        self._sizes: dict[BlockHash, int] = {}
+        #: Large contents that a thread is materialising; others wait for it.
+        self._busy: dict[EntryHash, threading.Lock] = {}
 
     def source(self, entry: EntryHash) -> EntryHash | None:
         """The write entry whose content the path had at `entry`; `None` where it was no file.
@@ -188,64 +138,169 @@ class Contents:
         delta_bytes = 0
         hash: EntryHash | None = write
         while hash is not None:
-            placed = self._store.get(hash)
-            if placed is None:
-                raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
-            writes.append(placed)
-            first = BlockHash(placed.entry.content)
-            if not first or self._is_keyframe(first):
-                break
-            delta_bytes += len(self._store.chain(first) or b"")
-            hash = self._base(placed)
+            with self._lock:
+                placed = self._store.get(hash)
+                if placed is None:
+                    raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+                writes.append(placed)
+                first = BlockHash(placed.entry.content)
+                if not first or self._is_keyframe(first):
+                    break
+                hash = self._base(placed)
+            delta_bytes += self._chain_size(first)
         return Lineage(tuple(writes), delta_bytes)
 
-    def read(self, write: EntryHash) -> bytes:
-        """The content of a write entry.
+    def _chain_size(self, first: BlockHash) -> int:
+        """Bytes of a complete chain."""
+        size = self._sizes.get(first)
+        if size is None:
+            try:
+                size = sum(map(len, self._chain(first)))
+            except InvalidEntry as error:
+                raise IncompleteContent(str(error)) from None
+            if len(self._sizes) >= _REMEMBERED_SIZES:
+                self._sizes.clear()
+            self._sizes[first] = size
+        return size
 
-        Raises `IncompleteContent` while blocks are missing and `InvalidEntry` if the chain does not decode.
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def size(self, write: EntryHash) -> int:
+        """Bytes of the content of a write entry, as it states.  Raises `IncompleteContent` for an unknown one."""
+        with self._lock:
+            placed = self._store.get(write)
+        if placed is None:
+            raise IncompleteContent(f"entry {write.hex()[:12]} has not arrived yet, or is damaged")
+        return placed.entry.size
+
+    def open(self, write: EntryHash) -> Content:
+        """The content of a write entry: a small one is read now, a large one when somebody reads from it.
+
+        Raises `IncompleteContent` while blocks are missing and `DamagedLog` if the chain does not decode, both also
+        when a large one is read.
         """
-        todo: list[tuple[Placed, bytes]] = []
-        content = b""
+        size = self.size(write)
+        return LoggedContent(self, write, size) if size > LARGE_CONTENT else self.materialise(write)
+
+    def materialise(self, write: EntryHash) -> Content:
+        """The content of a write entry, decoded, in memory or in a file.  Raises as `open`."""
+        if self.size(write) <= LARGE_CONTENT:
+            return self._materialise(write)
+        # Several readers of a large file that nobody has read yet: one unpacks it.
+        busy = self._busy.setdefault(write, threading.Lock())
+        try:
+            with busy:
+                return self._materialise(write)
+        finally:
+            self._busy.pop(write, None)
+
+    def _materialise(self, write: EntryHash) -> Content:
+        steps, content = self._steps(write)
+        for step in reversed(steps):
+            before = content
+            try:
+                content = self._decode(step, before)
+            except InvalidEntry as error:
+                raise DamagedLog(f"the content of entry {write.hex()[:12]} cannot be read: {error}") from None
+            finally:
+                before.close()
+        if steps and isinstance(content, BytesContent):
+            self._cache.put(write, content.whole(), on_disk=len(steps) > MIN_CACHED_DELTAS)
+        return content
+
+    def _steps(self, write: EntryHash) -> tuple[list[_Step], Content]:
+        """What must be decoded, newest first, and the content on which the oldest builds."""
+        steps: list[_Step] = []
         hash: EntryHash | None = write
         while hash is not None:
             cached = self._cache.get(hash)
             if cached is not None:
-                content = cached
-                break
-            placed = self._store.get(hash)
-            chain = None if placed is None else self._store.chain(BlockHash(placed.entry.content))
-            if placed is None or chain is None:
-                raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
-            todo.append((placed, chain))
-            if not chain or codecs.is_keyframe(chain):
-                break
-            hash = self._base(placed)
-        for placed, chain in reversed(todo):
-            if placed.entry.size > MAX_CONTENT_BYTES:
-                raise InvalidEntry(f"a content of {placed.entry.size} bytes is more than a node can hold")
-            content = codecs.decode(chain, content, placed.entry.size) if chain else b""
-        if todo:
-            self._cache.put(write, content, on_disk=len(todo) > MIN_CACHED_DELTAS)
-        return content
+                return steps, BytesContent(cached)
+            with self._lock:
+                placed = self._store.get(hash)
+                first = BlockHash(b"" if placed is None else placed.entry.content)
+                if placed is None or not self._store.is_complete(first):
+                    raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
+                keyframe = not first or self._is_keyframe(first)
+                base = None if keyframe else self._base(placed)
+            if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
+                return steps, file
+            steps.append(_Step(hash, placed.entry.size, first, keyframe))
+            hash = base
+        return steps, BytesContent(b"")
 
-    def encode(self, new: bytes, base: EntryHash | None) -> list[blocks.Block]:
-        """The blocks of a write of `new` behind an entry whose content is that of the write `base`."""
-        if not new:
-            return []
-        old, keyframe = b"", True
-        if base is not None:
-            try:
-                lineage = self.lineage(base)
-                old = self.read(base)
-                keyframe = len(lineage.writes) > MAX_DELTAS or lineage.delta_bytes >= max(len(new), 4096)
-            except (IncompleteContent, InvalidEntry):
-                keyframe = True
-        return blocks.split(codecs.encode(new, old, keyframe=keyframe))
+    def _decode(self, step: _Step, before: Content) -> Content:
+        if not step.first:
+            return BytesContent(b"")
+        if step.size > MAX_CONTENT_BYTES:
+            raise InvalidEntry(f"a content of {step.size} bytes is more than a node can hold")
+        if step.size > LARGE_CONTENT and step.keyframe:
+            content = codecs.decode_pieces(self._chain(step.first), step.size)
+            return self._cache.write_file(step.write, content, step.size)
+        chain = bytearray()
+        for piece in self._chain(step.first):
+            if not chain:
+                codecs.check_delta(piece, before.size, step.size)
+            chain += piece
+            if len(chain) > step.size + _CHAIN_SLACK:
+                raise InvalidEntry("its chain is longer than any writer makes one")
+        old = b"" if step.keyframe else before.whole()
+        data = codecs.decode(bytes(chain), old, step.size)
+        if step.size > LARGE_CONTENT:
+            return self._cache.write_file(step.write, (data,), step.size)
+        return BytesContent(data)
+
+    def _chain(self, first: BlockHash) -> Iterator[bytes]:
+        """The bytes of a chain, some blocks at a time.  Raises `InvalidEntry` where one is missing or damaged."""
+        hash = first
+        while hash != ZERO_HASH:
+            parts: list[bytes] = []
+            with self._lock:
+                while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
+                    block = self._store.block(hash)
+                    if block is None:
+                        raise InvalidEntry(f"block {hash.hex()[:12]} is missing or damaged")
+                    parts.append(block.data)
+                    hash = block.next
+            yield b"".join(parts)
+
+    def keep(self, write: EntryHash, content: Content) -> None:
+        """Keep a content that was just written, since it is likely to be read next."""
+        self._cache.keep(write, content)
+
+    @property
+    def cache(self) -> ContentCache:
+        """Where materialised contents are."""
+        return self._cache
 
     def close(self) -> None:
         """Release the cache."""
         self._cache.close()
 
-    def remember(self, write: EntryHash, content: bytes) -> None:
-        """Keep a content that was just made, since it is likely to be read next."""
-        self._cache.put(write, content, on_disk=False)
+
+class LoggedContent(Content):
+    """A large content of the log: unpacked when it is first read, whatever happens to its path meanwhile."""
+
+    def __init__(self, contents: Contents, write: EntryHash, size: int) -> None:
+        self.size = size
+        self.write = write
+        self._contents = contents
+        self._lock = threading.Lock()
+        self._content: Content | None = None
+
+    @property
+    def key(self) -> bytes:
+        return b"entry" + self.write
+
+    def read(self, offset: int, size: int) -> bytes:
+        with self._lock:
+            if self._content is None:
+                self._content = self._contents.materialise(self.write)
+            content = self._content
+        return content.read(offset, size)
+
+    def close(self) -> None:
+        with self._lock:
+            content, self._content = self._content, None
+        if content is not None:
+            content.close()

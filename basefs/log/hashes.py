@@ -26,3 +26,8 @@ def sha224(data: bytes) -> bytes:
 def xor(left: bytes, right: bytes) -> bytes:
     """Bitwise XOR of two digests of equal size."""
     return (int.from_bytes(left, "big") ^ int.from_bytes(right, "big")).to_bytes(len(left), "big")
+
+
+def new_digest() -> hashlib._Hash:
+    """A SHA-224 digest to be fed piece by piece."""
+    return hashlib.sha224()

@@ -114,7 +114,8 @@ class Intake:
             return False
         if not is_ours:
             verify(entry, public)
-        placed = self._store.insert(placed, now=self.now)
+        # The blocks of this node's own entries are stored before them.
+        placed = self._store.insert(placed, now=self.now, complete=is_ours)
         self.accepted.append(placed)
         if entry.action is Action.WRITE and entry.content:
             first = BlockHash(entry.content)

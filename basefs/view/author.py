@@ -19,13 +19,16 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
     PermissionDenied,
+    StoreError,
     TooLarge,
 )
 from basefs.log.blocks import Block
+from basefs.log.content import BytesContent, Content
 from basefs.log.contents import MAX_CONTENT_BYTES, Contents
 from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.preparations import Preparations
 from basefs.log.store import EntryKind, Store
 from basefs.view.names import Names, display
 from basefs.view.node import Node
@@ -37,11 +40,17 @@ from basefs.view.tree import Tree
 
 @dataclass(slots=True)
 class Draft:
-    """Entries ready to be applied, parents first, and the blocks that they name."""
+    """Entries ready to be applied, parents first.
+
+    Attributes:
+        entries: what is signed.
+        blocks: what the writes among them name, without those that are stored already.
+        contents: what the writes among them hold.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    contents: dict[EntryHash, bytes] = field(default_factory=dict)
+    contents: dict[EntryHash, Content] = field(default_factory=dict)
 
 
 class Author:
@@ -49,6 +58,7 @@ class Author:
 
     Attributes:
         keys: the node's private keys; the one with the highest authority at a path signs there.
+        preparations: the contents of the commit that drafts now.  A draft is good only if they are complete after it.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class Author:
         self._tree = tree
         self._clock = clock
         self.keys = list(keys)
+        self.preparations = Preparations(contents)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +210,7 @@ class Author:
     def write(
         self,
         names: Names,
-        content: bytes,
+        content: bytes | Content,
         *,
         mode: int | None = None,
         owner: Owner | None = None,
@@ -209,14 +220,15 @@ class Author:
 
         Args:
             names: the path.
-            content: all of it.
+            content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
             owner: names of owner and group; `None` keeps them, or leaves a new file to whoever mounts.
             mtime: UNIX seconds; `None` is now.
 
         Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
         """
-        if len(content) > MAX_CONTENT_BYTES:
+        content = BytesContent(content) if isinstance(content, bytes) else content
+        if content.size > MAX_CONTENT_BYTES:
             raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
         draft = Draft()
         directory = self._directory(names[:-1]) if names else self._tree.root
@@ -233,7 +245,7 @@ class Author:
         tip = node.outcome.tips[0]
         state = node.state
         base = state.content if state.kind is Kind.FILE else None
-        if base is not None and len(content) == state.size and self._contents.read(base) == content:
+        if base is not None and self.preparations.is_same(content, base):
             return self.set_attributes(names, mode=mode, owner=owner, mtime=mtime)
         write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), mtime)
         if state.kind is Kind.FILE:
@@ -246,22 +258,36 @@ class Author:
             self._relink(draft, names, node, write)
         return draft
 
+    def foresee(self, names: Names, content: Content) -> None:
+        """Prepare a content that will be written at a path, if the path stays as it is until then."""
+        try:
+            node = self._tree.find(names)
+            if node is None or node.state.kind is not Kind.FILE:
+                self.preparations.want(content, None)
+                return
+            names, node = self._owner(names, node)
+            base = node.state.content
+            if base is None or not self.preparations.is_same(content, base):
+                self.preparations.want(content, self._contents.source(node.outcome.tips[0].hash))
+        except StoreError:
+            # The draft will meet it again, and tell.
+            return
+
     def _write(
         self,
         draft: Draft,
         key: SigningKey,
         parent: EntryHash,
         name: bytes,
-        content: bytes,
+        content: Content,
         base: EntryHash | None,
         mtime: int | None,
     ) -> Entry:
-        blocks = self._contents.encode(content, base)
-        first = blocks[0].hash if blocks else b""
+        prepared = self.preparations.want(content, base)
         stamp = self.now() if mtime is None else mtime
-        entry = key.sign(parent, stamp, Action.WRITE, name, first, len(content))
+        entry = key.sign(parent, stamp, Action.WRITE, name, prepared.first, content.size)
         draft.entries.append(entry)
-        draft.blocks.extend(blocks)
+        draft.blocks.extend(prepared.blocks)
         draft.contents[entry.hash] = content
         return entry
 
@@ -438,7 +464,7 @@ class Author:
         if both_files and not has_others and not is_shared:
             assert state.content is not None
             # A new content of the same file: a small delta, and its history goes on.
-            content = self._contents.read(state.content)
+            content = self._contents.open(state.content)
             return self.write(target, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
         draft = Draft()
         key = self.signer(existing.authority, target)
@@ -449,7 +475,7 @@ class Author:
             parent = draft.entries[-1].hash
         if both_files and not is_shared:
             assert state.content is not None
-            content = self._contents.read(state.content)
+            content = self._contents.open(state.content)
             write = self._write(draft, key, parent, target[-1], content, None, state.mtime)
             self._set_mode(draft, write, state.mode, state.owner, existing.authority, target)
         else:

@@ -27,8 +27,14 @@ def chain_of(codec: Codec, new: bytes, old: bytes = b"") -> bytes:
 
 
 def test_tags_never_change() -> None:
-    assert {tag: codec.name for tag, codec in CODECS.items()} == {0: "stored", 1: "zlib", 2: "bsdiff4", 3: "zstd"}
-    assert [codec.keyframe for codec in CODECS.values()] == [True, True, False, False]
+    assert {tag: codec.name for tag, codec in CODECS.items()} == {
+        0: "stored",
+        1: "zlib",
+        2: "bsdiff4",
+        3: "zstd",
+        4: "zstd frame",
+    }
+    assert [codec.keyframe for codec in CODECS.values()] == [True, True, False, False, True]
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)

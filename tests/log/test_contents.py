@@ -9,7 +9,8 @@ import pytest
 
 from basefs.errors import DamagedLog
 from basefs.log import codecs
-from basefs.log.contents import MAX_DELTAS, ContentCache
+from basefs.log.cache import ContentCache
+from basefs.log.contents import MAX_DELTAS
 from basefs.log.entries import Action
 from basefs.log.hashes import EntryHash
 from basefs.replica import CACHE_FILE, Applied, Replica
@@ -153,7 +154,7 @@ def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> N
 
 
 def test_the_memory_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("basefs.log.contents.MEMORY_CACHE_BYTES", 1000)
+    monkeypatch.setattr("basefs.log.cache.MEMORY_CACHE_BYTES", 1000)
     cache = ContentCache(None)
     for number in range(100):
         cache.put(EntryHash(b"%d" % number), bytes(100), on_disk=True)

@@ -1,0 +1,435 @@
+"""Contents of any size: prepared and read in pieces, without the replica's lock, and never a byte wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from basefs.errors import DamagedLog, NoSpace, NotEmpty, StoreError
+from basefs.log import cache, codecs, preparations
+from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
+from basefs.log.entries import Action
+from basefs.replica import CACHE_FILE, Applied, Replica
+from basefs.view.author import Author, Draft
+from basefs.view.tree import Names
+
+from ..helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path
+
+F = path("/f")
+LARGE = LARGE_CONTENT + 12_345
+
+
+def write(replica: Replica, content: bytes | Content, names: Names = F) -> Applied:
+    """Write a file."""
+    return replica.commit(lambda author: author.write(names, content))
+
+
+def file_of(directory: Path, data: bytes) -> BinaryIO:
+    """A file with this content."""
+    target = directory / "source"
+    target.write_bytes(data)
+    return target.open("rb+")
+
+
+def unpacked(replica: Replica) -> list[Path]:
+    """The files that the cache holds."""
+    return sorted(replica.directory.glob(f"{CACHE_FILE}.d/*"))
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Replica]:
+    made = make_replica(tmp_path / "log")
+    yield made
+    assert made.check_view() == []
+    made.close()
+
+
+@pytest.mark.parametrize("pattern", [b"", b"the same line again\n"], ids=["noise", "text"])
+@pytest.mark.parametrize("size", [0, 1, LARGE_CONTENT, LARGE_CONTENT + 1, LARGE])
+def test_a_file_is_read_as_it_was_written(tmp_path: Path, replica: Replica, size: int, pattern: bytes) -> None:
+    data = (pattern * (size // 20 + 1) if pattern else noise(size, size))[:size]
+    with file_of(tmp_path, data) as file:
+        write(replica, as_content(file))
+    assert replica.attributes(F).size == size
+    assert replica.read(F) == data
+    content = replica.open(F)
+    assert content.read(size // 2, 7) == data[size // 2 :][:7]
+    assert content.read(size, 7) == b""
+    content.close()
+    other = copy_replica(replica, tmp_path / "other")
+    assert other.read(F) == data, "from the log alone"
+    other.close()
+
+
+def test_every_size_of_change_of_a_large_file(replica: Replica) -> None:
+    data = noise(0, LARGE)
+    sizes = []
+    for changed in (data, data + b"more", data[:100] + data[200:], noise(1, LARGE), data[: LARGE // 2], b"small", data):
+        before = replica.totals()["bytes"]
+        write(replica, changed)
+        assert replica.read(F) == changed
+        shutil.rmtree(replica.directory / f"{CACHE_FILE}.d", ignore_errors=True)
+        assert replica.read(F) == changed
+        replica.sync_to_disk()
+        sizes.append(replica.totals()["bytes"] - before)
+    replica.check_view()
+
+
+def test_a_large_file_that_stays_the_same_costs_nothing(tmp_path: Path, replica: Replica) -> None:
+    data = noise(0, LARGE)
+    write(replica, data)
+    before = replica.totals()
+    with file_of(tmp_path, data) as file:
+        assert write(replica, as_content(file)).entries == ()
+    after = replica.totals()
+    assert (after["entries"], after["blocks"]) == (before["entries"], before["blocks"])
+
+
+def test_equal_large_contents_are_stored_once(replica: Replica) -> None:
+    write(replica, noise(0, LARGE))
+    blocks = replica.totals()["blocks"]
+    write(replica, noise(0, LARGE), path("/g"))
+    assert replica.totals()["blocks"] == blocks
+
+
+def test_a_content_that_no_cache_holds_is_made_anew(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    first = write(replica, noise(0, LARGE)).entries[0]
+    write(replica, noise(1, LARGE))
+    replica.commit(lambda author: author.revert(F, first.hash))
+    replica.close()
+    for leftover in replica.directory.glob(f"{CACHE_FILE}*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    again = Replica(replica.directory, [ROOT_KEY])
+    calls: list[int] = []
+
+    def change(author: Author) -> Draft:
+        calls.append(1)
+        assert len(calls) < 10, "it goes round in circles"
+        return author.write(F, noise(0, LARGE)[:-1] + b"x")
+
+    applied = again.commit(change)
+    assert applied.entries[0].action is Action.WRITE
+    assert again.read(F) == noise(0, LARGE)[:-1] + b"x"
+    again.close()
+
+
+def test_the_view_that_moves_on_all_the_time_does_not_stop_a_write(tmp_path: Path) -> None:
+    keys = (ROOT_KEY, ALICE)
+    born = genesis(keys)
+    replica = make_replica(tmp_path / "here", keys, born=born)
+    tip = write(replica, noise(0, 50_000)).entries[0]
+    calls = 0
+
+    def change(author: Author) -> Draft:
+        nonlocal tip, calls
+        calls += 1
+        assert calls < 20, "it goes round in circles"
+        draft = author.write(F, noise(1, 200_000))
+        # Another node's write arrives while the content is prepared, each time.
+        other = ALICE.sign(tip.hash, calls, Action.WRITE, b"f")
+        threading.Thread(target=replica.apply, args=([other], [])).start()
+        tip = other
+        return draft
+
+    work = preparations.Preparations.work
+
+    def patient(self: preparations.Preparations, store: object) -> None:
+        while threading.active_count() > threads:
+            time.sleep(0.001)
+        work(self, store)  # type: ignore[arg-type]
+
+    threads = threading.active_count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparations.Preparations, "work", patient)
+        applied = replica.commit(change)
+    while threading.active_count() > threads:
+        time.sleep(0.001)
+    assert calls >= 4
+    assert replica.check_view() == []
+    written = next(entry for entry in applied.entries if entry.action is Action.WRITE)
+    assert replica.content_at(written.hash) == noise(1, 200_000)
+    replica.close()
+
+
+def test_a_series_of_drafts_with_contents_that_must_be_prepared(replica: Replica) -> None:
+    """Whether or not they are told beforehand, all of it is there in one go, and nothing twice."""
+    write(replica, noise(9, 60_000), path("/old"))
+    data = {path(f"/d/{number}"): noise(number, size) for number, size in enumerate((10, 50_000, LARGE))}
+    data[path("/old")] = noise(9, 60_000) + b"more"
+    heard: list[Applied] = []
+    replica.subscribe(heard.append)
+
+    def series(author: Author) -> Iterator[Draft]:
+        nonlocal attempts
+        attempts += 1
+        yield author.make_directory(path("/d"))
+        for names, content in data.items():
+            yield author.write(names, content)
+        yield author.rename(path("/d/1"), path("/d/moved"))
+        yield author.remove(path("/d"), directory=True) if fails else Draft()
+
+    known = [(names, as_content(content)) for names, content in data.items()]
+    for fails, contents in ((True, ()), (True, known), (False, known)):
+        attempts = 0
+        before = replica.totals()["entries"]
+        if fails:
+            with pytest.raises(NotEmpty):
+                replica.commit(series, contents=contents)
+            assert replica.totals()["entries"] == before
+            assert list(replica.names_in(())) == [b"old"]
+            assert replica.check_view() == []
+        else:
+            applied = replica.commit(series, contents=contents)
+            assert replica.totals()["entries"] == before + len(applied.entries)
+            assert heard == [applied]
+        if contents:
+            assert attempts == 1, "nothing had to be done twice"
+    data[path("/d/moved")] = data.pop(path("/d/1"))
+    for names, content in data.items():
+        assert replica.read(names) == content
+
+
+def test_what_is_read_stays_what_was_opened(replica: Replica) -> None:
+    write(replica, noise(0, LARGE))
+    early, late = replica.open(F), replica.open(F)
+    assert early.read(0, 10) == noise(0, LARGE)[:10]
+    write(replica, noise(1, LARGE))
+    replica.commit(lambda author: author.remove(F, directory=False))
+    shutil.rmtree(replica.directory / f"{CACHE_FILE}.d")
+    assert early.whole() == noise(0, LARGE)
+    assert late.whole() == noise(0, LARGE)
+    early.close()
+    late.close()
+
+
+def test_many_readers_unpack_a_file_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replica: Replica) -> None:
+    data = noise(0, LARGE)
+    write(replica, data)
+    other = copy_replica(replica, tmp_path / "other")
+    unpacking: list[int] = []
+    original = other._contents._decode
+
+    def counting(*arguments: object) -> Content:
+        unpacking.append(1)
+        return original(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(other._contents, "_decode", counting)
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda: found.append(other.read(F) == data)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [True] * 8
+    assert len(unpacking) == 1
+    other.close()
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone", "a directory"])
+def test_a_damaged_file_of_the_cache_is_unpacked_again(tmp_path: Path, damage: str) -> None:
+    replica = make_replica(tmp_path)
+    data = noise(0, LARGE)
+    write(replica, data)
+    replica.close()
+    (file,) = unpacked(replica)
+    raw = bytearray(file.read_bytes())
+    raw[PIECE + 5] ^= 1
+    file.unlink()
+    if damage == "flip":
+        file.write_bytes(raw)
+    elif damage in ("cut", "empty"):
+        file.write_bytes(raw[: 1000 if damage == "cut" else 0])
+    elif damage == "a directory":
+        shutil.rmtree(file.parent)
+        file.parent.write_bytes(b"")
+    again = Replica(replica.directory)
+    assert again.read(F) == data
+    again.close()
+
+
+def test_the_cache_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> None:
+    monkeypatch.setattr(cache, "FILE_CACHE_BYTES", 2 * LARGE + 1000)
+    for number in range(4):
+        write(replica, noise(number, LARGE), path(f"/{number}"))
+        if number:
+            # The first one is the one that is used.
+            assert replica.read(path("/0")) == noise(0, LARGE)
+    assert len(unpacked(replica)) == 2
+    for number in range(4):
+        assert replica.read(path(f"/{number}")) == noise(number, LARGE)
+
+
+def test_what_a_killed_process_was_unpacking_is_removed(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    write(replica, noise(0, LARGE))
+    replica.close()
+    unfinished = replica.directory / f"{CACHE_FILE}.d" / ".unfinished"
+    unfinished.write_bytes(b"half")
+    again = Replica(tmp_path)
+    assert not unfinished.exists()
+    assert again.read(F) == noise(0, LARGE)
+    again.close()
+
+
+def test_a_file_that_changes_while_it_is_written(tmp_path: Path, replica: Replica) -> None:
+    write(replica, b"before")
+    before = replica.totals()["entries"]
+    with file_of(tmp_path, noise(0, LARGE)) as file:
+        content = as_content(file)
+        file.seek(PIECE)
+        file.write(b"changed")
+        file.flush()
+        with pytest.raises(StoreError, match="changed while"):
+            write(replica, content)
+        file.truncate(PIECE)
+        with pytest.raises(StoreError, match="was cut"):
+            write(replica, content)
+    assert replica.read(F) == b"before"
+    assert replica.totals()["entries"] == before
+
+
+def test_a_large_content_that_is_arriving_from_somebody_else(tmp_path: Path) -> None:
+    born = genesis((ROOT_KEY, ALICE))
+    here = make_replica(tmp_path / "here", born=born)
+    there = make_replica(tmp_path / "there", (ALICE,), born=born)
+    data = noise(0, LARGE)
+    theirs = write(there, data, path("/theirs"))
+    first = theirs.entries[0].content
+    here.apply(theirs.entries, [])
+    heard: list[Applied] = []
+    here.subscribe(heard.append)
+    for _ in range(40):
+        raw = there.block(first)  # type: ignore[arg-type]
+        assert raw is not None
+        here.add([], [raw])
+        first = raw[:28]
+    heard.clear()
+    write(here, data, path("/ours"))
+    assert here.read(path("/ours")) == here.read(path("/theirs")) == data
+    assert [hash for applied in heard for hash in applied.completed] == [theirs.entries[0].hash]
+    assert here.missing_blocks(1) == ()
+    assert here.check_view() == []
+    here.close()
+    there.close()
+
+
+def test_a_rename_over_a_file_takes_a_large_content_along(replica: Replica) -> None:
+    data = noise(0, LARGE)
+    write(replica, noise(1, 100))
+    write(replica, data, path("/new"))
+    replica.commit(lambda author: author.rename(path("/new"), F))
+    assert replica.read(F) == data
+    assert list(replica.names_in(())) == [b"f"]
+
+
+def test_a_write_of_a_large_content_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> None:
+    write(replica, b"before")
+
+    def full(*_: object, **__: object) -> BinaryIO:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("basefs.log.spool.tempfile.TemporaryFile", full)
+    with pytest.raises(NoSpace):
+        write(replica, noise(0, LARGE))
+    assert replica.read(F) == b"before"
+
+
+def test_a_disk_without_room_to_unpack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replica: Replica) -> None:
+    data = noise(0, LARGE)
+    write(replica, data)
+    other = copy_replica(replica, tmp_path / "other")
+    monkeypatch.setattr(other._contents.cache, "directory", Path("/proc/nothing-can-be-made-here"))
+    assert other.read(F) == data, "in memory, since it is not too large for that"
+    monkeypatch.setattr(cache, "MAX_HOMELESS", LARGE - 1)
+    with pytest.raises(NoSpace):
+        other.read(F)
+    other.close()
+
+
+def test_an_entry_that_lies_about_a_large_content(replica: Replica) -> None:
+    made = write(replica, noise(0, LARGE), path("/g"))
+    first = made.entries[0].content
+    for number, size in enumerate((LARGE - 1, LARGE + 1, 2**40, LARGE_CONTENT)):
+        lying = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"%d" % number, first, size)
+        assert replica.apply([lying], []).entries == (lying,)
+        with pytest.raises((DamagedLog, NoSpace)):
+            replica.read((b"%d" % number,))
+    assert replica.read(path("/g")) == noise(0, LARGE)
+
+
+def test_a_large_content_is_announced_and_not_held(replica: Replica) -> None:
+    applied = write(replica, noise(0, LARGE))
+    assert (applied.large, applied.blocks) == (True, ())
+    applied = write(replica, noise(0, 2000), path("/g"))
+    assert (applied.large, len(applied.blocks)) == (False, 5)
+
+
+def test_as_content(tmp_path: Path) -> None:
+    for size in (0, 10, LARGE):
+        data = noise(0, size)
+        assert as_content(data).whole() == data
+        assert as_content(io.BytesIO(data)).whole() == data
+        with file_of(tmp_path, data) as file:
+            content = as_content(file)
+            assert isinstance(content, FileContent) == (size > LARGE_CONTENT)
+            assert content.whole() == data
+            assert content.key == as_content(data).key
+            assert as_content(content) is content
+            content.close()
+
+
+@pytest.mark.parametrize("codec", [codec for codec in codecs.CODECS.values() if codec.keyframe], ids=lambda c: c.name)
+def test_keyframes_decode_in_pieces_as_in_one(codec: codecs.Codec) -> None:
+    data = noise(0, 3000) * 1000
+    chain = bytes((codec.tag,)) + codec.encode(data, b"")
+    for step in (1000, 100_000, len(chain)):
+        pieces = (chain[start : start + step] for start in range(0, len(chain), step))
+        assert b"".join(codecs.decode_pieces(pieces, len(data))) == data == codecs.decode(chain, b"", len(data))
+
+
+MEMORY = """
+import os, resource, sys
+from pathlib import Path
+from basefs.log.content import as_content
+from basefs.replica import Replica
+from tests.helpers import ROOT_KEY, path
+replica = Replica(Path(sys.argv[1]), [ROOT_KEY])
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024
+before = peak()
+with open(sys.argv[2], "rb") as file:
+    content = as_content(file)
+    replica.commit(lambda author: author.write(path("/f"), content))
+read = replica.open(path("/f"))
+assert sum(len(piece) for piece in read.pieces()) == content.size
+print(peak() - before)
+"""
+
+
+def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None:
+    make_replica(tmp_path / "log").close()
+    source = tmp_path / "source"
+    with source.open("wb") as file:
+        for number in range(60):
+            file.write(noise(number, PIECE))
+    child = subprocess.run(
+        [sys.executable, "-c", MEMORY, tmp_path / "log", source],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert int(child.stdout) < 30, "MiB, of a file of 60"
