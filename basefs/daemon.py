@@ -39,6 +39,7 @@ from basefs.management.runfile import RunFile
 from basefs.management.services import Services
 from basefs.propagation import Propagation
 from basefs.replica import Replica
+from basefs.sync.keeper import DEGREE
 from basefs.sync.service import SyncService
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class DaemonOptions:
         keep_owners: whether chown is kept.
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
+        push: whether sessions to a few members stay open for news.
     """
 
     name: str
@@ -85,6 +87,7 @@ class DaemonOptions:
     keep_owners: bool
     single: bool
     encrypt_key: str | None
+    push: bool
 
 
 def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> None:
@@ -197,6 +200,8 @@ class _Network:
             on_result=propagation.on_result,
             interval=config.FULL_SYNC_INTERVAL,
             probability=config.SYNC_PROBABILITY,
+            degree=DEGREE if self._options.push else 0,
+            on_gap=propagation.on_gap,
         )
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)

@@ -1,12 +1,16 @@
 """Propagation: what changes here goes out, what others announce comes in (design, section 6).
 
-A change of few blocks travels as gossip events; anything larger is announced, and whoever hears it pulls at once over
-the sync protocol.  Everything here runs on the event loop.
+Three ways, from the quickest to the surest.  A small change is pushed over the sessions that stay open with a few
+peers, who pass it on; without such sessions it travels as gossip events.  What is too large for that is announced, to
+the peers of those sessions and by gossip, and whoever hears it pulls at once over the sync protocol.  What was pushed
+is announced by gossip too, later and seldom, for those whom no push has reached.  Everything here runs on the event
+loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,6 +22,7 @@ from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
 from basefs.log.entries import Entry
+from basefs.pushing import Pusher
 from basefs.reconnect import Reconnects
 from basefs.replica import Applied, Replica
 from basefs.sync.result import Reason, Result
@@ -31,6 +36,10 @@ PULL_JITTER = 0.2
 BLOCK_PATIENCE = 1.5
 #: Entry hashes named in an announcement; they only tell readers of a packet dump what it is about.
 _ANNOUNCED_HASHES = 4
+#: Seconds until what was pushed is announced by gossip as well.
+SAFETY_SECONDS = 2.0
+#: Seconds, at the most, until what a standing session lacks is fetched: what is on its way comes in that time.
+GAP_JITTER = 0.1
 
 
 class Propagation:
@@ -52,10 +61,13 @@ class Propagation:
         self._reconnects = Reconnects()
         self._announced: set[Address] = set()
         self._tasks: set[asyncio.Task[object]] = set()
+        self._pusher: Pusher | None = None
+        self._safety: asyncio.TimerHandle | None = None
 
     def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
         """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
         self._gossip, self._sync, self._address = gossip, sync, address
+        self._pusher = Pusher(self._replica, sync, self._loop)
         self._replica.subscribe(self._on_applied)
 
     def stop(self) -> None:
@@ -63,14 +75,21 @@ class Propagation:
         if self._gathering is not None:
             self._gathering.cancel()
             self._send()
-        if self._announcing is not None:
-            self._announcing.cancel()
+        if self._announcing is not None or self._safety is not None:
+            for handle in (self._announcing, self._safety):
+                if handle is not None:
+                    handle.cancel()
             self._announce_now()
+        if self._pusher is not None:
+            self._pusher.stop()
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
     def _on_applied(self, applied: Applied) -> None:
         """Called in any thread."""
+        assert self._pusher is not None
+        if applied.entries or applied.completed:
+            self._loop.call_soon_threadsafe(self._pusher.gather, applied)
         if applied.local and applied.entries:
             self._loop.call_soon_threadsafe(self._gather, applied.entries, applied.blocks, applied.large)
 
@@ -87,7 +106,12 @@ class Propagation:
         self._gathering = None
         entries, blocks, large = self._entries, self._blocks, self._large
         self._entries, self._blocks, self._large = [], [], False
-        assert self._gossip is not None
+        assert self._gossip is not None and self._sync is not None
+        if self._sync.standing:
+            # It is on its way already.  Gossip makes up for what a push has missed, and for nodes without sessions.
+            if self._safety is None:
+                self._safety = self._loop.call_later(SAFETY_SECONDS, self._announce_for_safety)
+            return
         if not large and len(blocks) <= config.MAX_BLOCK_MESSAGES and len(entries) <= 4 * config.MAX_BLOCK_MESSAGES:
             small = all(len(entry.encode()) <= 512 for entry in entries) and all(len(b.data) <= 483 for b in blocks)
             if small:
@@ -95,6 +119,10 @@ class Propagation:
                 if len(events) <= config.MAX_BLOCK_MESSAGES:
                     self._gossip.send(events)
                     return
+        self.announce()
+
+    def _announce_for_safety(self) -> None:
+        self._safety = None
         self.announce()
 
     def announce(self) -> None:
@@ -127,6 +155,13 @@ class Propagation:
                 if announcement.address in self._alive:
                     self._announced.add(announcement.address)
                 self._pull(announcement.address, "an announcement", jitter=PULL_JITTER)
+
+    def on_gap(self, address: tuple[str, int]) -> None:
+        """A peer has told over a standing session of something that is not here."""
+        assert self._sync is not None
+        with contextlib.suppress(LocalProtocolError):
+            self._announced.add(Address(*address))
+        self._sync.request(address, "a gap in what it sends", jitter=GAP_JITTER)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         if self._replica.missing_blocks(1):
@@ -174,7 +209,7 @@ class Propagation:
             self._rejoin(peer)
         if peer in self._announced:
             self._announced.discard(peer)
-        elif result.counters.accepted:
+        elif result.counters.accepted and not result.stood:
             # Nobody had announced this: what was apart is together again, and the others should hear of it.
             self.announce()
 

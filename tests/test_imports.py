@@ -24,7 +24,7 @@ ALLOWED = {
     "lock": {"errors"},
 }
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
-COMPOSING = {"daemon", "propagation", "management", "__main__", "__init__"}
+COMPOSING = {"daemon", "propagation", "pushing", "management", "__main__", "__init__"}
 
 
 def _imports(path: Path) -> set[str]:

@@ -48,6 +48,9 @@ def daemon_options(command: _Command) -> _Command:
             type=click.Path(path_type=Path),
             help="File with Serf's encryption key (base64 of 16, 24 or 32 bytes), the same on all nodes.",
         ),
+        click.option(
+            "--push/--no-push", default=True, help="Keep sessions with a few members open for news (default: yes)."
+        ),
         click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),
         click.option("-d", "--debug", is_flag=True, help="Log more."),
@@ -68,6 +71,7 @@ def launch(
     hostname: str | None,
     profile: str,
     encrypt_key_file: Path | None,
+    push: bool,
     single_node: bool,
     foreground: bool,
     debug: bool,
@@ -102,6 +106,7 @@ def launch(
         keep_owners=owners,
         single=single_node,
         encrypt_key=None if encrypt_key_file is None else _read_secret(encrypt_key_file),
+        push=push,
     )
     pipe = os.environ.pop(_PIPE_VARIABLE, None)
     if pipe is None and not foreground:

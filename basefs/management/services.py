@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from basefs.config import format_address
 from basefs.errors import NotFound, NotPermitted, PermissionDenied, Unsupported, UsageError
 from basefs.gossip.service import Gossip
 from basefs.log.hashes import EntryHash, Fingerprint
@@ -249,6 +250,7 @@ class Services(LogServices):
             "queued": gossip.queue_depth,
             "serf_pid": gossip.agent_pid,
             "serf_restarts": gossip.restarts,
+            "standing": [format_address(*peer) for peer in self._sync.standing] if self._sync else [],
         }
 
     async def _serf(self, command: str, body: dict[str, Json] | None = None) -> Json:

@@ -72,6 +72,9 @@ class Limits:
         greeting_timeout: seconds until the first line of the peer is complete.
         idle_timeout: seconds in which nothing moves in either direction.  Must exceed the time that a slow machine
             takes to verify what its socket buffers hold (4 MiB: about 2 s, on a machine shared by 30 nodes 60 s).
+        heartbeat: seconds between two HASH lines of a session that stands; each costs some 100 bytes, and finds what a
+            push has lost.  Must be well below `idle_timeout`.
+        push_backlog: bytes of pushes that wait for a slow connection; beyond that the peer is told to compare instead.
         stall_timeout: seconds without an entry or block accepted or sent, however busy the line is.
     """
 
@@ -83,6 +86,8 @@ class Limits:
     backlog: int = 8 * 1024 * 1024
     asked: int = 65_536
     greeting_timeout: float = 10.0
+    heartbeat: float = 5.0
+    push_backlog: int = 256 * 1024
     idle_timeout: float = 60.0
     stall_timeout: float = 300.0
 

@@ -142,6 +142,11 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Stay:
+    """The sender would keep, or keeps, the session open: what is new goes over it unasked."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The sender ends the session, and why (up to 200 bytes of UTF-8)."""
 
@@ -150,4 +155,4 @@ class Refuse:
 
 
 Request = Ls | PathReq | EntryReq | BlockReq
-Message = Hash | Request | Entries | Blocks | BlocksRec | Eof | Close | Refuse
+Message = Hash | Request | Entries | Blocks | BlocksRec | Eof | Close | Stay | Refuse

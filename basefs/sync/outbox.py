@@ -47,6 +47,7 @@ class Outbox:
         self._room = backlog
         self._buffer = bytearray()
         self._control: deque[bytes] = deque()
+        self._control_bytes = 0
         self._wishes: deque[Wish] = deque()
         self._later: deque[Wish] = deque()  # BLOCK_REQs
         self._blocks_outstanding = 0
@@ -65,6 +66,12 @@ class Outbox:
     def control(self, line: bytes) -> None:
         """Send a line before anything else that waits."""
         self._control.append(line)
+        self._control_bytes += len(line)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of lines that are made and not taken."""
+        return len(self._buffer) + self._control_bytes
 
     def ask(self, wishes: Sequence[Wish]) -> None:
         """Send these requests, in this order, before those that wait already; BLOCK_REQs after all others."""
@@ -131,6 +138,7 @@ class Outbox:
     def drop(self) -> None:
         """Forget everything that was not begun: the session is over."""
         self._control.clear()
+        self._control_bytes = 0
         self._wishes.clear()
         self._later.clear()
         self._writing = None
@@ -145,7 +153,9 @@ class Outbox:
 
     def _next(self) -> bytes | None:
         if self._control:
-            return self._control.popleft()
+            first = self._control.popleft()
+            self._control_bytes -= len(first)
+            return first
         while self._writing or self._may_ask:
             if self._writing is None:
                 wish = self._wishes.popleft() if self._wishes else self._later.popleft()

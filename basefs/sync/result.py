@@ -83,6 +83,7 @@ class Result:
         peer_identity: root entry hash that the peer gave, `ZERO_HASH` if it gave none.
         peer_port: the peer's own sync port, 0 if unknown.
         by_peer: the peer ended it, so `detail` are its words.
+        stood: it was kept open for news, which were passed on as they came.
     """
 
     reason: Reason
@@ -92,6 +93,7 @@ class Result:
     peer_identity: bytes = ZERO_HASH
     peer_port: int = 0
     by_peer: bool = False
+    stood: bool = False
 
     def raise_for_reason(self) -> None:
         """Raise what a command reports: nothing if complete, else `WrongFilesystem`, `RemoteProtocolError`,

@@ -6,13 +6,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from basefs.sync.interface import LogState
+from basefs.sync.keeper import DEGREE, SessionKeeper
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import FULL_SYNC_INTERVAL, SYNC_PROBABILITY, Address, PeerSchedule
-from basefs.sync.shell import CONNECT_TIMEOUT, MAX_SESSIONS, SyncServer, sync_with
+from basefs.sync.server import MAX_SESSIONS, SyncServer
+from basefs.sync.shell import CONNECT_TIMEOUT, Session, sync_with
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +46,15 @@ class SyncService:
         max_sessions: int = MAX_SESSIONS,
         max_outgoing: int = MAX_OUTGOING,
         connect_timeout: float = CONNECT_TIMEOUT,
+        degree: int = DEGREE,
+        on_gap: Callable[[Address], None] | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
         `on_result` gets every session's end, incoming (with the peer's own sync port, 0 if unknown) and outgoing.
-        `interval` in seconds, 0: no periodic sessions.
+        `interval` in seconds, 0: no periodic sessions.  `degree`: sessions that stay open for news, 0: none.
+        `on_gap` is told of a peer that has something which was not sent over such a session, and requests a session; by
+        default that is all that happens.
         """
         self._state = state
         self._peers = peers
@@ -59,6 +66,7 @@ class SyncService:
         self._penalties = PenaltyBox()
         self._throttle = Throttle()
         self._schedule = PeerSchedule(self._rng, probability)
+        self._keeper = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
         self._server = SyncServer(
             state,
             host,
@@ -67,6 +75,7 @@ class SyncService:
             max_sessions=max_sessions,
             penalties=self._penalties,
             on_result=self._ended,
+            keeper=self._keeper,
         )
         self._slots = asyncio.Semaphore(max_outgoing)
         self._jobs: dict[Address, asyncio.Task[None]] = {}
@@ -84,6 +93,7 @@ class SyncService:
         await self._server.start()
         if self._interval > 0:
             self._loop_task = asyncio.create_task(self._periodic())
+        self._keeper.start()
 
     async def stop(self) -> None:
         """End everything; afterwards no task of this service is left."""
@@ -93,7 +103,21 @@ class SyncService:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._jobs.clear()
         self._loop_task = None
+        await self._keeper.stop()
         await self._server.stop()
+
+    @property
+    def standing(self) -> list[Address]:
+        """The peers with which sessions stay open for news."""
+        return self._keeper.addresses
+
+    def push(self, entries: Sequence[bytes]) -> None:
+        """Send encoded entries that are in the log, with their blocks, over the sessions that stand."""
+        self._keeper.push(entries)
+
+    def tell_root(self) -> None:
+        """Have the peers of the sessions that stand fetch what is new here."""
+        self._keeper.tell_root()
 
     def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
         """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
@@ -130,12 +154,21 @@ class SyncService:
             log.debug("no session with %s:%d: banned", *address)
             return
         log.debug("session with %s:%d: %s", *address, reason)
+        await self._connect(address, None)
+
+    async def _stand(self, address: Address) -> Reason:
+        if self._penalties.banned(address[0], asyncio.get_running_loop().time()):
+            return Reason.BANNED
+        return await self._connect(address, self._keeper)
+
+    async def _connect(self, address: Address, keeper: SessionKeeper | None) -> Reason:
         result = await sync_with(
             self._state,
             *address,
             own_port=self.port,
             limits=self._limits,
             connect_timeout=self._connect_timeout,
+            keeper=keeper,
         )
         now = asyncio.get_running_loop().time()
         if result.reason is not Reason.COMPLETE:
@@ -143,6 +176,14 @@ class SyncService:
         if result.reason is Reason.RUBBISH:
             self._penalties.punish(address[0], now)
         self._ended(address, result)
+        return result.reason
+
+    def _began(self, session: Session) -> None:
+        """A session stands: what it has moved so far counts like any other session's."""
+        self._ended(session.address, Result(Reason.COMPLETE, "it stands", True, replace(session.counters)))
+
+    def _fetch(self, address: Address) -> None:
+        self.request(address, "a gap in what it sends")
 
     def _ended(self, address: Address, result: Result) -> None:
         """Account for the end of a session, whoever began it."""

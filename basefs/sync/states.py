@@ -3,7 +3,9 @@
 The initiator opened the connection.  Requests are LS, PATH_REQ, ENTRY_REQ and BLOCK_REQ, data are ENTRIES and BLOCKS.
 Events in lower case are our own: the responder `settle`s when it has nothing outstanding and says so with CLOSE; the
 initiator, told so and with nothing left to ask, goes `again` if the logs still differ and something was gained, else it
-`agree`s, with CLOSE; `broken` is every other end: connection lost, time-out, a rule broken by the peer.
+`agree`s, with CLOSE, or `offer`s to keep the session, with STAY; the responder `keep`s it, with STAY, or agrees to end
+it.  A session that stands is ended by either side, with CLOSE (`agree`).  `broken` is every other end: connection lost,
+time-out, a rule broken by the peer.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ class State(enum.Enum):
     GREETING = "greeting"  # the peer's HASH is awaited
     TALKING = "talking"  # requests and answers
     SETTLED = "settled"  # responder only: CLOSE was sent, the initiator decides
+    OFFERED = "offered"  # STAY was sent by the initiator, the responder decides
+    STANDING = "standing"  # both stay: what is new goes over the session unasked
     DONE = "done"  # both have closed
     FAILED = "failed"  # refused, broken or lost
 
@@ -39,10 +43,13 @@ class Event(enum.Enum):
     DATA = "data"
     EOF = "EOF"
     CLOSE = "CLOSE"
+    STAY = "STAY"
     REFUSE = "CLOSE NO"
     SETTLE = "settle"
     AGAIN = "again"
     AGREE = "agree"
+    OFFER = "offer"
+    KEEP = "keep"
     BROKEN = "broken"
 
 
@@ -54,6 +61,14 @@ _EXCHANGE = {
     Event.EOF: State.TALKING,
 }
 
+_STANDING = {
+    Event.DATA: State.STANDING,
+    Event.HASH: State.STANDING,
+    Event.CLOSE: State.DONE,
+    Event.AGREE: State.DONE,
+    **_ENDS,
+}
+
 TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
     Role.INITIATOR: {
         State.GREETING: {Event.HASH: State.TALKING, **_ENDS},
@@ -62,9 +77,12 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.CLOSE: State.TALKING,
             Event.AGAIN: State.GREETING,
             Event.AGREE: State.DONE,
+            Event.OFFER: State.OFFERED,
             **_ENDS,
         },
         State.SETTLED: {},
+        State.OFFERED: {Event.STAY: State.STANDING, Event.CLOSE: State.DONE, **_ENDS},
+        State.STANDING: _STANDING,
         State.DONE: {Event.BROKEN: State.DONE},
         State.FAILED: {Event.BROKEN: State.FAILED},
     },
@@ -76,8 +94,11 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.BLOCKS_REC: State.TALKING,
             Event.HASH: State.TALKING,
             Event.CLOSE: State.DONE,
+            Event.STAY: State.OFFERED,
             **_ENDS,
         },
+        State.OFFERED: {Event.KEEP: State.STANDING, Event.AGREE: State.DONE, **_ENDS},
+        State.STANDING: _STANDING,
         State.DONE: {Event.BROKEN: State.DONE},
         State.FAILED: {Event.BROKEN: State.FAILED},
     },

@@ -20,10 +20,11 @@ class Timers:
         """Bytes came in or went out."""
         self._moved = True
 
-    def tick(self, now: float, *, greeted: bool, gained: int) -> str | None:
+    def tick(self, now: float, *, greeted: bool, gained: int, standing: bool = False) -> str | None:
         """Tell the time (seconds).  Returns what was too late, if anything.
 
-        `greeted`: the peer's first line is complete; `gained`: a counter of what was useful.
+        `greeted`: the peer's first line is complete; `gained`: a counter of what was useful; `standing`: the session
+        waits for news, so that nothing may be gained for long.
         """
         if self._began is None:
             self._began = self._moved_at = self._gained_at = now
@@ -37,7 +38,7 @@ class Timers:
             return f"no greeting in {self._limits.greeting_timeout:g} s"
         if now - self._moved_at > self._limits.idle_timeout:
             return f"nothing moved for {self._limits.idle_timeout:g} s"
-        if now - self._gained_at > self._limits.stall_timeout:
+        if not standing and now - self._gained_at > self._limits.stall_timeout:
             return f"nothing gained for {self._limits.stall_timeout:g} s"
         return None
 

@@ -40,6 +40,7 @@ from basefs.sync.messages import (
     PathReq,
     Refusal,
     Refuse,
+    Stay,
 )
 
 Fields = list[bytes]
@@ -77,6 +78,8 @@ def encode(message: Message) -> bytes:
             fields = [b"EOF"]
         case Close(answered, root):
             fields = [b"CLOSE", b"OK", b"%d" % answered, encode_bytes(root)]
+        case Stay():
+            fields = [b"STAY"]
         case Refuse(refusal, text):
             cut = text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
             fields = [b"CLOSE", b"NO", refusal.value.encode(), quote_from_bytes(cut, safe="").encode() or b"-"]
@@ -220,6 +223,11 @@ def _eof(fields: Fields) -> Eof:
     return Eof()
 
 
+def _stay(fields: Fields) -> Stay:
+    _expect(fields, 0, 0)
+    return Stay()
+
+
 def _close(fields: Fields) -> Close | Refuse:
     _expect(fields, 3, 3)
     if fields[0] == b"OK":
@@ -246,4 +254,5 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"BLOCKS_REC": lambda fields: BlocksRec(_entry_hashes(fields)),
     b"EOF": _eof,
     b"CLOSE": _close,
+    b"STAY": _stay,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +61,23 @@ class Cluster:
 
     @classmethod
     def start(
-        cls, network: NamespaceNetwork, nodes: list[Node] | None = None, *, grant_at: str = "/", profile: str = "wan"
+        cls,
+        network: NamespaceNetwork,
+        nodes: list[Node] | None = None,
+        *,
+        grant_at: str = "/",
+        profile: str = "wan",
+        options: Sequence[str] = (),
     ) -> Cluster:
-        """Make a filesystem on the first node; the others get a key on `grant_at`, fetch it and mount it."""
+        """Make a filesystem on the first node; the others get a key on `grant_at`, fetch it and mount it.
+
+        `options`: more options of `basefs mount`, for all nodes.
+        """
         cluster = cls(network, network.nodes if nodes is None else nodes)
         first, *others = cluster.nodes
         first.basefs("genkey")
         first.basefs("bootstrap", NAME, "-i", first.endpoint)
-        first.mount(NAME, "--owners", "--profile", profile)
+        first.mount(NAME, "--owners", "--profile", profile, *options)
         if grant_at != "/":
             (first.mountpoint / grant_at.lstrip("/")).mkdir()
         for number, node in enumerate(others, start=2):
@@ -75,7 +85,7 @@ class Cluster:
             first.basefs("grant", f"{NAME}:{grant_at}", f"node{number}", node.home / "key.pub")
         for node in others:
             node.basefs("get", NAME, first.endpoint)
-            node.mount(NAME, "--owners", "--profile", profile)
+            node.mount(NAME, "--owners", "--profile", profile, *options)
         cluster.wait_for_members()
         return cluster
 

@@ -175,7 +175,7 @@ def test_a_large_content_is_streamed():
     full = writer.log()
     pair = Pair(MemoryLog(ROOT.hash), full)
     held = []
-    pair.run(lambda: held.append(len(pair.right._outbox._buffer)))
+    pair.run(lambda: held.append(len(pair.right._talk.outbox._buffer)))
     assert pair.left.result.equal
     assert pair.left.counters.blocks_received == len(writer.blocks)
     assert pair.bytes < 10 * 1024 * 1024 * 1.35

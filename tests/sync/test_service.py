@@ -11,12 +11,12 @@ from basefs.sync.memory import MemoryLog
 from basefs.sync.result import Reason
 from basefs.sync.service import MAX_WAITING, SyncService
 
-from .helpers import STRANGER_ROOT, Writer
+from .helpers import STRANGER_ROOT, Writer, random_bytes
 from .test_shell import HOST, run, until
 
 
 def service(log, peers=(), **options):
-    options = {"interval": 0, "rng": random.Random(1), **options}
+    options = {"interval": 0, "rng": random.Random(1), "degree": 0, **options}
     found = SyncService(log, HOST, 0, peers=lambda: list(peers), on_result=lambda *end: ends.append(end), **options)
     found.ends = ends = []
     return found
@@ -175,5 +175,92 @@ def test_stop_in_the_middle_of_everything():
             two.request((HOST, one.port), "test")
             await until(lambda: len(logs[0]) > 2010)
         assert not one._jobs and not two._jobs
+
+    run(main())
+
+
+# Sessions that stay open
+
+
+def some_logs(count):
+    writer = Writer()
+    writer.write((b"d", b"f"), b"x")
+    return writer, [writer.log() for _ in range(count)]
+
+
+def test_each_keeps_sessions_and_news_floods_them():
+    async def main():
+        writer, logs = some_logs(8)
+        peers = []
+        services = [service(log, peers, degree=3, rng=random.Random(i)) for i, log in enumerate(logs)]
+        async with running(*services):
+            peers += [(HOST, each.port) for each in services]
+            for each in services:
+                own = (HOST, each.port)
+                each._keeper._peers = lambda own=own: [peer for peer in peers if peer != own]
+            await until(lambda: all(len(each.standing) >= 3 for each in services))
+            before = len(writer.entries)
+            writer.write((b"d", b"news"), b"y" * 3000)
+            logs[0].add(writer.entries[before:], writer.blocks)
+            told = set()
+            services[0].push(writer.entries[before:])
+            while len(told) < len(services):
+                # What propagation does: who has heard passes it on.
+                for number, each in enumerate(services):
+                    if number not in told and logs[number].root_hash() == logs[0].root_hash():
+                        told.add(number)
+                        each.push(writer.entries[before:])
+                await asyncio.sleep(0.01)
+
+    run(main())
+
+
+def test_what_a_push_cannot_bring_is_fetched():
+    async def main():
+        writer, logs = some_logs(2)
+        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        async with running(one, two):
+            one._keeper._peers = lambda: [(HOST, two.port)]
+            await until(lambda: one.standing and two.standing)
+            before = len(writer.entries)
+            writer.write((b"e", b"news"), random_bytes(200_000))
+            logs[0].add(writer.entries[before:], writer.blocks)
+            one.tell_root()
+            await until(lambda: logs[1].root_hash() == logs[0].root_hash())
+
+    run(main())
+
+
+def test_no_two_sessions_with_one_peer_and_none_at_degree_0():
+    async def main():
+        _, logs = some_logs(3)
+        # Each with dice of its own: where all throw alike, no coin decides anything.
+        one = service(logs[0], degree=2, rng=random.Random(2))
+        two = service(logs[1], degree=2, rng=random.Random(3))
+        three = service(logs[2], degree=0)
+        async with running(one, two, three):
+            one._keeper._peers = lambda: [(HOST, two.port), (HOST, three.port)]
+            two._keeper._peers = lambda: [(HOST, one.port), (HOST, three.port)]
+            await until(lambda: one.standing == [(HOST, two.port)] and two.standing == [(HOST, one.port)])
+            await until(lambda: three.ends)
+            assert not three.standing
+            assert all(end[1].reason is Reason.COMPLETE for end in three.ends)
+
+    run(main())
+
+
+def test_a_peer_that_goes_is_replaced():
+    async def main():
+        _, logs = some_logs(3)
+        one, two, three = (service(log, degree=1) for log in logs)
+        async with running(one, three):
+            await two.start()
+            one._keeper._peers = lambda: [(HOST, two.port)]
+            await until(lambda: one.standing)
+            await two.stop()
+            await until(lambda: not one.standing)
+            one._keeper._peers = lambda: [(HOST, three.port)]
+            await until(lambda: one.standing == [(HOST, three.port)] and three.standing)
+        assert not one._keeper._opened and not one.standing
 
     run(main())

@@ -16,7 +16,8 @@ from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Hash
 from basefs.sync.penalty import PenaltyBox
 from basefs.sync.result import Counters, Reason, Result
-from basefs.sync.shell import SyncServer, sync_with
+from basefs.sync.server import SyncServer
+from basefs.sync.shell import sync_with
 from basefs.sync.wire import encode
 
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
@@ -207,7 +208,7 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
 
 def test_a_peer_that_asks_and_does_not_read(monkeypatch):
     monkeypatch.setattr(shell, "_TICK", 0.02)
-    monkeypatch.setattr(shell, "_GRACE", 0.1)
+    monkeypatch.setattr(shell, "GRACE", 0.1)
 
     async def main():
         writer = Writer()

@@ -1,0 +1,263 @@
+"""What the lines of a session lead to: who may say what, what is asked and answered, and when it is over.  No I/O.
+
+The two sides agree on the end as `docs/sync-protocol.md` says: the responder tells when it has nothing outstanding, the
+initiator decides whether that is the end, another round, or a session that stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from basefs.errors import RemoteProtocolError
+from basefs.log.hashes import ZERO_HASH
+from basefs.sync.answers import Answers
+from basefs.sync.compare import Node
+from basefs.sync.intake import Intake
+from basefs.sync.interface import LogState
+from basefs.sync.limits import VERSION, Limits
+from basefs.sync.messages import (
+    WHOLE,
+    BlockReq,
+    Blocks,
+    BlocksRec,
+    Close,
+    Entries,
+    EntryReq,
+    Eof,
+    Hash,
+    Ls,
+    Message,
+    PathReq,
+    Refusal,
+    Refuse,
+    Stay,
+)
+from basefs.sync.outbox import Outbox
+from basefs.sync.result import REFUSED, Counters, Reason, Result
+from basefs.sync.standing import Standing
+from basefs.sync.states import Event, Role, State, follow
+from basefs.sync.wire import encode, with_receiving
+
+
+class Conversation:
+    """One side of one session, line by line.
+
+    Attributes:
+        role: who opened the connection.
+        state: where the session stands (`basefs.sync.states`).
+        counters: what was moved so far.
+        outbox: what is to be sent.
+        intake: what came and is not in the log yet.
+        standing: what goes over the session while it `stands`.
+        peer: its first line, `None` until that has come.
+    """
+
+    def __init__(self, log: LogState, role: Role, port: int, limits: Limits, stay: Callable[[int], bool]) -> None:
+        """Arguments as for `SyncProtocol`."""
+        self.role = role
+        self.state = State.GREETING
+        self.counters = Counters()
+        self.peer: Hash | None = None
+        self._log = log
+        self._port = port
+        self._limits = limits
+        self._stay = stay
+        self.intake = Intake(log, self.counters, limits)
+        self._answers = Answers(log, self.counters, self.intake)
+        self.outbox = Outbox(self._answers.write, limits.backlog)
+        self.standing = Standing(log, self.outbox, self.counters, limits, self._greeting)
+        self._receiving: BlocksRec | None = None
+        self._roots = (ZERO_HASH, ZERO_HASH)  # ours and the peer's when the round began
+        self._close: Close | None = None  # the responder's last
+        self._end: tuple[Reason, str, bool, bool] | None = None
+        if role is Role.INITIATOR:
+            self._begin_round()
+
+    # Lines
+
+    def handle(self, message: Message, size: int) -> None:
+        """Act on a line.  Raises `RemoteProtocolError`."""
+        if self._receiving is not None and not isinstance(message, Ls | Refuse):
+            raise RemoteProtocolError("BLOCKS_REC belongs to an LS right behind it")
+        match message:
+            case Ls() | PathReq() | EntryReq() | BlockReq():
+                self._follow(Event.REQUEST)
+                if isinstance(message, Ls) and self._receiving is not None:
+                    message = with_receiving(message, self._receiving)
+                    self._receiving = None
+                self.outbox.answer(self._answers.to(message, self.outbox.ask), size)
+            case BlocksRec():
+                self._follow(Event.BLOCKS_REC)
+                self._receiving = message
+            case Entries(encoded):
+                self._expect_data()
+                if self.stands:
+                    self.standing.heard(encoded)
+                self.intake.put_entries(encoded)
+            case Blocks(blocks):
+                self._expect_data()
+                streaming = self.stands or isinstance(self.outbox.current, BlockReq)
+                self.intake.put_blocks(blocks, streaming=streaming)
+            case Eof():
+                self._follow(Event.EOF)
+                if not isinstance(self.outbox.close_answer(), BlockReq):
+                    self.outbox.ask(self.intake.wanted_blocks())
+                if not self.outbox.expects_entries:
+                    self.outbox.ask(self.intake.wanted_parents())
+            case Hash():
+                self._on_hash(message)
+            case Close():
+                self._on_close(message)
+            case Stay():
+                self._on_stay()
+            case Refuse(refusal, text):
+                self._follow(Event.REFUSE)
+                self._finish(REFUSED[refusal], text, by_peer=True)
+
+    def _expect_data(self) -> None:
+        self._follow(Event.DATA)
+        if self.outbox.current is None and not self.stands:
+            raise RemoteProtocolError("data that answers no request")
+
+    def _on_hash(self, theirs: Hash) -> None:
+        self._follow(Event.HASH)
+        ours = self._log.identity
+        newcomer = ours if self.role is Role.INITIATOR else theirs.identity
+        if theirs.version != VERSION:
+            text = f"this node speaks version {VERSION} of the protocol, not {theirs.version}"
+            return self.refuse(Refusal.VERSION, Reason.WRONG_VERSION, text)
+        if theirs.identity != ours and newcomer != ZERO_HASH:
+            return self.refuse(Refusal.IDENTITY, Reason.WRONG_FILESYSTEM, "this node serves another filesystem")
+        if self.stands:
+            return self.standing.heard_root(theirs.root)
+        self.peer = theirs
+        if self.role is Role.RESPONDER:
+            self._begin_round()
+        self._roots = (self._log.root_hash(), theirs.root)
+        # The responder has both hashes first, so the first list is its own: one crossing less than if we had to ask.
+        if self.role is Role.RESPONDER and self._roots[0] != theirs.root:
+            self.outbox.ask([Node((), WHOLE)])
+        self.outbox.ask(self.intake.missing_blocks())
+
+    def _on_stay(self) -> None:
+        self._follow(Event.STAY)
+        if self.role is Role.RESPONDER:
+            if not self._stay(self.peer_port):
+                self._follow(Event.AGREE)
+                self.outbox.control(encode(Close(self.outbox.answered, self._log.root_hash())))
+                return self._complete(equal=False)
+            self._follow(Event.KEEP)
+            self.outbox.control(encode(Stay()))
+        self.standing.begin()
+
+    def _on_close(self, close: Close) -> None:
+        stays = self.state in (State.OFFERED, State.STANDING)
+        self._follow(Event.CLOSE)
+        if stays:
+            return self._complete(equal=self._log.root_hash() == close.root)
+        if close.answered > self.outbox.asked:
+            raise RemoteProtocolError("CLOSE counts more requests than there were")
+        if self.role is Role.INITIATOR:
+            self._close = close  # `_maybe_close` looks whether it is current
+        elif close.answered < self.outbox.asked:
+            raise RemoteProtocolError("CLOSE with something outstanding")
+        else:
+            self._complete(equal=self._log.root_hash() == close.root)
+
+    # The session
+
+    @property
+    def open(self) -> bool:
+        """Whether anything more may happen."""
+        return self.state not in (State.DONE, State.FAILED)
+
+    @property
+    def stands(self) -> bool:
+        """Whether both sides keep the session open for news."""
+        return self.state is State.STANDING
+
+    @property
+    def peer_identity(self) -> bytes:
+        """Hash of the root entry that the peer gave, `ZERO_HASH` if it gave none yet."""
+        return self.peer.identity if self.peer else ZERO_HASH
+
+    @property
+    def peer_port(self) -> int:
+        """The peer's own sync port, 0 if unknown."""
+        return self.peer.port if self.peer else 0
+
+    @property
+    def result(self) -> Result | None:
+        """How it went; None while it is open."""
+        if self._end is None:
+            return None
+        reason, detail, equal, by_peer = self._end
+        return Result(
+            reason, detail, equal, self.counters, self.peer_identity, self.peer_port, by_peer, self.standing.began
+        )
+
+    def leave(self) -> None:
+        """End a standing session in peace."""
+        if self.stands:
+            self._follow(Event.AGREE)
+            self.outbox.control(encode(Close(0, self._log.root_hash())))
+            self._complete(equal=False)
+
+    def _follow(self, event: Event) -> None:
+        self.state = follow(self.role, self.state, event)
+
+    def _begin_round(self) -> None:
+        self.counters.rounds += 1
+        self._close = None
+        for part in (self.outbox, self._answers, self.intake):
+            part.new_round()
+        self.outbox.control(self._greeting())
+
+    def _greeting(self) -> bytes:
+        return encode(Hash(VERSION, self._log.identity, self._log.root_hash(), self._port))
+
+    def maybe_close(self, *, busy: bool) -> None:
+        """The responder says when it has nothing outstanding; the initiator decides what that means.
+
+        Not only a line that was read can bring this about: a request that has become superfluous does too.  `busy`:
+        something that was received is not looked at yet.
+        """
+        if self.state is not State.TALKING or not self.outbox.idle or busy or self._receiving is not None:
+            return
+        ours = self._log.root_hash()
+        if self.role is Role.RESPONDER:
+            self._follow(Event.SETTLE)
+            self.outbox.control(encode(Close(self.outbox.answered, ours)))
+        elif self._close is not None and self._close.answered == self.outbox.asked:
+            theirs = self._close.root
+            changed = ours != theirs and self._roots != (ours, theirs)
+            if changed and self.counters.rounds < self._limits.rounds:
+                self._follow(Event.AGAIN)
+                return self._begin_round()
+            if self._stay(self.peer_port):
+                self._follow(Event.OFFER)
+                self.outbox.control(encode(Stay()))
+                return
+            self._follow(Event.AGREE)
+            self.outbox.control(encode(Close(self.outbox.answered, ours)))
+            self._complete(equal=ours == theirs)
+
+    def _complete(self, *, equal: bool) -> None:
+        self._finish(Reason.COMPLETE, "in step" if equal else "still different", equal=equal)
+
+    def refuse(self, refusal: Refusal, reason: Reason, text: str) -> None:
+        """End the session and tell the peer why."""
+        self.outbox.drop()
+        self.outbox.control(encode(Refuse(refusal, text)))
+        self.break_off(reason, text)
+
+    def break_off(self, reason: Reason, text: str) -> None:
+        """End the session, whatever it was doing; nothing if it has ended."""
+        if self.open:
+            self._follow(Event.BROKEN)
+            self._finish(reason, text)
+
+    def _finish(self, reason: Reason, detail: str, *, equal: bool = False, by_peer: bool = False) -> None:
+        self._end = (reason, detail, equal, by_peer)
+        if by_peer:
+            self.outbox.drop()

@@ -1,0 +1,172 @@
+"""The sessions of this node that stay open for news: to whom, how many, and for how long (design, section 7).
+
+A few random members each, renewed now and then, make a random graph over the cluster: with three each it is connected
+almost surely, and news crosses it in a few hops.  Where it is not, or a push is lost, Serf and the periodic session
+make up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from basefs.sync.result import Reason
+from basefs.sync.schedule import Address
+from basefs.sync.shell import Session
+from basefs.sync.states import Role
+
+log = logging.getLogger(__name__)
+
+#: Standing sessions that a node wants, whoever opened them.  More: news arrives more surely and in fewer hops, and more
+#: often twice.
+DEGREE = 3
+#: Standing sessions that a node takes part in at the most: a random graph asks more of some nodes than of others.
+MAX_STANDING = 12
+#: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
+LIFETIME = (300.0, 600.0)
+#: Seconds between two looks at what stands.
+_LOOK = 0.5
+#: Seconds until a peer that would not, or could not, is asked again.
+_REFUSED = 10.0
+
+
+class SessionKeeper:
+    """Implements `Keeper`.  All methods are called in the event loop's thread."""
+
+    def __init__(
+        self,
+        peers: Callable[[], Sequence[Address]],
+        connect: Callable[[Address], Coroutine[Any, Any, Reason]],
+        on_began: Callable[[Session], None],
+        on_gap: Callable[[Address], None],
+        rng: random.Random,
+        degree: int = DEGREE,
+    ) -> None:
+        """`peers` lists where others listen; `connect` has a session with one of them to its end.
+
+        `on_began` is told of each session that stands, after both logs were compared; `on_gap` of a peer that has
+        something which a push did not bring.  `degree` 0: this node keeps no session.
+        """
+        self._peers = peers
+        self._connect = connect
+        self._on_began = on_began
+        self._on_gap = on_gap
+        self._rng = rng
+        self._degree = degree
+        self._sessions: dict[Session, float] = {}
+        #: Those that this node opened, standing or not yet.
+        self._opened: dict[Address, asyncio.Task[None]] = {}
+        self._not_before: dict[Address, float] = {}
+        self._look: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for peers."""
+        if self._degree > 0:
+            self._look = asyncio.create_task(self._keep_looking())
+
+    async def stop(self) -> None:
+        """Leave all sessions; afterwards no task of this object is left."""
+        tasks = [*self._opened.values(), *([self._look] if self._look else [])]
+        for session in self._sessions:
+            session.leave()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._look = None
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The peers of the sessions that stand."""
+        return sorted(session.address for session in self._sessions)
+
+    def push(self, entries: Sequence[bytes]) -> None:
+        """Send encoded entries, with their blocks, to the peers that do not have them."""
+        for session in list(self._sessions):
+            session.push(entries)
+
+    def tell_root(self) -> None:
+        """Have the peers compare."""
+        for session in list(self._sessions):
+            session.tell_root()
+
+    # What sessions ask and tell
+
+    def may_keep(self, address: Address, role: Role) -> bool:
+        """See `Keeper`: nobody twice, nobody who cannot be reached in turn, and not too many."""
+        if self._degree == 0 or address[1] == 0 or address in self.addresses:
+            return False
+        if role is Role.RESPONDER:
+            return len(self._sessions) < MAX_STANDING
+        return len(self._sessions) < self._degree
+
+    def began(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*LIFETIME)
+        log.debug("%s:%d: the session stands", *session.address)
+        self._on_began(session)
+
+    def ended(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._sessions.pop(session, None)
+
+    def gap(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._on_gap(session.address)
+
+    # Finding peers
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                self._renew()
+                self._part_twins()
+                self._open()
+            except Exception:  # the list of peers is not ours: one failure must not end all pushes
+                log.exception("no peer could be chosen")
+            await asyncio.sleep(_LOOK)
+
+    def _renew(self) -> None:
+        """Leave what has stood long enough, one at a time, if there is somebody else."""
+        now = asyncio.get_running_loop().time()
+        others = set(self._peers()) - set(self.addresses)
+        old = next((session for session, until in self._sessions.items() if until < now), None)
+        if old is not None and others:
+            old.leave()
+            self._not_before[old.address] = now + _REFUSED
+
+    def _part_twins(self) -> None:
+        """Two nodes may have opened a session to each other at the same moment: one of both is enough.
+
+        Neither knows what the other does, so each gives up its own by the toss of a coin, until one is left or none.
+        """
+        standing = self.addresses
+        for session in list(self._sessions):
+            twin = session.role is Role.INITIATOR and standing.count(session.address) > 1
+            if twin and self._rng.random() < 0.5:
+                session.leave()
+
+    def _open(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._not_before = {address: until for address, until in self._not_before.items() if until > now}
+        standing = set(self.addresses)
+        missing = self._degree - len(self._sessions) - len(self._opened.keys() - standing)
+        if missing <= 0:
+            return
+        busy = {*standing, *self._opened, *self._not_before}
+        candidates = [address for address in self._peers() if address not in busy]
+        for address in self._rng.sample(candidates, min(missing, len(candidates))):
+            self._opened[address] = asyncio.create_task(self._run(address))
+
+    async def _run(self, address: Address) -> None:
+        """One session, until it ends."""
+        try:
+            reason = await self._connect(address)
+            log.debug("%s:%d: the session ended: %s", *address, reason.value)
+        except Exception:
+            log.exception("a session with %s:%d failed", *address)
+        finally:
+            self._opened.pop(address, None)
+            self._not_before[address] = asyncio.get_running_loop().time() + self._rng.uniform(0, _REFUSED)

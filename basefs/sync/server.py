@@ -1,0 +1,161 @@
+"""Accepting sessions: how many, from whom, and what the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from basefs.sync.interface import LogState
+from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.messages import Refusal, Refuse
+from basefs.sync.penalty import PenaltyBox
+from basefs.sync.result import Reason, Result
+from basefs.sync.schedule import Address
+from basefs.sync.shell import CHUNK, GRACE, Keeper, Session, core_of
+from basefs.sync.states import Role
+from basefs.sync.wire import encode
+
+log = logging.getLogger(__name__)
+
+#: Sessions that others may have with us at once.  More: a busy node serves more peers, each more slowly.
+MAX_SESSIONS = 16
+#: Of these, from one host: enough for several nodes behind one address.
+MAX_SESSIONS_PER_HOST = 8
+
+
+class SyncServer:
+    """Accepts sessions."""
+
+    def __init__(
+        self,
+        state: LogState,
+        host: str,
+        port: int,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        max_sessions: int = MAX_SESSIONS,
+        max_per_host: int = MAX_SESSIONS_PER_HOST,
+        penalties: PenaltyBox | None = None,
+        on_result: Callable[[Address, Result], None] | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
+        """`on_result` gets the peer's host with its sync port (0 if it did not tell) after each session.
+
+        A session that the `keeper` lets stand does not count among the sessions that others may have at once.
+        """
+        self._keeper = keeper
+        self._state = state
+        self._host = host
+        self._port = port
+        self._limits = limits
+        self._max_sessions = max_sessions
+        self._max_per_host = max_per_host
+        self._penalties = penalties if penalties is not None else PenaltyBox()
+        self._on_result = on_result
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hosts: Counter[str] = Counter()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on (useful if it was given as 0)."""
+        return self._port
+
+    @property
+    def sessions(self) -> int:
+        """How many are running."""
+        return self._hosts.total()
+
+    async def start(self) -> None:
+        """Listen.  Raises `OSError` if the address is taken."""
+        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=CHUNK)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening and end all sessions."""
+        if self._server is None:
+            return
+        self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        peer = writer.get_extra_info("peername")
+        host = str(peer[0]) if peer else "?"
+        try:
+            with contextlib.suppress(OSError):
+                await self._serve(host, reader, writer)
+        except asyncio.CancelledError:
+            pass  # only `stop` cancels; a task of the server that ends cancelled would be reported as an error
+        except Exception:
+            log.exception("a session with %s failed", host)
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._penalties.banned(host, asyncio.get_running_loop().time()):
+            return await self._turn_away(Refuse(Refusal.BANNED, "come back later"), reader, writer)
+        if self._hosts.total() >= self._max_sessions or self._hosts[host] >= self._max_per_host:
+            return await self._turn_away(Refuse(Refusal.BUSY, "too many sessions"), reader, writer)
+        with contextlib.ExitStack() as slot:
+            self._hosts[host] += 1
+            slot.callback(self._free_slot, host)
+            core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper)
+            keeper = None if self._keeper is None else _Freeing(self._keeper, slot)
+            result = await Session(core, reader, writer, (host, 0), None, keeper).run()
+        # Those who never said what they want are as unwelcome as those who said nonsense.
+        silent = result.reason is Reason.TIMEOUT and not any(result.peer_identity)
+        if result.reason is Reason.RUBBISH or silent:
+            self._penalties.punish(host, asyncio.get_running_loop().time())
+        if self._on_result:
+            self._on_result((host, result.peer_port), result)
+
+    def _free_slot(self, host: str) -> None:
+        self._hosts[host] -= 1
+        self._hosts += Counter()  # drops the hosts without a session
+
+    async def _turn_away(self, refuse: Refuse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Tell why and close; not even that if there are many to be told."""
+        if len(self._tasks) > 4 * self._max_sessions:
+            writer.transport.abort()
+            return
+        writer.write(encode(refuse))
+        writer.write_eof()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(reader.read(CHUNK), GRACE)  # its greeting: unread, it would reset the connection
+
+
+class _Freeing:
+    """Gives the slot of a session back when it stands: it costs next to nothing from then on."""
+
+    def __init__(self, keeper: Keeper, slot: contextlib.ExitStack) -> None:
+        self._keeper = keeper
+        self._slot = slot
+
+    def may_keep(self, address: Address, role: Role) -> bool:
+        """See `Keeper`."""
+        return self._keeper.may_keep(address, role)
+
+    def began(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._slot.close()
+        self._keeper.began(session)
+
+    def ended(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._keeper.ended(session)
+
+    def gap(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._keeper.gap(session)

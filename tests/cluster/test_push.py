@@ -1,0 +1,70 @@
+"""Sessions that stay open: news arrives before gossip would have brought it, and also where no session brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.wait import wait_until
+from tests.cluster.cluster import NAME, PATIENCE, Cluster, ask
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+
+def _standing(node: Node) -> list[str]:
+    return list(ask(node, "network")["standing"])
+
+
+def _sent(node: Node) -> int:
+    """Gossip events that a node has handed to Serf."""
+    return int(ask(node, "network")["sent"])
+
+
+def test_news_arrives_before_anything_is_gossiped(cluster: Cluster) -> None:
+    writer, *others = cluster.nodes
+    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    pushed = 0
+    # Serf's own timing, or a periodic session, may be quicker once; not every time.
+    for number in range(10):
+        before = _sent(writer)
+        (writer.mountpoint / f"file{number}").write_text(f"news {number}")
+        for node in others:
+            wait_until((node.mountpoint / f"file{number}").exists, PATIENCE, f"{node.address} has file{number}")
+        pushed += _sent(writer) == before
+    assert pushed >= 5
+    for node in others:
+        assert (node.mountpoint / "file9").read_text() == "news 9"
+
+
+def test_a_large_file_is_fetched_where_the_session_tells_of_it(cluster: Cluster) -> None:
+    writer, *others = cluster.nodes
+    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    content = bytes(range(256)) * 4096
+    (writer.mountpoint / "large").write_bytes(content)
+    for node in others:
+        path = node.mountpoint / "large"
+        wait_until(lambda path=path: path.exists() and path.read_bytes() == content, PATIENCE, "it is there")  # type: ignore[misc]
+
+
+def test_without_push_it_is_gossip_that_brings_news(network: Callable[[int], NamespaceNetwork], tmp_path: Path) -> None:
+    net = network(2)
+    cluster = Cluster.start(net, options=("--no-push",))
+    one, two = cluster.nodes
+    before = _sent(one)
+    (one.mountpoint / "file").write_text("news")
+    wait_until((two.mountpoint / "file").exists, PATIENCE, "it arrived")
+    wait_until(lambda: _sent(one) > before, PATIENCE, "it was gossiped")
+    assert not _standing(one) and not _standing(two)
+
+
+def test_a_session_that_breaks_is_made_again(cluster: Cluster) -> None:
+    one, two, three = cluster.nodes
+    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    two.basefs("unmount", NAME)
+    wait_until(lambda: len(_standing(one)) == 1 and len(_standing(three)) == 1, PATIENCE, "its sessions ended")
+    two.mount(NAME, "--owners")
+    wait_until(lambda: len(_standing(two)) == 2, PATIENCE, "it has sessions again")

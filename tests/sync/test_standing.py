@@ -1,0 +1,203 @@
+"""Sessions that stay open: what crosses them, what does not, and how they end."""
+
+from __future__ import annotations
+
+import pytest
+
+from basefs.log.hashes import HASH_SIZE
+from basefs.sync.limits import Limits
+from basefs.sync.messages import Entries, Hash
+from basefs.sync.protocol import SyncProtocol
+from basefs.sync.result import Reason
+from basefs.sync.states import Role, State
+from basefs.sync.wire import encode
+
+from .helpers import ROOT, STRANGER_ROOT, Pair, Writer, random_bytes
+
+LIMITS = Limits(heartbeat=5, push_backlog=100_000)
+
+
+class Standing(Pair):
+    """A pair of equal logs whose session stands."""
+
+    def __init__(self, writer, limits=LIMITS):
+        self.logs = writer.log(), writer.log()
+        super().__init__(*self.logs, limits=limits)
+        self.left = SyncProtocol(self.logs[0], Role.INITIATOR, port=1000, limits=limits, stay=lambda port: port == 2000)
+        self.right = SyncProtocol(
+            self.logs[1], Role.RESPONDER, port=2000, limits=limits, stay=lambda port: port == 1000
+        )
+        self.sent = {self.left: bytearray(), self.right: bytearray()}
+        self.quiet()
+        assert self.left.standing and self.right.standing
+
+    def quiet(self):
+        """Until nothing moves; returns the sections that were sent, left's and right's."""
+        for sent in self.sent.values():
+            sent.clear()
+        while self.turn():
+            pass
+        return [[line.split(b" ")[0].decode() for line in bytes(self.sent[core]).splitlines()] for core in self.sent]
+
+    def write(self, writer, *paths, size=1):
+        """New files in the left log, as the application of a node makes them; returns the encoded entries."""
+        entries, blocks = len(writer.entries), len(writer.blocks)
+        for path in paths:
+            writer.write(path, random_bytes(size, len(writer.entries)))
+        self.logs[0].add(writer.entries[entries:], writer.blocks[blocks:])
+        return writer.entries[entries:]
+
+
+def writer_with_a_file():
+    writer = Writer()
+    writer.write((b"d", b"f"), b"x")
+    return writer
+
+
+def test_both_logs_are_compared_before_it_stands():
+    left, right = writer_with_a_file(), Writer()
+    pair = Pair(left.log(), right.log())
+    pair.left = SyncProtocol(left.log(), Role.INITIATOR, port=1, stay=lambda port: True)
+    log = right.log()
+    pair.right = SyncProtocol(log, Role.RESPONDER, port=2, stay=lambda port: True)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    while pair.turn():
+        pass
+    assert pair.left.standing and pair.right.standing
+    assert log.root_hash() == left.log().root_hash()
+    assert not pair.left.take_gap() and not pair.right.take_gap()
+
+
+@pytest.mark.parametrize("unwilling", ["left", "right"])
+def test_it_stands_only_if_both_want_it(unwilling):
+    log = writer_with_a_file().log()
+    pair = Pair(log, log)
+    stay = {side: (lambda port, willing=side != unwilling: willing) for side in ("left", "right")}
+    pair.left = SyncProtocol(log, Role.INITIATOR, port=1, stay=stay["left"])
+    pair.right = SyncProtocol(log, Role.RESPONDER, port=2, stay=stay["right"])
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    for result in pair.run():
+        assert result.reason is Reason.COMPLETE and not result.stood
+
+
+def test_news_crosses_at_once_and_once():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    news = pair.write(writer, (b"d", b"g"))
+    pair.left.push(news)
+    pair.left.push(news)
+    assert pair.quiet() == [["ENTRIES", "BLOCKS"], []]
+    assert pair.logs[0].root_hash() == pair.logs[1].root_hash()
+    assert pair.right.counters.accepted == 2
+    pair.right.push(news)
+    assert pair.quiet() == [[], []], "what came from the peer does not go back to it"
+    assert not pair.right.take_gap()
+
+
+def test_a_missing_parent_is_a_gap_told_once():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    first, second = pair.write(writer, (b"e", b"g"))
+    pair.left.push([second])
+    pair.quiet()
+    assert pair.right.take_gap() and not pair.right.take_gap()
+    assert pair.right.standing, "the session goes on"
+    pair.left.push([first])
+    pair.quiet()
+    assert pair.logs[0].root_hash() == pair.logs[1].root_hash(), "what waited for its parent is in the log too"
+
+
+def test_the_heartbeat_finds_what_nobody_pushed():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    for core in (pair.left, pair.right):
+        core.tick(0.0)
+    assert pair.quiet() == [["HASH"], ["HASH"]]
+    assert not pair.right.take_gap()
+    pair.write(writer, (b"d", b"lost"))
+    pair.left.tick(4.9)
+    assert pair.quiet() == [[], []]
+    pair.left.tick(5.0)
+    assert pair.quiet() == [["HASH"], []]
+    assert pair.right.take_gap()
+
+
+def test_it_stands_for_long_without_news_but_not_without_a_heartbeat():
+    pair = Standing(writer_with_a_file(), Limits(heartbeat=5, idle_timeout=60, stall_timeout=100))
+    for now in range(0, 1000, 5):
+        pair.left.tick(now)
+        pair.right.tick(now)
+        pair.quiet()
+    assert pair.left.standing and pair.right.standing
+    for now in range(1000, 1070):
+        pair.left.tick(now)
+        pair.left.data_to_send(1 << 20) if now < 1005 else None
+    assert pair.left.result is not None and pair.left.result.reason is Reason.TIMEOUT
+
+
+def test_a_slow_connection_is_told_to_compare_instead():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    news = pair.write(writer, *[(b"d", b"%d" % number) for number in range(40)], size=20_000)
+    for entry in news:
+        pair.left.push([entry])
+    sent = pair.quiet()[0]
+    assert sent.count("ENTRIES") < 10, "the rest was never queued"
+    assert sent[-1] == "HASH"
+    assert pair.right.take_gap()
+
+
+@pytest.mark.parametrize("leaver", ["left", "right"])
+def test_either_side_may_leave(leaver):
+    pair = Standing(writer_with_a_file())
+    getattr(pair, leaver).leave()
+    pair.quiet()
+    for core in (pair.left, pair.right):
+        assert core.closed and core.result.reason is Reason.COMPLETE and core.result.stood
+    pair.left.leave()
+    assert pair.left.state is State.DONE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"PATH_REQ /\n",
+        b"EOF\n",
+        b"STAY\n",
+        b"STAY 1\n",
+        encode(Hash(1, STRANGER_ROOT.hash, bytes(HASH_SIZE), 1)),
+        encode(Hash(2, ROOT.hash, bytes(HASH_SIZE), 1)),
+    ],
+)
+def test_what_has_no_place_in_it_ends_it(line):
+    pair = Standing(writer_with_a_file())
+    pair.right.receive_data(line)
+    pair.right.work()
+    assert pair.right.result is not None and pair.right.result.reason is not Reason.COMPLETE
+    assert b"CLOSE NO" in pair.right.data_to_send(1 << 20)
+
+
+def test_a_stay_that_nobody_offered_is_refused():
+    core = SyncProtocol(Writer().log(), Role.INITIATOR, stay=lambda port: True)
+    core.receive_data(encode(Hash(1, ROOT.hash, Writer().log().root_hash(), 1)) + b"STAY\n")
+    core.work()
+    assert core.result.reason is Reason.RUBBISH
+
+
+def test_refused_entries_end_it_sooner_or_later():
+    pair = Standing(writer_with_a_file(), Limits(rejected=10))
+    rubbish = encode_rubbish(20)
+    pair.right.receive_data(rubbish)
+    while pair.right.wants_work:
+        pair.right.work()
+    assert pair.right.result.reason is Reason.RUBBISH
+
+
+def encode_rubbish(count):
+    return b"".join(encode(Entries((random_bytes(200, number),))) for number in range(count))
+
+
+def test_a_lost_connection_is_told():
+    pair = Standing(writer_with_a_file())
+    pair.left.receive_eof()
+    assert pair.left.result.reason is Reason.LOST and pair.left.result.stood
