@@ -26,7 +26,7 @@ from basefs.bootstrap import CLUSTER_FILE
 from basefs.config import Home, format_address, parse_address
 from basefs.errors import AgentError, BaseFSError, DaemonError, StoreError, UsageError
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.mount import check_mountpoint, serve
+from basefs.fs.mount import caller, check_mountpoint, serve
 from basefs.fs.operations import Operations
 from basefs.fs.owners import Owners
 from basefs.gossip.config import AgentConfig
@@ -103,8 +103,12 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
         stack.enter_context(exclusive(directory, options.name))
         replica = Replica(directory, options.keys)
         stack.callback(replica.close)
+        filesystem = Filesystem(replica, Owners(options.uid, options.gid, keep=options.keep_owners), time.time)
         stop = threading.Event()
-        stack.enter_context(_EventLoopThread(home, options, replica, stop))
+        stack.enter_context(_EventLoopThread(home, options, replica, filesystem, stop))
+        # Closed before the network, so that what is still pending reaches others.
+        stack.callback(filesystem.close)
+        filesystem.start()
         run_file = RunFile(home, options.name)
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
@@ -115,15 +119,17 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
             on_ready()
             stop.wait()
             return
-        filesystem = Filesystem(replica, Owners(options.uid, options.gid, keep=options.keep_owners), time.time)
-        serve(Operations(filesystem, on_ready), options.mountpoint, options.name, options.fuse_options)
+        operations = Operations(filesystem, on_ready, caller if options.keep_owners else None)
+        serve(operations, options.mountpoint, options.name, options.fuse_options)
 
 
 class _EventLoopThread:
     """The thread in which everything but FUSE runs."""
 
-    def __init__(self, home: Home, options: DaemonOptions, replica: Replica, stop_main: threading.Event) -> None:
-        self._network = _Network(home, options, replica, stop_main)
+    def __init__(
+        self, home: Home, options: DaemonOptions, replica: Replica, filesystem: Filesystem, stop_main: threading.Event
+    ) -> None:
+        self._network = _Network(home, options, replica, filesystem, stop_main)
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._loop = asyncio.new_event_loop()
@@ -164,10 +170,13 @@ class _EventLoopThread:
 class _Network:
     """The parts that live in the event loop: control socket, timers, gossip, sync."""
 
-    def __init__(self, home: Home, options: DaemonOptions, replica: Replica, stop_main: threading.Event) -> None:
+    def __init__(
+        self, home: Home, options: DaemonOptions, replica: Replica, filesystem: Filesystem, stop_main: threading.Event
+    ) -> None:
         self._home = home
         self._options = options
         self._replica = replica
+        self._filesystem = filesystem
         self._stop_main = stop_main
         self._gossip: Gossip | None = None
         self._sync: SyncService | None = None
@@ -181,7 +190,7 @@ class _Network:
             if not self._options.single:
                 propagation = await self._start_network(stack)
                 timers.append(asyncio.create_task(self._watch(propagation)))
-            services = Services(self._replica, self._gossip, self._sync, self._stop_main.set)
+            services = Services(self._replica, self._filesystem, self._gossip, self._sync, self._stop_main.set)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
             await control.start()
             stack.push_async_callback(control.stop)
@@ -261,7 +270,7 @@ class _Network:
             await asyncio.sleep(config.DURABLE_SECONDS)
             try:
                 # In a worker thread: an fsync may take long, and it releases the interpreter lock.
-                await asyncio.to_thread(self._replica.sync_to_disk)
+                await asyncio.to_thread(self._filesystem.keep_durable)
             except StoreError as error:
                 log.error("%s", error)
 

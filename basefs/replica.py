@@ -444,6 +444,18 @@ class Replica:
         with self._lock:
             return {name: child.state.kind for name, child in self._view.tree.children(self._directory(names)).items()}
 
+    def entries_in(self, names: Names) -> list[tuple[bytes, Kind, EntryHash | None]]:
+        """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            children = self._view.tree.children(self._directory(names))
+            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
+
+    def names_of(self, names: Names) -> tuple[Names, ...]:
+        """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            author = self._view.author
+            return tuple(other for other, _ in author.names_of(names, author.node(names)))
+
     def _directory(self, names: Names) -> Node:
         node = self._view.author.node(names)
         if not node.is_directory:
@@ -526,22 +538,32 @@ class Replica:
 
         Raises `NotFound` for an unknown entry, `IncompleteContent`, `DamagedLog`.
         """
-        with self._lock:
-            if entry not in self._store:
-                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
-            source = self._contents.source(entry)
-        if source is None:
-            return b""
-        content = self._contents.open(source)
+        content = self.open_at(entry)
         try:
             return content.whole()
         finally:
             content.close()
 
+    def open_at(self, entry: EntryHash) -> Content:
+        """`content_at` as a content that is read in pieces; it must be closed."""
+        with self._lock:
+            if entry not in self._store:
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            source = self._contents.source(entry)
+        return BytesContent(b"") if source is None else self._contents.open(source)
+
     def find_entries(self, prefix: str) -> list[EntryHash]:
         """The entries whose hash begins with these hexadecimal digits."""
         with self._lock:
             return self._store.find(prefix)
+
+    def signer_of(self, entry: EntryHash) -> Fingerprint:
+        """The key that signed an entry.  Raises `NotFound` for an unknown one."""
+        with self._lock:
+            placed = self._store.get(entry)
+            if placed is None:
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            return placed.entry.fingerprint
 
     def key_names(self) -> dict[Fingerprint, str]:
         """The names of the keys that were ever granted; the latest one where there are several."""

@@ -26,6 +26,8 @@ COMMAND = Path(sys.executable).with_name("basefs")
 COMMAND_TIMEOUT = 120.0
 #: Seconds for a process to end that was killed.
 END_TIMEOUT = 60.0
+#: Seconds for what was saved to reach the log.
+PUBLISH_TIMEOUT = 60.0
 
 _MNT_DETACH = 2  # umount2(2)
 
@@ -146,12 +148,22 @@ class Node:
         """The row of `basefs list` for a filesystem."""
         return next(row for row in self.query("list") if row["name"] == name)
 
-    def entries(self, name: str) -> int:
-        """How many entries the log of a running filesystem holds.
+    def status(self, name: str) -> dict[str, Any]:
+        """What a running filesystem tells of itself.
 
-        Asked without a command, since a child process closes the files that this one has open, and that publishes them.
+        Asked without a command, since a child process closes the files that this one has open.
         """
-        return int(call(self.home / "run" / f"{name}.sock", "summary", {})["entries"])
+        status: dict[str, Any] = call(self.home / "run" / f"{name}.sock", "summary", {})
+        return status
+
+    def settle(self, name: str) -> None:
+        """Wait until everything that was saved on this node is in its log."""
+        wait_until(lambda: not self.status(name)["unpublished"], PUBLISH_TIMEOUT, "nothing unpublished")
+
+    def entries(self, name: str) -> int:
+        """How many entries the log of a running filesystem holds, once everything that was saved is in it."""
+        self.settle(name)
+        return int(self.status(name)["entries"])
 
     def alive(self, name: str) -> int:
         """How many members of a filesystem's cluster the node sees alive."""

@@ -20,6 +20,8 @@ ERRNO: dict[type[errors.BaseFSError], int] = {
     errors.NameTooLong: errno.ENAMETOOLONG,
     errors.PermissionDenied: errno.EACCES,
     errors.NotPermitted: errno.EPERM,
+    errors.TooManyLinks: errno.EMLINK,
+    errors.NoData: errno.ENODATA,
     errors.Unsupported: errno.ENOTSUP,
     errors.TooLarge: errno.EFBIG,
     errors.StoreError: errno.EIO,

@@ -20,7 +20,9 @@ from basefs.fs.operations import Operations
 
 _MNT_DETACH = 2  # umount2(2)
 #: Options that decide how this mount works, so they cannot be set from outside.
-_RESERVED = frozenset({"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions"})
+_RESERVED = frozenset(
+    {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
+)
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
@@ -32,6 +34,12 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
 
     def truncate_fuse_3(self, path: bytes, length: int, info: Any) -> int:
         return int(self.ftruncate(path, length, info))
+
+
+def caller() -> tuple[int, int]:
+    """User and group id of the process whose request is served."""
+    uid, gid, _ = mfusepy.fuse_get_context()
+    return uid, gid
 
 
 def parse_options(text: str) -> dict[str, str | bool]:
@@ -75,6 +83,8 @@ def serve(operations: Operations, mountpoint: Path, name: str, options: dict[str
             fsname=f"basefs:{name}",
             subtype="basefs",
             default_permissions=True,
+            # Numbers of ours: the same for all names of a file, and stable while this runs.
+            use_ino=True,
             # Nothing is cached in the kernel, so a change from another node is seen by the next system call.
             attr_timeout=0,
             entry_timeout=0,

@@ -6,12 +6,14 @@ import errno
 import functools
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from basefs.errors import BaseFSError
 from basefs.fs.errno import errno_of
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.metadata import ATTRIBUTES
 from basefs.view.names import Names
 
 log = logging.getLogger(__name__)
@@ -19,7 +21,9 @@ log = logging.getLogger(__name__)
 #: `tv_nsec` values of utimensat(2), which libfuse passes on with `tv_sec` 0.
 _UTIME_NOW = (1 << 30) - 1
 _UTIME_OMIT = (1 << 30) - 2
-_NANOSECONDS = 10**9
+#: What stat(2) recommends for reading and writing, bytes.
+_BLOCK_SIZE = 128 * 1024
+_OUR_ATTRIBUTES = "user.basefs."
 _ALL_BITS = 2**32 - 1
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
@@ -54,9 +58,19 @@ class Operations:
 
     use_ns = True
 
-    def __init__(self, filesystem: Filesystem, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        on_ready: Callable[[], None],
+        caller: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        """`caller` tells user and group id of who asks, if owners are kept."""
         self._fs = filesystem
         self._on_ready = on_ready
+        self._ask_caller = caller
+
+    def _caller(self) -> tuple[int, int] | None:
+        return None if self._ask_caller is None else self._ask_caller()
 
     def init(self, path: str) -> None:
         """The kernel has accepted the mount."""
@@ -65,25 +79,36 @@ class Operations:
     @_translated
     def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
         """stat(2)."""
-        found = self._fs.stat(parse(path))
-        nanoseconds = int(found.mtime * _NANOSECONDS)
+        fs = self._fs
+        found = fs.stat(parse(path)) if fh is None else fs.stat_inode(fs.inode_of(fh))
         return {
             "st_mode": found.mode,
+            "st_ino": found.number,
             "st_nlink": found.links,
             "st_uid": found.uid,
             "st_gid": found.gid,
             "st_size": found.size,
             "st_blocks": -(-found.size // 512),
-            "st_atime": nanoseconds,
-            "st_mtime": nanoseconds,
-            "st_ctime": nanoseconds,
+            "st_blksize": _BLOCK_SIZE,
+            "st_atime": found.mtime,
+            "st_mtime": found.mtime,
+            "st_ctime": found.ctime,
         }
 
     @_translated
-    def readdir(self, path: str, fh: int) -> Iterable[tuple[str, int, int]]:
+    def readdir(self, path: str, fh: int) -> Iterable[tuple[str, dict[str, int], int]]:
         """getdents(2)."""
-        listed = [(name.decode("utf-8", "surrogateescape"), bits, 0) for name, bits in self._fs.list(parse(path))]
-        return [(".", 0o040000, 0), ("..", 0o040000, 0), *listed]
+        names = parse(path)
+        listed = self._fs.list(names)
+        here, above = self._fs.stat(names).number, self._fs.stat(names[:-1]).number
+        return [
+            (".", {"st_mode": stat.S_IFDIR, "st_ino": here}, 0),
+            ("..", {"st_mode": stat.S_IFDIR, "st_ino": above}, 0),
+            *(
+                (name.decode("utf-8", "surrogateescape"), {"st_mode": bits, "st_ino": number}, 0)
+                for name, bits, number in listed
+            ),
+        ]
 
     @_translated
     def readlink(self, path: str) -> str:
@@ -100,7 +125,7 @@ class Operations:
     @_translated
     def create(self, path: str, mode: int, flags: int = 0) -> int:
         """open(2) with O_CREAT of a name that does not exist."""
-        return self._fs.create(parse(path), mode)
+        return self._fs.create(parse(path), mode, self._caller())
 
     @_translated
     def open(self, path: str, flags: int) -> int:
@@ -151,13 +176,13 @@ class Operations:
     @_translated
     def mkdir(self, path: str, mode: int) -> int:
         """mkdir(2)."""
-        self._fs.make_directory(parse(path), mode)
+        self._fs.make_directory(parse(path), mode, self._caller())
         return 0
 
     @_translated
     def symlink(self, path: str, target: str) -> int:
         """symlink(2): `path` is the new link."""
-        self._fs.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"))
+        self._fs.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"), self._caller())
         return 0
 
     @_translated
@@ -202,13 +227,31 @@ class Operations:
         """utimensat(2), in nanoseconds."""
         mtime = _UTIME_NOW if times is None else times[1]
         if mtime != _UTIME_OMIT:
-            # Whole seconds before they become a float, which would round the last nanoseconds of a second up.
-            self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime // _NANOSECONDS)
+            self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime)
         return 0
+
+    @_translated
+    def getxattr(self, path: str, name: str, position: int = 0) -> bytes:
+        """getxattr(2)."""
+        if not name.startswith(_OUR_ATTRIBUTES):
+            # Asked for at every turn (security.capability, system.posix_acl_access), so nothing is looked up.
+            raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
+        return self._fs.attribute(parse(path), name)
+
+    @_translated
+    def listxattr(self, path: str) -> Iterable[str]:
+        """listxattr(2)."""
+        self._fs.stat(parse(path))
+        return ATTRIBUTES
 
     @_translated
     def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
         """setxattr(2): extended attributes are not kept."""
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    @_translated
+    def removexattr(self, path: str, name: str) -> int:
+        """removexattr(2)."""
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
 

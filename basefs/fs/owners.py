@@ -29,6 +29,12 @@ class Owners:
         uid, gid = _user_id(owner[0]), _group_id(owner[1])
         return self.uid if uid is None else uid, self.gid if gid is None else gid
 
+    def maker(self, uid: int, gid: int) -> Owner | None:
+        """The names to record for what a user makes; `None` for who mounts, or if owners are not kept."""
+        if not self._keep or (uid, gid) == (self.uid, self.gid):
+            return None
+        return _user_name(uid), _group_name(gid)
+
     def names(self, uid: int, gid: int) -> Owner | None:
         """The names to record for a chown; `None` if nothing needs to be recorded.
 

@@ -6,6 +6,7 @@ adds what only a running node can tell.  Results are plain JSON values.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from basefs.config import format_address
 from basefs.errors import NotFound, NotPermitted, PermissionDenied, Unsupported, UsageError
+from basefs.fs.filesystem import Filesystem
 from basefs.gossip.service import Gossip
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import parse_public_key
@@ -23,6 +25,9 @@ from basefs.view.names import Names, display
 from basefs.view.permissions import Grant
 
 Json = Any
+
+#: Commands that ask about the node, and must answer whatever the disk and the log are doing.
+_WITHOUT_PUBLISHING = frozenset({"ping", "summary", "stop", "members", "network"})
 
 
 def to_names(path: str) -> Names:
@@ -203,9 +208,15 @@ class Services(LogServices):
     """Commands on a running node."""
 
     def __init__(
-        self, replica: Replica, gossip: Gossip | None, sync: SyncService | None, stop: Callable[[], None]
+        self,
+        replica: Replica,
+        filesystem: Filesystem,
+        gossip: Gossip | None,
+        sync: SyncService | None,
+        stop: Callable[[], None],
     ) -> None:
         super().__init__(replica)
+        self._filesystem = filesystem
         self._gossip = gossip
         self._sync = sync
         self._stop = stop
@@ -214,6 +225,9 @@ class Services(LogServices):
         """Run a command that came through the control socket."""
         if command == "serf":
             return await self._serf(**arguments)
+        if command not in _WITHOUT_PUBLISHING:
+            # Who saves a file and asks about it wants to hear of it.
+            await asyncio.to_thread(self._filesystem.publish)
         return self.call(command, arguments)
 
     def do_ping(self) -> Json:
@@ -221,6 +235,10 @@ class Services(LogServices):
         start = time.monotonic()
         self._replica.root_hash()
         return time.monotonic() - start
+
+    def do_summary(self) -> Json:
+        """Identity, Merkle hash and sizes, and how many names wait for being published."""
+        return {**super().do_summary(), "unpublished": self._filesystem.unpublished()}
 
     def do_stop(self) -> Json:
         """End a daemon without a mount."""

@@ -143,11 +143,21 @@ class Author:
         self._set_mode(draft, made, mode, owner, self._check_new(names).authority, names)
         return draft
 
-    def make_symlink(self, names: Names, target: bytes, *, mtime: int | None = None) -> Draft:
-        """A new symbolic link.  Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes."""
+    def make_symlink(self, names: Names, target: bytes, *, mtime: int | None = None, replace: bool = False) -> Draft:
+        """A new symbolic link, with `replace` also in the place of a file or another one.
+
+        Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes.
+        """
         if not 0 < len(target) <= MAX_CONTENT:
             raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
         draft = Draft()
+        node = self._tree.children(self._directory(names[:-1])).get(names[-1]) if replace and names else None
+        if node is not None and not node.is_directory:
+            if node.state.kind is not Kind.SYMLINK or node.state.target != target:
+                key = self.signer(node.authority, names)
+                stamp = self.now() if mtime is None else mtime
+                draft.entries.append(key.sign(node.outcome.tips[0].hash, stamp, Action.SLINK, names[-1], target))
+            return draft
         self._begin(draft, names, Action.SLINK, target, mtime=mtime)
         return draft
 
@@ -215,6 +225,7 @@ class Author:
         mode: int | None = None,
         owner: Owner | None = None,
         mtime: int | None = None,
+        written: int | None = None,
     ) -> Draft:
         """Create a file, or give it a new content; a file that stays the same costs nothing.
 
@@ -223,7 +234,8 @@ class Author:
             content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
             owner: names of owner and group; `None` keeps them, or leaves a new file to whoever mounts.
-            mtime: UNIX seconds; `None` is now.
+            mtime: UNIX seconds, also if the content stays the same; `None` is `written`.
+            written: UNIX seconds, when the content was written; `None` is now.
 
         Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
         """
@@ -231,11 +243,12 @@ class Author:
         if content.size > MAX_CONTENT_BYTES:
             raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
         draft = Draft()
+        stamp = written if mtime is None else mtime
         directory = self._directory(names[:-1]) if names else self._tree.root
         node = self._tree.children(directory).get(names[-1]) if names else self._tree.root
         if node is None:
             key, parent = self._opening(names)
-            write = self._write(draft, key, parent, names[-1], content, None, mtime)
+            write = self._write(draft, key, parent, names[-1], content, None, stamp)
             self._set_mode(draft, write, mode, owner, directory.authority, names)
             return draft
         if node.is_directory:
@@ -247,7 +260,7 @@ class Author:
         base = state.content if state.kind is Kind.FILE else None
         if base is not None and self.preparations.is_same(content, base):
             return self.set_attributes(names, mode=mode, owner=owner, mtime=mtime)
-        write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), mtime)
+        write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), stamp)
         if state.kind is Kind.FILE:
             kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
             self._follow_with_mode(draft, key, write, step(state, write, complete=True), *kept)

@@ -100,7 +100,9 @@ class Cluster:
         return sum(member["status"] == "alive" for member in ask(node, "members"))
 
     def root_hashes(self) -> set[str]:
-        """The Merkle root hashes of all nodes."""
+        """The Merkle root hashes of all nodes, once everything that was saved is in their logs."""
+        for node in self.nodes:
+            node.settle(NAME)
         return {ask(node, "summary")["root_hash"] for node in self.nodes}
 
     def wait_until_equal(self, deadline: float) -> float:

@@ -14,6 +14,7 @@ from basefs.log.entries import Action
 from basefs.replica import Applied, Replica
 from basefs.view.names import Names
 from tests.helpers import ROOT_KEY, Clock, path
+from tests.mounts import wait_until
 
 #: The only file of a new filesystem.
 CLUSTER = CLUSTER_FILE
@@ -28,9 +29,9 @@ class Local:
         fs: the filesystem under test.
     """
 
-    def __init__(self, replica: Replica, *, owners: Owners | None = None) -> None:
+    def __init__(self, replica: Replica, *, owners: Owners | None = None, clock: Clock | None = None) -> None:
         self.replica = replica
-        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), Clock())
+        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), clock or Clock())
         self._actions: list[Action] = []
         replica.subscribe(self._note)
 
@@ -46,9 +47,11 @@ class Local:
     @contextlib.contextmanager
     def costs(self, *actions: Action) -> Iterator[None]:
         """What happens inside adds exactly these entries to the log."""
+        self.publish()
         before = self.replica.totals()["entries"]
         self._actions.clear()
         yield
+        self.publish()
         assert self._actions == list(actions)
         assert self.replica.totals()["entries"] == before + len(actions)
 
@@ -84,9 +87,15 @@ class Local:
 
     def listing(self, text: str) -> dict[bytes, int]:
         """The names in a directory with their type bits, each told once."""
-        listed = self.fs.list(path(text))
-        assert len(dict(listed)) == len(listed)
-        return dict(listed)
+        listed = {name: bits for name, bits, _ in self.fs.list(path(text))}
+        assert len(listed) == len(self.fs.list(path(text)))
+        return listed
+
+    def publish(self) -> None:
+        """What the publisher does when nothing has changed for a while."""
+        working = self.fs.working
+        wait_until(lambda: not any(working.is_deferred(names) for names, _ in working.overlay.items()), "hidden names")
+        self.fs.publisher.publish()
 
     def mode(self, text: str) -> int:
         """Permission bits."""

@@ -1,7 +1,7 @@
 """A filesystem in dictionaries: what `Filesystem` must look like to applications.
 
-It differs from POSIX where BaseFS does on purpose: a change is seen under the file's other names when it is published,
-not before, and what was not published when a name is removed is published no more.
+All who have a file open share what is written to it here, except those who opened it before another node changed it:
+they keep their version, until one of them writes, which makes it everybody's again.
 """
 
 from __future__ import annotations
@@ -31,60 +31,47 @@ class Type(enum.Enum):
 
 
 @dataclass(eq=False)
+class Version:
+    """What those see who have opened a file between two changes by other nodes."""
+
+    content: bytearray
+    handles: int = 0
+    writers: int = 0
+    unflushed: bool = False
+    written: bool = False
+
+
+@dataclass(eq=False)
 class Inode:
     """A file, directory or symbolic link, whatever its names.
 
     Attributes:
         type: of the inode.
         mode: permission bits.
-        content: of a file; target of a symbolic link.
-        first: the name under which it was made, `None` once that was removed.
+        version: what a new reader of a file sees; the target of a symbolic link.
+        durable: the content that survives a crash, `None` if the file does not.
     """
 
     type: Type
     mode: int
-    content: bytes = b""
-    first: Names | None = ()
-
-
-@dataclass(eq=False)
-class Writing:
-    """What the writers of one name have written."""
-
-    inode: Inode
-    content: bytearray
-    names: Names | None
-    mode: int | None = None
-    created: bool = False
-    dirty: bool = False
-    handles: int = 0
-
-    @property
-    def pending(self) -> bool:
-        """Whether it is not published."""
-        return self.created or self.dirty
+    version: Version = field(default_factory=lambda: Version(bytearray()))
+    durable: bytes | None = b""
 
 
 @dataclass(eq=False)
 class Open:
-    """An open file: a snapshot, or a share in what is being written."""
+    """An open file."""
 
-    writing: Writing | None
-    snapshot: bytes
+    inode: Inode
+    version: Version
     writes: bool
-
-    @property
-    def content(self) -> bytes:
-        """What a read of everything returns."""
-        return self.snapshot if self.writing is None else bytes(self.writing.content)
 
 
 @dataclass
 class Model:
-    """All inodes by name, and what is being written by name."""
+    """All inodes by name."""
 
     tree: dict[Names, Inode] = field(default_factory=lambda: {(): Inode(Type.DIRECTORY, 0o755)})
-    writing: dict[Names, Writing] = field(default_factory=dict)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -100,92 +87,83 @@ class Model:
         """The names in a directory."""
         return {other[-1]: inode.type for other, inode in self.tree.items() if other and other[:-1] == names}
 
-    def links(self, names: Names) -> int:
+    def links(self, inode: Inode) -> int:
         """How many names an inode has."""
-        return sum(inode is self.tree[names] for inode in self.tree.values())
-
-    def content(self, names: Names) -> bytes:
-        """What a new reader sees."""
-        writing = self.writing.get(names)
-        return bytes(writing.content) if writing is not None and writing.pending else self.tree[names].content
-
-    def mode(self, names: Names) -> int:
-        """Permission bits."""
-        writing = self.writing.get(names)
-        if writing is not None and writing.pending and writing.mode is not None:
-            return writing.mode
-        return self.tree[names].mode
-
-    def settle(self) -> None:
-        """What idle writers see after somebody has opened the file again."""
-        for names, writing in self.writing.items():
-            if not writing.pending:
-                writing.content[:] = self.tree[names].content
-
-    def _remove(self, names: Names) -> Inode:
-        inode = self.tree.pop(names)
-        if inode.first == names:
-            inode.first = None
-        return inode
+        return sum(other is inode for other in self.tree.values())
 
     # -- open files ---------------------------------------------------------------------------------------------------
 
     def create(self, names: Names, mode: int) -> Open:
         """A new file."""
-        inode = Inode(Type.FILE, mode, first=names)
+        inode = Inode(Type.FILE, mode, durable=None)
+        inode.version.unflushed = True
         self.tree[names] = inode
-        self.writing[names] = Writing(inode, bytearray(), names, mode=mode, created=True)
-        return self._share(names, writes=True)
+        return self._opened(inode, writes=True)
 
     def open(self, names: Names, *, writes: bool, truncate: bool = False) -> Open:
         """Open an existing file."""
-        if not writes and names not in self.writing:
-            return Open(None, self.tree[names].content, writes=False)
-        shared = names in self.writing
-        if not shared:
-            inode = self.tree[names]
-            self.writing[names] = Writing(inode, bytearray(inode.content), names)
-        if truncate and (shared or self.writing[names].content):
-            del self.writing[names].content[:]
-            self.writing[names].dirty = True
-        return self._share(names, writes=writes)
+        inode = self.tree[names]
+        if truncate and inode.version.content:
+            del inode.version.content[:]
+            inode.version.unflushed = True
+            inode.version.written = False
+        return self._opened(inode, writes=writes)
 
-    def _share(self, names: Names, *, writes: bool) -> Open:
-        self.writing[names].handles += 1
-        return Open(self.writing[names], b"", writes)
+    def _opened(self, inode: Inode, *, writes: bool) -> Open:
+        inode.version.handles += 1
+        inode.version.writers += writes
+        return Open(inode, inode.version, writes)
+
+    def write(self, opened: Open, content: bytes, offset: int) -> None:
+        """A write, or with an empty content a truncation."""
+        version = opened.version
+        if content:
+            version.content.extend(bytes(max(0, offset - len(version.content))))
+            version.content[offset : offset + len(content)] = content
+        else:
+            version.content[:] = version.content[:offset].ljust(offset, b"\0")
+        version.unflushed = version.written = True
+        opened.inode.version = version
 
     def flush(self, opened: Open) -> None:
         """A close."""
-        if opened.writing is not None and opened.writes:
-            self._publish(opened.writing)
+        version, inode = opened.version, opened.inode
+        if opened.writes and version is inode.version:
+            if version.written:
+                version.written = version.unflushed = False
+                inode.durable = bytes(version.content)
+            elif inode.durable is None:
+                inode.durable = b""
+
+    def sync(self, opened: Open) -> None:
+        """fsync."""
+        version, inode = opened.version, opened.inode
+        if opened.writes and version is inode.version:
+            version.written = version.unflushed = False
+            inode.durable = bytes(version.content)
 
     def release(self, opened: Open) -> None:
         """The last close of an open file."""
-        self.flush(opened)
-        writing = opened.writing
-        if writing is not None:
-            writing.handles -= 1
-            if not writing.handles and writing.names is not None:
-                del self.writing[writing.names]
-                writing.names = None
+        version = opened.version
+        version.handles -= 1
+        version.writers -= opened.writes
+        if opened.writes and not version.writers and version.unflushed:
+            version.written = version.unflushed = False
+            if version is opened.inode.version:
+                opened.inode.durable = bytes(version.content)
 
-    def _publish(self, writing: Writing) -> None:
-        if writing.names is None or not writing.pending:
-            return
-        writing.inode.content = bytes(writing.content)
-        if writing.mode is not None:
-            writing.inode.mode = writing.mode
-        writing.created = writing.dirty = False
-        writing.mode = None
+    def change_elsewhere(self, names: Names, content: bytes) -> None:
+        """Another node writes a file."""
+        inode = self.tree[names]
+        inode.version = Version(bytearray(content))
+        inode.durable = content
 
-    def _publish_at(self, names: Names) -> None:
-        if names in self.writing:
-            self._publish(self.writing[names])
-
-    def _detach(self, names: Names) -> None:
-        writing = self.writing.pop(names, None)
-        if writing is not None:
-            writing.names = None
+    def crash(self) -> None:
+        """The daemon dies and starts again: what was closed is there."""
+        self.tree = {names: inode for names, inode in self.tree.items() if inode.durable is not None}
+        for inode in self.tree.values():
+            if inode.type is Type.FILE:
+                inode.version = Version(bytearray(inode.durable or b""))
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -200,19 +178,13 @@ class Model:
         """link; returns the error."""
         if self.tree[target].type is Type.DIRECTORY:
             return NotPermitted
-        if names not in self.writing:
-            self._publish_at(target)
-        if names in self.tree:
-            return Exists
-        self.tree[names] = self.tree[target]
-        return None
+        return self.make(names, self.tree[target])
 
     def unlink(self, names: Names) -> type[BaseFSError] | None:
         """unlink; returns the error."""
         if self.tree[names].type is Type.DIRECTORY:
             return IsADirectory
-        self._remove(names)
-        self._detach(names)
+        del self.tree[names]
         return None
 
     def remove_directory(self, names: Names) -> type[BaseFSError] | None:
@@ -221,51 +193,33 @@ class Model:
             return NotADirectory
         if self.listing(names):
             return NotEmpty
-        self._remove(names)
+        del self.tree[names]
         return None
 
-    def rename(self, source: Names, target: Names, *, replace: bool) -> type[BaseFSError] | None:
+    def rename(self, source: Names, target: Names, *, replace: bool, exchange: bool) -> type[BaseFSError] | None:
         """renameat2; returns the error."""
-        if source not in self.tree:
-            return NotFound
-        for names in self.below(source):
-            self._publish_at(names)
-        if target in self.writing and self.writing[target].created:
-            self._publish_at(target)
-        error = self._check_rename(source, target, replace=replace)
+        error = self._check_rename(source, target, replace=replace, exchange=exchange)
         if error is not None or self.tree.get(target) is self.tree[source]:
             return error
-        self._detach(target)
-        self.tree.pop(target, None)
-        for names in self.below(source):
-            moved = (*target, *names[len(source) :])
-            self.tree[moved] = self._remove(names)
-            if names in self.writing:
-                self.writing[moved] = self.writing.pop(names)
-                self.writing[moved].names = moved
+        moved = {(*target, *names[len(source) :]): self.tree.pop(names) for names in self.below(source)}
+        others = {(*source, *names[len(target) :]): self.tree.pop(names) for names in self.below(target)}
+        self.tree.update(moved)
+        if exchange:
+            self.tree.update(others)
         return None
 
-    def _check_rename(self, source: Names, target: Names, *, replace: bool) -> type[BaseFSError] | None:
+    def _check_rename(self, source: Names, target: Names, *, replace: bool, exchange: bool) -> type[BaseFSError] | None:
         moved, existing = self.tree[source], self.tree.get(target)
         if target[: len(source)] == source and target != source:
             return InvalidName
-        if existing is None or (existing is moved and replace):
-            return None
+        if exchange and source[: len(target)] == target and target != source:
+            return InvalidName
+        if existing is None:
+            return NotFound if exchange else None
         if not replace:
             return Exists
+        if existing is moved or exchange:
+            return None
         if (existing.type is Type.DIRECTORY) != (moved.type is Type.DIRECTORY):
             return IsADirectory if existing.type is Type.DIRECTORY else NotADirectory
         return NotEmpty if existing.type is Type.DIRECTORY and self.listing(target) else None
-
-    def set_mode(self, names: Names, mode: int) -> None:
-        """chmod."""
-        writing = self.writing.get(names)
-        if writing is not None and writing.pending:
-            writing.mode = mode
-        elif self.tree[names].type is not Type.SYMLINK:
-            self.tree[names].mode = mode
-
-    def hide(self, names: Names) -> None:
-        """The name of an open file goes, and what its writers do is seen by nobody but them."""
-        self._remove(names)
-        self._detach(names)

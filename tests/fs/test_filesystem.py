@@ -20,10 +20,9 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
     PermissionDenied,
-    Unsupported,
 )
-from basefs.fs.filesystem import HIDDEN_PREFIX
 from basefs.fs.owners import Owners
+from basefs.fs.scratch import HIDDEN_PREFIX
 from basefs.log.entries import Action
 from basefs.replica import Replica
 from tests.fs.local import CLUSTER, MOUNT_OWNER, Local
@@ -31,41 +30,72 @@ from tests.helpers import ALICE, ROOT_KEY, copy_replica, path
 
 WRITE, MODE, DELETE, LINK, MKDIR = Action.WRITE, Action.MODE, Action.DELETE, Action.LINK, Action.MKDIR
 
+SECOND = 1_000_000_000
 HIDDEN = "/.fuse_hidden0000000700000001"
 
 
 class TestCloseToOpen:
-    def test_a_new_file_is_visible_here_before_it_is_closed_and_published_when_it_is(self, local: Local) -> None:
+    def test_a_new_file_is_visible_here_before_it_is_closed_and_published_after_it_was(self, local: Local) -> None:
         handle = local.fs.create(path("/f"), 0o644)
         local.fs.write(handle, b"half", 0)
         assert local.listing("/") == {CLUSTER: stat.S_IFREG, b"f": stat.S_IFREG}
         assert local.load("/f") == b"half"
+        local.publish()
         assert b"f" not in local.replica.names_in(())
         local.close(handle)
+        local.publish()
         assert local.replica.read(path("/f")) == b"half"
 
     def test_a_close_is_visible_to_the_next_open(self, local: Local) -> None:
-        local.save("/f", b"one")
-        assert local.load("/f") == b"one"
-        local.save("/f", b"two")
-        assert local.load("/f") == b"two"
+        for content in (b"one", b"two"):
+            local.save("/f", content)
+            assert local.load("/f") == content
+            local.publish()
+            assert local.load("/f") == content
 
-    def test_fsync_publishes_like_close(self, local: Local) -> None:
+    def test_fsync_of_a_known_file_publishes_it(self, local: Local) -> None:
+        local.save("/f", b"known")
+        local.publish()
         handle = local.open_writer("/f")
         local.fs.write(handle, b"synced", 0)
         local.fs.sync(handle)
         assert local.replica.read(path("/f")) == b"synced"
         local.close(handle)
 
-    def test_a_duplicated_handle_publishes_at_each_close(self, local: Local) -> None:
+    def test_fsync_of_a_new_file_does_not_since_it_may_be_about_to_be_renamed(self, local: Local) -> None:
+        local.save("/f", b"old")
+        with local.costs(WRITE):
+            handle = local.open_writer("/f.tmp")
+            local.fs.write(handle, b"new", 0)
+            local.fs.sync(handle)
+            local.close(handle)
+            local.fs.rename(path("/f.tmp"), path("/f"))
+        assert local.load("/f") == b"new"
+
+    def test_what_a_closed_duplicate_has_written_is_published(self, local: Local) -> None:
         handle = local.open_writer("/f")
         local.fs.write(handle, b"1", 0)
         local.fs.flush(handle)
+        local.publish()
+        assert local.replica.read(path("/f")) == b"1"
         local.fs.write(handle, b"2", 1)
+        local.publish()
         assert local.replica.read(path("/f")) == b"1"
         local.fs.flush(handle)
+        local.publish()
         assert local.replica.read(path("/f")) == b"12"
         local.fs.release(handle)
+
+    def test_a_shell_that_closes_a_duplicate_before_anything_is_written_publishes_nothing(self, local: Local) -> None:
+        local.save("/f", b"before")
+        local.publish()
+        with local.costs(WRITE):
+            handle = local.open_writer("/f")
+            local.fs.flush(handle)
+            local.publish()
+            assert local.replica.read(path("/f")) == b"before"
+            local.fs.write(handle, b"after", 0)
+            local.close(handle)
 
     def test_what_is_written_after_the_last_close_is_published_at_release(self, local: Local) -> None:
         handle = local.open_writer("/f")
@@ -73,13 +103,25 @@ class TestCloseToOpen:
         local.fs.write(handle, b"mapped", 0)
         local.fs.release(handle)
         assert local.load("/f") == b"mapped"
+        local.publish()
+        assert local.replica.read(path("/f")) == b"mapped"
 
-    def test_a_reader_keeps_its_version_while_the_file_is_rewritten(self, local: Local) -> None:
+    def test_a_reader_sees_what_is_written_here(self, local: Local) -> None:
         local.save("/f", b"old and long")
+        local.publish()
         reader = local.fs.open(path("/f"), os.O_RDONLY)
         local.save("/f", b"new")
+        assert local.read_handle(reader) == local.load("/f") == b"new"
+        local.close(reader)
+
+    def test_a_reader_keeps_its_version_when_another_node_changes_the_file(self, local: Local) -> None:
+        local.save("/f", b"old and long")
+        local.publish()
+        reader = local.fs.open(path("/f"), os.O_RDONLY)
+        local.replica.commit(lambda author: author.write(path("/f"), b"new"))
         assert local.read_handle(reader) == b"old and long"
         assert local.load("/f") == b"new"
+        assert local.fs.stat_inode(local.fs.inode_of(reader)).size == 12
         local.close(reader)
 
     def test_a_reader_keeps_its_version_when_the_file_is_unlinked(self, local: Local) -> None:
@@ -88,6 +130,7 @@ class TestCloseToOpen:
         local.fs.unlink(path("/f"))
         assert local.read_handle(reader) == b"kept"
         local.save("/f", b"another file")
+        local.publish()
         assert local.read_handle(reader) == b"kept"
         local.close(reader)
 
@@ -98,31 +141,52 @@ class TestCloseToOpen:
         local.fs.write(right, b"R", 3)
         assert local.read_handle(left) == local.read_handle(right) == b"L..R"
         local.close(left)
-        assert local.replica.read(path("/f")) == b"L..R"
         local.close(right)
+        local.publish()
+        assert local.replica.read(path("/f")) == b"L..R"
 
     def test_an_idle_writer_does_not_hide_what_another_node_wrote(self, local: Local) -> None:
         local.save("/f", b"ours")
+        local.publish()
         idle = local.fs.open(path("/f"), os.O_RDWR)
         local.replica.commit(lambda author: author.write(path("/f"), b"theirs, longer"))
         assert local.load("/f") == b"theirs, longer"
         assert local.fs.stat(path("/f")).size == 14
         local.close(idle)
+        local.publish()
         assert local.load("/f") == b"theirs, longer"
 
-    def test_an_idle_writer_does_not_hide_what_came_through_another_name(self, local: Local) -> None:
+    def test_the_last_close_wins_over_what_came_while_it_was_writing(self, local: Local) -> None:
+        local.save("/f", b"0123")
+        local.publish()
+        writer = local.fs.open(path("/f"), os.O_RDWR)
+        local.replica.commit(lambda author: author.write(path("/f"), b"theirs"))
+        local.fs.write(writer, b"x", 0)
+        local.close(writer)
+        assert local.load("/f") == b"x123"
+        local.publish()
+        assert local.replica.read(path("/f")) == b"x123"
+        assert len(local.replica.survey(path("/f")).revisions()) == 3
+
+    def test_all_names_of_a_file_show_what_is_being_written(self, local: Local) -> None:
         local.save("/f", b"one")
         local.fs.make_link(path("/g"), path("/f"))
+        local.publish()
         idle = local.fs.open(path("/f"), os.O_RDWR)
         local.save("/g", b"two")
-        assert local.load("/f") == b"two"
+        assert local.load("/f") == local.load("/g") == local.read_handle(idle) == b"two"
         local.close(idle)
+        local.publish()
+        assert local.load("/f") == b"two"
 
     def test_a_file_is_forgotten_with_its_last_handle(self, local: Local) -> None:
         for text in ("/f", "/g"):
             local.save(text, b"x")
         local.load("/f")
-        assert local.fs._working == {}
+        local.publish()
+        local.load("/f")
+        assert not local.fs.working.overlay
+        assert local.fs.working.by_origin == {}
         assert local.fs._handles == {}
 
 
@@ -150,10 +214,10 @@ class TestCost:
                 local.fs.write(handle, b"x", offset)
             local.fs.set_owner(path("/f"), *MOUNT_OWNER)
             local.fs.set_mode(path("/f"), 0o755)
-            local.fs.set_times(path("/f"), 1234.5)
+            local.fs.set_times(path("/f"), 1_234_500_000_000)
             local.close(handle)
         found = local.fs.stat(path("/f"))
-        assert (found.mode & 0o7777, found.mtime, found.size) == (0o755, 1234, 3)
+        assert (found.mode & 0o7777, found.mtime, found.size) == (0o755, 1_234_500_000_000, 3)
 
     def test_a_rewrite_is_one_write(self, local: Local) -> None:
         local.save("/f", b"one")
@@ -228,6 +292,7 @@ class TestUnlink:
 
     def test_closing_an_unlinked_file_does_not_bring_it_back(self, local: Local) -> None:
         local.save("/f", b"x")
+        local.publish()
         handle = local.fs.open(path("/f"), os.O_RDWR)
         local.fs.write(handle, b"changed", 0)
         with local.costs(DELETE):
@@ -283,11 +348,11 @@ class TestHidden:
     def test_it_keeps_its_attributes_and_has_no_name(self, local: Local) -> None:
         local.save("/f", b"1234")
         local.fs.set_mode(path("/f"), 0o600)
-        local.fs.set_times(path("/f"), 1000)
+        local.fs.set_times(path("/f"), 1000 * SECOND)
         handle = local.fs.open(path("/f"), os.O_RDWR)
         local.fs.rename(path("/f"), path(HIDDEN))
         found = local.fs.stat(path(HIDDEN))
-        assert (found.mode, found.size, found.mtime, found.links) == (stat.S_IFREG | 0o600, 4, 1000, 0)
+        assert (found.mode, found.size, found.mtime, found.links) == (stat.S_IFREG | 0o600, 4, 1000 * SECOND, 0)
         with local.costs():
             local.fs.set_mode(path(HIDDEN), 0o640)
             local.fs.truncate(path(HIDDEN), 2, handle)
@@ -320,6 +385,7 @@ class TestHidden:
 
     def test_it_needs_the_right_to_unlink(self, scratch: Path, local: Local) -> None:
         local.save("/f", b"x")
+        local.publish()
         stranger = Local(copy_replica(local.replica, scratch / "stranger", [ALICE]))
         handle = stranger.fs.open(path("/f"), os.O_RDONLY)
         with pytest.raises(PermissionDenied):
@@ -409,21 +475,32 @@ class TestRename:
         local.fs.rename(path("/a"), path("/d"), replace=False)
         assert (local.load("/b"), local.load("/c"), local.load("/d")) == (b"b", b"", b"a")
 
-    def test_exchange_is_refused(self, local: Local) -> None:
+    @pytest.mark.parametrize("published", [False, True])
+    def test_exchange(self, local: Local, published: bool) -> None:
         local.save("/a", b"a")
         local.save("/b", b"b")
-        with pytest.raises(Unsupported):
-            local.fs.rename(path("/a"), path("/b"), exchange=True)
-        assert (local.load("/a"), local.load("/b")) == (b"a", b"b")
+        if published:
+            local.publish()
+        local.fs.rename(path("/a"), path("/b"), exchange=True)
+        for _ in range(2):
+            assert (local.load("/a"), local.load("/b")) == (b"b", b"a")
+            local.publish()
+
+    def test_exchange_of_a_directory_and_a_file(self, local: Local) -> None:
+        local.save("/a", b"a")
+        local.fs.make_directory(path("/d"), 0o755)
+        local.save("/d/f", b"inside")
+        local.fs.rename(path("/a"), path("/d"), exchange=True)
+        assert (local.load("/a/f"), local.load("/d")) == (b"inside", b"a")
 
     def test_the_mode_and_the_time_go_along(self, local: Local) -> None:
         local.save("/a", b"a")
         local.save("/b", b"b")
         local.fs.set_mode(path("/a"), 0o600)
-        local.fs.set_times(path("/a"), 1000)
+        local.fs.set_times(path("/a"), 1000 * SECOND)
         local.fs.rename(path("/a"), path("/b"))
         found = local.fs.stat(path("/b"))
-        assert (found.mode, found.mtime) == (stat.S_IFREG | 0o600, 1000)
+        assert (found.mode, found.mtime) == (stat.S_IFREG | 0o600, 1000 * SECOND)
 
 
 class TestContent:
@@ -478,6 +555,7 @@ class TestContent:
     def test_a_large_file_survives_reopening_the_log(self, local: Local) -> None:
         content = os.urandom(300_000)
         local.save("/f", content)
+        local.fs.close()
         local.replica.close()
         local.replica = Replica(local.replica.directory, [ROOT_KEY])
         assert Local(local.replica).load("/f") == content
@@ -503,24 +581,30 @@ class TestAttributes:
 
     def test_a_write_after_utimens_makes_the_time_now(self, local: Local) -> None:
         handle = local.open_writer("/f")
-        local.fs.set_times(path("/f"), 1000)
+        local.fs.set_times(path("/f"), 1000 * SECOND)
         local.fs.write(handle, b"x", 0)
         local.close(handle)
-        assert local.fs.stat(path("/f")).mtime > 1_000_000_000
+        assert local.fs.stat(path("/f")).mtime > 1_000_000_000 * SECOND
 
-    @pytest.mark.parametrize(("given", "kept"), [(-5.0, 0), (0.0, 0), (1234.9, 1234), (2.0**40, 2**32 - 1)])
-    def test_times_become_the_nearest_whole_second_that_an_entry_holds(
-        self, local: Local, given: float, kept: int
+    @pytest.mark.parametrize(
+        ("given", "kept"),
+        [(-5 * SECOND, 0), (0, 0), (1_234_900_000_000, 1_234_900_000_000), (2**40 * SECOND, (2**32 - 1) * SECOND)],
+    )
+    def test_times_are_kept_to_the_nanosecond_within_what_an_entry_holds(
+        self, local: Local, given: int, kept: int
     ) -> None:
         local.save("/f", b"")
         local.fs.set_times(path("/f"), given)
-        assert local.fs.stat(path("/f")).mtime == kept
+        for _ in range(2):
+            assert local.fs.stat(path("/f")).mtime == kept
+            local.publish()
+        assert local.replica.attributes(path("/f")).mtime == kept // SECOND
 
     def test_times_of_none_are_now(self, local: Local) -> None:
         local.save("/f", b"")
-        local.fs.set_times(path("/f"), 1000)
+        local.fs.set_times(path("/f"), 1000 * SECOND)
         local.fs.set_times(path("/f"), None)
-        assert local.fs.stat(path("/f")).mtime > 1_000_000_000
+        assert local.fs.stat(path("/f")).mtime > 1_000_000_000 * SECOND
 
     def test_chown_to_the_owner_of_the_mount_is_accepted_and_anything_else_is_not(self, local: Local) -> None:
         local.save("/f", b"")
@@ -649,6 +733,7 @@ class TestWithoutPermission:
         local.fs.make_directory(path("/empty"), 0o755)
         local.save("/mine/f", b"x")
         local.save("/f", b"x")
+        local.publish()
         local.replica.commit(lambda author: author.grant(path("/mine"), b"alice", ALICE.public))
         guest = Local(copy_replica(local.replica, scratch / "guest", [ALICE]))
         yield guest

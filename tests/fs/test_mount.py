@@ -135,7 +135,7 @@ def snapshot(root: Path, *, directory_times: bool = True, links: bool = True) ->
             elif stat.S_ISREG(status.st_mode):
                 content = Path(os.fsdecode(path)).read_bytes()
             is_directory = stat.S_ISDIR(status.st_mode)
-            time = int(status.st_mtime) if directory_times or not is_directory else 0
+            time = status.st_mtime_ns // 10**9 if directory_times or not is_directory else 0
             count = status.st_nlink if links and not is_directory else 0
             found[os.path.relpath(path, top)] = (status.st_mode, time, count, content)
     return found
@@ -229,8 +229,7 @@ class TestTools:
         (scratch / "back").mkdir()
         run("tar", "-C", here, "-cf", scratch / "back.tar", ".")
         run("tar", "-C", scratch / "back", "-xf", scratch / "back.tar")
-        # Names of one file have inode numbers of their own, so tar takes them for two files.
-        assert snapshot(scratch / "back", links=False) == snapshot(source, links=False)
+        assert snapshot(scratch / "back") == snapshot(source)
 
     def test_sed_in_place(self, here: Path) -> None:
         (here / "f").write_text("port = 80\n")
@@ -310,7 +309,7 @@ class TestFiles:
         before = mounted.entries(NAME)
         with (here / "f").open("r+") as file:
             file.truncate(0)
-            assert mounted.entries(NAME) == before
+            assert mounted.status(NAME)["entries"] == before
             file.write("new")
         assert mounted.entries(NAME) == before + 1
         assert (here / "f").read_text() == "new"
@@ -367,8 +366,9 @@ class TestFiles:
         assert rename_with(RENAME_NOREPLACE, here / "a", here / "b") == errno.EEXIST
         assert rename_with(RENAME_NOREPLACE, here / "a", here / "c") == 0
         assert sorted(os.listdir(here)) == ["b", "c"]
-        assert rename_with(RENAME_EXCHANGE, here / "b", here / "c") in (0, errno.ENOTSUP, errno.EINVAL)
-        assert sorted([(here / "b").read_text(), (here / "c").read_text()]) == ["a", "b"]
+        assert rename_with(RENAME_EXCHANGE, here / "b", here / "c") == 0
+        assert [(here / "b").read_text(), (here / "c").read_text()] == ["a", "b"]
+        assert rename_with(RENAME_EXCHANGE, here / "b", here / "d") == errno.ENOENT
 
     def test_o_excl(self, here: Path) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -539,7 +539,7 @@ class TestAttributes:
         (here / "d").mkdir()
         for name in "fd":
             os.utime(here / name, ns=(5, 1_234_567_890_999_999_999))
-            assert (here / name).stat().st_mtime == 1_234_567_890
+            assert (here / name).stat().st_mtime_ns == 1_234_567_890_999_999_999
         (here / "d" / "x").touch()
         assert (here / "d").stat().st_mtime > 1_500_000_000
 

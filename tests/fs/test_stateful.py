@@ -1,4 +1,4 @@
-"""Random operations on `Filesystem` against a model in dictionaries."""
+"""Random operations on `Filesystem` against a model in dictionaries, with publishing, other nodes and crashes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from basefs.fs.scratch import is_scratch
 from basefs.replica import Replica
 from basefs.view.names import Names
 from tests.fs.local import Local
-from tests.fs.model import Inode, Model, Open, Type
+from tests.fs.model import Inode, Model, Open, Type, Version
 from tests.helpers import ROOT_KEY
 from tests.mounts import temporary_directory
 
 _BITS = {Type.FILE: stat.S_IFREG, Type.DIRECTORY: stat.S_IFDIR, Type.SYMLINK: stat.S_IFLNK}
 
-#: Few, so that operations meet on them; bytes that break lines, terminals and UTF-8.
-NAMES = st.sampled_from([b"a", b"b", b"\xff", b"x\ny", "é".encode(), b".#c~", b"n" * 255])
+#: Few, so that operations meet on them; bytes that break lines, terminals and UTF-8; one that never leaves the node.
+NAMES = st.sampled_from([b"a", b"b", b"\xff", b"x\ny", b"a~", b"n" * 255])
 MODES = st.sampled_from([0o644, 0o755, 0o600, 0o777, 0o000])
-CONTENTS = st.one_of(st.binary(max_size=6), st.sampled_from([b"x" * 600, bytes(range(256)) * 3]))
+CONTENTS = st.one_of(
+    st.binary(min_size=1, max_size=6), st.sampled_from([b"x" * 600, bytes(range(256)) * 3, b"large" * 20_000])
+)
 OFFSETS = st.integers(0, 12)
 ANY = tuple(Type)
 
@@ -95,25 +98,18 @@ class Applications(RuleBasedStateMachine):
         self.opened.append(Opened(self.fs.open(names, flags), opened))
 
     @precondition(has_writer)
-    @rule(data=st.data(), content=CONTENTS.filter(bool), offset=OFFSETS)
+    @rule(data=st.data(), content=CONTENTS, offset=OFFSETS)
     def write(self, data: st.DataObject, content: bytes, offset: int) -> None:
         opened = self.handle(data, writes=True)
         self.fs.write(opened.handle, content, offset)
-        writing = opened.model.writing
-        assert writing is not None
-        writing.content.extend(bytes(max(0, offset - len(writing.content))))
-        writing.content[offset : offset + len(content)] = content
-        writing.dirty = True
+        self.model.write(opened.model, content, offset)
 
     @precondition(has_writer)
     @rule(data=st.data(), length=OFFSETS)
     def truncate_handle(self, data: st.DataObject, length: int) -> None:
         opened = self.handle(data, writes=True)
-        writing = opened.model.writing
-        assert writing is not None
-        self.fs.truncate(writing.names or (), length, opened.handle)
-        writing.content[:] = writing.content[:length].ljust(length, b"\0")
-        writing.dirty = True
+        self.fs.truncate((), length, opened.handle)
+        self.model.write(opened.model, b"", length)
 
     @precondition(lambda self: self.has(Type.FILE))
     @rule(data=st.data(), length=OFFSETS)
@@ -121,9 +117,8 @@ class Applications(RuleBasedStateMachine):
         names = self.pick(data, Type.FILE)
         self.fs.truncate(names, length)
         opened = self.model.open(names, writes=True)
-        assert opened.writing is not None
-        opened.writing.content[:] = opened.writing.content[:length].ljust(length, b"\0")
-        opened.writing.dirty = True
+        self.model.write(opened, b"", length)
+        self.model.flush(opened)
         self.model.release(opened)
 
     @precondition(lambda self: self.opened)
@@ -131,7 +126,7 @@ class Applications(RuleBasedStateMachine):
     def flush(self, data: st.DataObject, sync: bool) -> None:
         opened = self.handle(data)
         (self.fs.sync if sync else self.fs.flush)(opened.handle)
-        self.model.flush(opened.model)
+        (self.model.sync if sync else self.model.flush)(opened.model)
 
     @precondition(lambda self: self.opened)
     @rule(data=st.data())
@@ -153,18 +148,16 @@ class Applications(RuleBasedStateMachine):
         with self.expect(self.model.make(names, Inode(Type.DIRECTORY, mode))):
             self.fs.make_directory(names, mode)
 
-    @rule(data=st.data(), content=CONTENTS.filter(lambda content: content and 0 not in content))
+    @rule(data=st.data(), content=CONTENTS.filter(lambda content: 0 not in content and len(content) < 4096))
     def make_symlink(self, data: st.DataObject, content: bytes) -> None:
         names = self.place(data)
-        with self.expect(self.model.make(names, Inode(Type.SYMLINK, 0o777, content))):
+        with self.expect(self.model.make(names, Inode(Type.SYMLINK, 0o777, Version(bytearray(content))))):
             self.fs.make_symlink(names, content)
 
     @precondition(lambda self: self.has(*ANY))
     @rule(data=st.data())
     def make_link(self, data: st.DataObject) -> None:
         target, names = self.pick(data, *ANY), self.place(data)
-        if names in self.model.writing and self.model.tree[target].type is Type.DIRECTORY:
-            return  # Wrong in two ways: either error will do.
         with self.expect(self.model.link(names, target)):
             self.fs.make_link(names, target)
 
@@ -179,8 +172,6 @@ class Applications(RuleBasedStateMachine):
     @rule(data=st.data())
     def remove_directory(self, data: st.DataObject) -> None:
         names = self.pick(data, *ANY)
-        if names in self.model.writing:
-            return  # The kernel knows that it is no directory.
         with self.expect(self.model.remove_directory(names)):
             self.fs.remove_directory(names)
 
@@ -189,57 +180,96 @@ class Applications(RuleBasedStateMachine):
     def hide(self, data: st.DataObject) -> None:
         """What libfuse does for unlink of an open file."""
         names = self.pick(data, Type.FILE)
-        users = [opened for opened in self.opened if opened.model.writing is self.model.writing.get(names, ())]
+        users = [o for o in self.opened if o.model.inode is self.model.tree[names] and o.hidden is None]
         if users:
             self.hidden += 1
             hidden = (*names[:-1], b".fuse_hidden%016d" % self.hidden)
             self.fs.rename(names, hidden)
-            self.model.hide(names)
+            self.model.unlink(names)
             for opened in users:
                 opened.hidden = hidden
 
     @precondition(lambda self: self.has(*ANY))
-    @rule(data=st.data(), replace=st.booleans())
-    def rename(self, data: st.DataObject, replace: bool) -> None:
+    @rule(data=st.data(), replace=st.booleans(), exchange=st.booleans())
+    def rename(self, data: st.DataObject, replace: bool, exchange: bool) -> None:
         source, target = self.pick(data, *ANY), self.place(data)
-        error = self.model.rename(source, target, replace=replace)
+        exchange = exchange and replace
+        error = self.model.rename(source, target, replace=replace, exchange=exchange)
         with self.expect(error):
-            self.fs.rename(source, target, replace=replace)
+            self.fs.rename(source, target, replace=replace, exchange=exchange)
         for opened in self.opened:
             if error is None and opened.hidden is not None and opened.hidden[: len(source)] == source:
                 opened.hidden = (*target, *opened.hidden[len(source) :])
+            elif error is None and exchange and opened.hidden is not None and opened.hidden[: len(target)] == target:
+                opened.hidden = (*source, *opened.hidden[len(target) :])
 
     @precondition(lambda self: self.has(*ANY))
     @rule(data=st.data(), mode=MODES)
     def set_mode(self, data: st.DataObject, mode: int) -> None:
         names = self.pick(data, *ANY)
-        self.model.set_mode(names, mode)
+        if self.model.tree[names].type is not Type.SYMLINK:
+            self.model.tree[names].mode = mode
         self.fs.set_mode(names, mode)
+
+    # -- what happens meanwhile ---------------------------------------------------------------------------------------
+
+    @rule()
+    def publish(self) -> None:
+        """Nothing that an application can see."""
+        self.local.publish()
+
+    @precondition(lambda self: self.has(Type.FILE))
+    @rule(data=st.data(), content=CONTENTS)
+    def change_elsewhere(self, data: st.DataObject, content: bytes) -> None:
+        names = self.pick(data, Type.FILE)
+        self.local.publish()
+        inode = self.model.tree[names]
+        is_pending = any(isinstance(slot, type(None)) or slot.unflushed for _, slot in self.fs.working.overlay.items())
+        if not is_pending and not is_scratch(names) and content != bytes(inode.version.content):
+            self.local.replica.commit(lambda author: author.write(names, content))
+            self.model.change_elsewhere(names, content)
+
+    @rule(published=st.booleans())
+    def crash(self, published: bool) -> None:
+        """The daemon is killed and started again; nothing that was closed is lost."""
+        if published:
+            self.local.publish()
+        working = self.fs.working
+        with working.lock:
+            # The removal of an open file is durable a moment later.
+            for names in list(working._deferred):
+                working._deferred[names] = 0.0
+                working.is_deferred(names)
+        self.opened.clear()
+        self.local.replica.close()
+        self.local = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
+        self.fs = self.local.fs
+        self.model.crash()
 
     # -- what must hold -----------------------------------------------------------------------------------------------
 
     @invariant()
     def the_tree_is_that_of_the_model(self) -> None:
-        if (b".cluster",) in dict(self.local.replica.live_paths()):
+        if self.fs.working.exists((b".cluster",)):
             return
-        self.compare(self.local)
-        self.model.settle()
-        for opened in self.opened:
-            assert self.local.read_handle(opened.handle) == opened.model.content
-
-    def compare(self, local: Local) -> None:
         for names, inode in self.model.tree.items():
-            found = local.fs.stat(names)
+            found = self.fs.stat(names)
             assert stat.S_IFMT(found.mode) == _BITS[inode.type], names
-            assert stat.S_IMODE(found.mode) == self.model.mode(names), names
+            assert stat.S_IMODE(found.mode) == inode.mode, names
             if inode.type is Type.DIRECTORY:
-                listed = local.fs.list(names)
-                assert sorted(listed) == sorted((n, _BITS[t]) for n, t in self.model.listing(names).items())
+                listed = {name: bits for name, bits, _ in self.fs.list(names)}
+                assert listed == {name: _BITS[kind] for name, kind in self.model.listing(names).items()}
                 continue
-            content = self.model.content(names)
+            content = bytes(inode.version.content)
             assert found.size == len(content), names
-            assert found.links == self.model.links(names), names
-            assert (local.load(names) if inode.type is Type.FILE else local.fs.read_link(names)) == content
+            assert found.links == self.model.links(inode), names
+            assert (self.local.load(names) if inode.type is Type.FILE else self.fs.read_link(names)) == content
+        numbers = {names: self.fs.stat(names).number for names in self.model.tree}
+        for names, inode in self.model.tree.items():
+            for other, another in self.model.tree.items():
+                assert (numbers[names] == numbers[other]) == (inode is another)
+        for opened in self.opened:
+            assert self.local.read_handle(opened.handle) == bytes(opened.model.version.content)
 
     def teardown(self) -> None:
         with self.stack:
@@ -247,16 +277,23 @@ class Applications(RuleBasedStateMachine):
                 self.end()
 
     def end(self) -> None:
-        """What must hold when everything is closed, and after a restart."""
+        """What must hold when everything is closed and published, and after a restart."""
         while self.opened:
             self.close(self.opened[-1])
         self.the_tree_is_that_of_the_model()
+        self.local.publish()
+        self.the_tree_is_that_of_the_model()
         assert self.local.replica.check_view() == []
-        assert self.fs._working == {}
+        assert self.fs.working.hidden == {}
+        assert all(is_scratch(names) for names, _ in self.fs.working.overlay.items())
+        published = {names for names, _ in self.local.replica.live_paths()}
+        assert published == {names for names in self.model.tree if not is_scratch(names)}
         self.local.replica.close()
-        again = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
-        self.compare(again)
-        again.replica.close()
+        self.local = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
+        self.fs = self.local.fs
+        self.model.crash()
+        self.the_tree_is_that_of_the_model()
+        self.local.replica.close()
 
 
 TestApplications = Applications.TestCase

@@ -43,6 +43,7 @@ def remote(cli: Cli) -> Iterator[Local]:
     made.save("/small", b"content")
     made.save("/large", bytes(range(256)) * 1000)
     made.fs.make_directory(path("/d"), 0o700)
+    made.publish()
     yield made
     made.replica.close()
 

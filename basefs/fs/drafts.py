@@ -1,0 +1,145 @@
+"""Drafts: turns the steps of a plan into entries on what the view shows at that moment.
+
+Each draft is in the view before the next one is made (`Replica.commit`), so a step sees what those before it did.  A
+step that is refused tells so and does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from basefs.errors import NotADirectory, NotFound, PathError
+from basefs.fs.plan import Do, Step
+from basefs.log.content import Content
+from basefs.log.hashes import EntryHash
+from basefs.view.author import Author, Draft
+from basefs.view.names import Names
+from basefs.view.node import Node
+from basefs.view.states import DIRECTORY_MODE, Kind
+
+#: Gives the content of a write entry.
+Load = Callable[[EntryHash | None], Content]
+
+
+def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]:
+    """The entries that publish these steps; sets `error` of those that cannot be."""
+    for step in steps:
+        step.error = None
+    waiting = []
+    for step in (step for step in steps if step.do <= Do.MAKE):
+        if step.do is Do.MAKE_DIRECTORY:
+            yield from _tried(step, _make_directory(author, step))
+        elif _is_directory(author, step.names[0]):
+            # What is deleted now has to make room first.
+            waiting.append(step)
+        else:
+            yield from _tried(step, _make(author, step, load))
+    for step in (step for step in steps if step.do is Do.DELETE):
+        yield from _tried(step, _delete(author, step.names[0]))
+    for step in waiting:
+        yield from _tried(step, _make(author, step, load))
+    for step in (step for step in steps if step.do is Do.SET_TIME):
+        yield from _tried(step, _set(author, step, step.names[0]))
+
+
+def _tried(step: Step, made: Iterator[Draft]) -> Iterator[Draft]:
+    try:
+        yield from made
+    except PathError as error:
+        step.error = error
+
+
+def _find(author: Author, names: Names) -> Node | None:
+    try:
+        return author.node(names)
+    except (NotFound, NotADirectory):
+        return None
+
+
+def _is_directory(author: Author, names: Names) -> bool:
+    node = _find(author, names)
+    return node is not None and node.is_directory
+
+
+def _parents(author: Author, names: Names) -> Iterator[Draft]:
+    """Make the directories above again that another node has removed: what is written in them must not be lost."""
+    for depth in range(1, len(names)):
+        if _find(author, names[:depth]) is None:
+            yield author.make_directory(names[:depth])
+
+
+def _make_directory(author: Author, step: Step) -> Iterator[Draft]:
+    names = step.names[0]
+    node = _find(author, names)
+    if node is not None and node.is_directory:
+        if (step.mode, step.owner) != (None, None):
+            yield author.set_attributes(names, mode=step.mode, owner=step.owner)
+        return
+    if node is not None:
+        yield author.remove(names, directory=False)
+    yield from _parents(author, names)
+    mode = DIRECTORY_MODE if step.mode is None else step.mode
+    yield author.make_directory(names, mode=mode, owner=step.owner, mtime=step.mtime)
+
+
+def _delete(author: Author, names: Names) -> Iterator[Draft]:
+    node = _find(author, names)
+    if node is not None:
+        yield author.remove(names, directory=node.is_directory)
+
+
+def _set(author: Author, step: Step, names: Names) -> Iterator[Draft]:
+    mtime = step.mtime if step.exact else None
+    if (step.mode, step.owner, mtime) != (None, None, None):
+        yield author.set_attributes(names, mode=step.mode, owner=step.owner, mtime=mtime)
+
+
+def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
+    """A file or a symbolic link, under all of its names."""
+    names = sorted(step.names, key=lambda name: not _is_same(step, _find(author, name)))
+    first = names[0]
+    there = _find(author, first)
+    at_home = None if step.home is None else _find(author, step.home)
+    yield from _parents(author, first)
+    if _is_same(step, there):
+        yield from _fill(author, step, first)
+    elif step.home is not None and _is_same(step, at_home) and (there is None or not step.leaves_home):
+        if there is not None:
+            yield from _delete(author, first)
+        yield author.rename(step.home, first) if step.leaves_home else author.make_link(first, step.home)
+        yield from _fill(author, step, first)
+    elif step.kind is Kind.SYMLINK:
+        if there is not None and len(author.names_of(first, there)) > 1:
+            yield from _delete(author, first)
+        yield author.make_symlink(first, step.target, mtime=step.mtime, replace=True)
+        yield from _set(author, step, first)
+    else:
+        if there is not None and (there.is_directory or len(author.names_of(first, there)) > 1):
+            # Its other names keep what they have.
+            yield from _delete(author, first)
+        yield _write(author, step, first, load(step.base) if step.content is None else step.content)
+    for other in names[1:]:
+        there = _find(author, other)
+        made = author.node(first)
+        if there is None or there.state.origin != made.state.origin:
+            yield from _parents(author, other)
+            if there is not None:
+                yield from _delete(author, other)
+            yield author.make_link(other, first)
+
+
+def _fill(author: Author, step: Step, names: Names) -> Iterator[Draft]:
+    """The content and attributes of a file that is published at this path."""
+    if step.content is None:
+        yield from _set(author, step, names)
+    else:
+        yield _write(author, step, names, step.content)
+
+
+def _write(author: Author, step: Step, names: Names, content: Content) -> Draft:
+    mtime = step.mtime if step.exact else None
+    return author.write(names, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
+
+
+def _is_same(step: Step, node: Node | None) -> bool:
+    return node is not None and step.origin is not None and node.state.origin == step.origin

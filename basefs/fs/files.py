@@ -1,0 +1,199 @@
+"""Open files: what applications read and write."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from basefs.errors import Exists, IsADirectory, StoreError, Unsupported
+from basefs.fs.inode import Inode
+from basefs.fs.publisher import Publisher, log
+from basefs.fs.workingset import WorkingSet
+from basefs.view.names import Names, display
+from basefs.view.states import MODE_MASK, Kind
+
+
+@dataclass(slots=True)
+class Handle:
+    """One open file description.
+
+    Attributes:
+        inode: what it has open.
+        writes: whether it may write.
+    """
+
+    inode: Inode
+    writes: bool
+
+
+class Files:
+    """The operations on open files."""
+
+    def __init__(self, working: WorkingSet, publisher: Publisher) -> None:
+        self._working = working
+        self._publisher = publisher
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+
+    def inode_of(self, handle: int) -> Inode:
+        """What a handle has open."""
+        return self._handles[handle].inode
+
+    def open(self, names: Names, flags: int) -> int:
+        """Open an existing file; returns the handle.
+
+        Raises `NotFound`, `NotADirectory`, `IsADirectory`, `PermissionDenied`, `ReadOnly`, `StoreError`.
+        """
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        working = self._working
+        with working.lock:
+            inode, attributes = working.find(names)
+            if inode is None:
+                assert attributes is not None
+                kind = attributes.kind
+            else:
+                kind = inode.kind
+            if kind is Kind.DIRECTORY:
+                raise IsADirectory(f"{display(names)} is a directory")
+            if kind is Kind.SYMLINK:
+                raise Unsupported(f"{display(names)} is a symbolic link")
+            if writes:
+                working.check_writable(names, attributes)
+            if inode is None:
+                assert attributes is not None
+                inode = working.adopt(names, attributes)
+            if writes and flags & os.O_TRUNC:
+                self._empty(inode, attributes.size if attributes is not None else 0)
+            else:
+                working.load(inode)
+            return self._add(Handle(inode, writes))
+
+    def _empty(self, inode: Inode, published: int) -> None:
+        """O_TRUNC: nothing changes where there is nothing."""
+        size = inode.size if inode.dirty else published
+        spool = self._working.make_spool(inode, empty=True) if size else None
+        if spool is None:
+            self._working.load(inode)
+            return
+        spool.truncate(0)
+        inode.touch(self._working.now())
+        # Nothing was written yet: a shell that closes a duplicate of it has not saved anything.
+        inode.written = False
+
+    def create(self, names: Names, mode: int, caller: tuple[int, int] | None = None) -> int:
+        """Create a file and open it for writing; returns the handle.  It is published after it was closed.
+
+        `caller`: user and group id of who creates it, who owns it if owners are kept.
+        """
+        working = self._working
+        with working.lock:
+            try:
+                working.check_new(names)
+            except Exists:
+                # It came from another node between the kernel's lookup and now.
+                return self.open(names, os.O_RDWR)
+            now = working.now()
+            inode = Inode(
+                working.identities.new_number(),
+                Kind.FILE,
+                mode=mode & MODE_MASK,
+                owner=working.owner_of(caller),
+                mtime=now,
+                dirty=True,
+                unflushed=True,
+                spool=working.new_spool(),
+            )
+            working.give(names, inode)
+            working.touch_directory(names[:-1], now)
+            return self._add(Handle(inode, writes=True))
+
+    def _add(self, handle: Handle) -> int:
+        number = self._next_handle
+        self._next_handle += 1
+        self._handles[number] = handle
+        handle.inode.handles += 1
+        handle.inode.writers += handle.writes
+        return number
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`.  Raises `StoreError`."""
+        return self._handles[handle].inode.read(size, offset)
+
+    def write(self, handle: int, data: bytes, offset: int) -> None:
+        """Replace or append bytes.  Raises `TooLarge`, `NoSpace`, `StoreError`."""
+        inode = self._handles[handle].inode
+        working = self._working
+        with working.lock:
+            working.make_spool(inode).write(data, offset)
+            inode.touch(working.now())
+
+    def truncate(self, names: Names, length: int, handle: int | None = None) -> None:
+        """Cut or extend a file; without a handle that is a save of its own.  Raises as `write` and `open`."""
+        if handle is None:
+            number = self.open(names, os.O_WRONLY)
+            try:
+                self.truncate(names, length, number)
+                self.flush(number)
+            finally:
+                self.release(number)
+            return
+        inode = self._handles[handle].inode
+        working = self._working
+        with working.lock:
+            if length != inode.size:
+                working.make_spool(inode).truncate(length)
+            else:
+                working.make_spool(inode)
+            inode.touch(working.now())
+
+    def flush(self, handle: int) -> None:
+        """A close(2): what was written is durable and visible.  Raises `NoSpace`, `StoreError`."""
+        opened = self._handles[handle]
+        inode = opened.inode
+        if not opened.writes or inode.unlinked:
+            return
+        working = self._working
+        with working.lock:
+            if inode.written:
+                inode.written = inode.unflushed = False
+                working.record(inode)
+                working.changed()
+            elif inode.is_new and not inode.journaled:
+                # Empty so far.  It need not be published before the last close, but it must not be lost.
+                working.record(inode, empty=True)
+
+    def sync(self, handle: int | None) -> None:
+        """fsync(2): publish a file that others know, and make everything survive a power cut.  Raises `StoreError`."""
+        working = self._working
+        inode = None if handle is None else self._handles[handle].inode
+        if inode is not None and self._handles[handle or 0].writes and not inode.unlinked:
+            with working.lock:
+                if inode.dirty:
+                    inode.written = inode.unflushed = False
+                    working.record(inode)
+                    working.changed()
+            if inode.dirty and not inode.is_new:
+                self._publisher.publish(inode)
+        with working.lock:
+            working.sync(inode)
+        working.replica.sync_to_disk()
+
+    def release(self, handle: int) -> None:
+        """The last close of an open file description; what came after its last flush, such as mapped writes, counts."""
+        opened = self._handles.pop(handle)
+        inode = opened.inode
+        working = self._working
+        with working.lock:
+            inode.handles -= 1
+            inode.writers -= opened.writes
+            if opened.writes and not inode.unlinked and not inode.writers and (inode.unflushed or inode.dirty):
+                was_closed = not inode.unflushed and inode.journaled
+                inode.written = inode.unflushed = False
+                if not was_closed:
+                    try:
+                        working.record(inode)
+                    except StoreError as error:
+                        # Nobody can be told any more; it is still in memory, and published from there.
+                        log.error("%s is not durable yet: %s", display(next(iter(inode.names), ())), error)
+                working.changed(urgent=not inode.is_new and inode.home in inode.names)
+            working.forget_idle(inode)

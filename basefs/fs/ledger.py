@@ -1,0 +1,254 @@
+"""The ledger: keeps the working set in the journal and in spool files, and brings it back after a crash.
+
+Records (see `journal` for their frame); paths are lists of names, `inode` is its number:
+
+    ("i", inode, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content)
+    ("a", inode, mode, owner, mtime, ctime, exact)
+    ("n", path, inode)      a name was given to an inode
+    ("g", path)             a published name was removed
+    ("d", path)             the working set says nothing more about a name
+
+`content` is `None` if it is the published one, the bytes of a small file, or the name and size of a spool file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from basefs.errors import PathError, StoreError
+from basefs.fs.inode import Inode
+from basefs.fs.journal import Journal, Record
+from basefs.fs.spool import Spool, as_store_error
+from basefs.log.content import BytesContent, Content
+from basefs.log.hashes import EntryHash
+from basefs.view.names import Names
+from basefs.view.states import Kind
+
+if TYPE_CHECKING:
+    from basefs.fs.workingset import WorkingSet
+
+log = logging.getLogger(__name__)
+
+JOURNAL_FILE = "journal"
+
+
+class Ledger:
+    """What of the working set is on disk."""
+
+    def __init__(self, working: WorkingSet, directory: Path) -> None:
+        """Open the journal in a directory that is made if it is missing.  Raises `StoreError`."""
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise as_store_error(error, directory) from None
+        self._working = working
+        self._directory = directory
+        self._journal = Journal(directory / JOURNAL_FILE)
+        self._numbers = itertools.count()
+
+    def new_spool(self, content: Content | None = None) -> Spool:
+        """A place for the content of a file.  Raises `StoreError`."""
+        return Spool(self._new_path()) if content is None else Spool.of(self._new_path(), content)
+
+    def copy_spool(self, spool: Spool) -> Spool:
+        """Another place with the same content.  Raises `StoreError`."""
+        return spool.copy(self._new_path())
+
+    def _new_path(self) -> Path:
+        path = self._directory / f"{next(self._numbers)}.spool"
+        while path.exists():
+            path = self._directory / f"{next(self._numbers)}.spool"
+        return path
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def note_inode(self, inode: Inode, *, empty: bool = False) -> None:
+        """The state of an inode and its names, with the content that was closed last.
+
+        `empty`: also a file that is still as it was created.  Raises `NoSpace`, `StoreError`.
+        """
+        if inode.unflushed and inode.is_new and inode.kept is None and not empty:
+            # Nothing of it was closed.
+            return
+        self._journal.append(_record_of(inode))
+        inode.journaled = True
+        if inode.kept is not None and not inode.unflushed:
+            inode.kept.close()
+            inode.kept = None
+
+    def note_attributes(self, inode: Inode) -> None:
+        """The attributes of an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
+        self._journal.append(("a", inode.number, inode.mode, inode.owner, inode.mtime, inode.ctime, inode.exact))
+
+    def note_name(self, names: Names, inode: Inode) -> None:
+        """A name was given to an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
+        self._journal.append(("n", names, inode.number))
+
+    def note_gone(self, names: Names) -> None:
+        """A published name was removed.  Raises `NoSpace`, `StoreError`."""
+        self._journal.append(("g", names))
+
+    def note_drop(self, names: Names) -> None:
+        """The working set says nothing more about a name.  Raises `NoSpace`, `StoreError`."""
+        self._journal.append(("d", names))
+
+    def tidy(self) -> None:
+        """Begin the journal again if nothing is in the overlay, or if it is long and most of it superseded."""
+        if not self._working.overlay:
+            self._journal.reset()
+        elif self._journal.wants_compaction:
+            self.rewrite()
+
+    def rewrite(self) -> None:
+        """Begin the journal again with all that is pending and was closed.  Raises `NoSpace`, `StoreError`."""
+        records: list[Record] = []
+        seen: set[Inode] = set()
+        for names, inode in self._working.overlay.items():
+            if inode is None:
+                records.append(("g", names))
+            elif inode.journaled and inode not in seen:
+                seen.add(inode)
+                records.append(_record_of(inode))
+        self._journal.reset(records)
+
+    def sync(self, inode: Inode | None) -> None:
+        """Make the journal, and the content of one inode, survive a power cut.  Raises `StoreError`."""
+        if inode is not None and inode.spool is not None:
+            inode.spool.sync()
+        self._journal.sync()
+
+    def close(self) -> None:
+        """Make everything durable and release the file."""
+        self._journal.sync()
+        self._journal.close()
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Put back what an earlier process left.  Raises `StoreError`."""
+        records = self._journal.load()
+        inodes: dict[int, Inode] = {}
+        overlay = self._working.overlay
+        try:
+            for record in records:
+                self._replay(record, inodes)
+        except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
+            # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
+            kept = self._directory / f"{JOURNAL_FILE}.unreadable"
+            kept.write_bytes((self._directory / JOURNAL_FILE).read_bytes())
+            log.error("what was not published could not be read in full (%r); it is kept in %s", error, kept)
+        for inode in inodes.values():
+            if inode.origin is not None and inode.names:
+                try:
+                    inode.shown = self._working.replica.attributes(inode.home or ())
+                except PathError:
+                    inode.shown = None
+                if inode.shown is None or inode.shown.origin != inode.origin:
+                    # Its file is gone or another one now: it begins again as a new one.
+                    self._make_new(inode)
+                else:
+                    self._working.by_origin[inode.origin] = inode
+        used = {inode.spool.path for inode in inodes.values() if inode.spool is not None and inode.names}
+        for path in self._directory.glob("*.spool"):
+            if path not in used:
+                path.unlink(missing_ok=True)
+        if records:
+            log.info("%d names were not published yet", sum(1 for _ in overlay.items()))
+            self.rewrite()
+
+    def _make_new(self, inode: Inode) -> None:
+        if inode.kind is Kind.FILE and inode.spool is None:
+            try:
+                inode.spool = self.new_spool(self._working.open_content(inode.base))
+            except (StoreError, PathError) as error:
+                log.error("the content of an unpublished file is lost: %s", error)
+                inode.spool = self.new_spool()
+            inode.dirty = True
+        inode.origin = inode.home = inode.base = inode.shown = None
+
+    def _replay(self, record: Record, inodes: dict[int, Inode]) -> None:
+        overlay = self._working.overlay
+        if record[0] == "i":
+            found = self._inode_of(record)
+            previous = inodes.get(found.number)
+            if previous is not None:
+                for names in previous.names:
+                    overlay.drop(names)
+            inodes[found.number] = found
+            for names in found.names:
+                self._release(names)
+                overlay.put(names, found)
+            return
+        if record[0] == "a":
+            changed = inodes[record[1]]
+            changed.mode, changed.owner, changed.mtime, changed.ctime, changed.exact = record[2:]
+            return
+        names = record[1]
+        self._release(names)
+        if record[0] == "n":
+            inode = inodes[record[2]]
+            inode.names[names] = None
+            overlay.put(names, inode)
+        elif record[0] == "g":
+            overlay.put(names, None)
+        elif record[0] == "d":
+            overlay.drop(names)
+        else:
+            raise ValueError(f"unknown record {record[0]!r}")
+
+    def _release(self, names: Names) -> None:
+        slot = self._working.overlay.get(names)
+        if isinstance(slot, Inode):
+            slot.names.pop(names, None)
+
+    def _inode_of(self, record: Record) -> Inode:
+        _, number, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content = record
+        inode = Inode(
+            number,
+            Kind(kind),
+            names=dict.fromkeys(names),
+            home=home,
+            origin=None if origin is None else EntryHash(origin),
+            base=None if base is None else EntryHash(base),
+            target=target,
+            mode=mode,
+            owner=owner,
+            mtime=mtime,
+            ctime=ctime,
+            exact=exact,
+            dirty=content is not None,
+            journaled=True,
+        )
+        if isinstance(content, bytes):
+            inode.spool = self.new_spool(BytesContent(content))
+        elif content is not None:
+            name, size = content
+            inode.spool = Spool.reopen(self._directory / Path(name).name, size)
+        return inode
+
+
+def _record_of(inode: Inode) -> Record:
+    content: Any = None
+    # What was written since the last close is no part of it; a file of the view then has the content that it has there.
+    spool = inode.kept if inode.unflushed and (inode.kept or not inode.is_new) else inode.spool
+    if inode.dirty and spool is not None:
+        content = (spool.path.name, len(spool)) if spool.is_on_disk else spool.read(len(spool), 0)
+    return (
+        "i",
+        inode.number,
+        inode.kind.value,
+        list(inode.names),
+        inode.home,
+        inode.origin,
+        inode.base,
+        inode.target,
+        inode.mode,
+        inode.owner,
+        inode.mtime,
+        inode.ctime,
+        inode.exact,
+        content,
+    )

@@ -1,0 +1,305 @@
+"""Names: making, linking, moving and removing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from basefs.errors import (
+    Exists,
+    InvalidName,
+    IsADirectory,
+    NameTooLong,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    NotPermitted,
+    TooManyLinks,
+)
+from basefs.fs.inode import Inode
+from basefs.fs.publisher import Publisher
+from basefs.fs.scratch import HIDDEN_PREFIX
+from basefs.fs.workingset import WorkingSet
+from basefs.log.entries import MAX_CONTENT
+from basefs.replica import Attributes
+from basefs.view.author import Author, Draft
+from basefs.view.names import Names, display
+from basefs.view.states import MODE_MASK, Kind
+
+#: Most names of one file, as on ext4: each change of a file's first name is told to all of them.
+MAX_LINKS = 65_000
+
+
+class Namespace:
+    """The operations on names."""
+
+    def __init__(self, working: WorkingSet, publisher: Publisher) -> None:
+        self._working = working
+        self._publisher = publisher
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def make_directory(self, names: Names, mode: int, caller: tuple[int, int] | None = None) -> None:
+        """mkdir(2).  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..., or a bad name's error."""
+        with self._working.lock:
+            self._make(names, Kind.DIRECTORY, mode & MODE_MASK, caller)
+
+    def make_symlink(self, names: Names, target: bytes, caller: tuple[int, int] | None = None) -> None:
+        """symlink(2).  Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes."""
+        if not 0 < len(target) <= MAX_CONTENT:
+            raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
+        with self._working.lock:
+            self._make(names, Kind.SYMLINK, None, caller, target)
+
+    def _make(
+        self, names: Names, kind: Kind, mode: int | None, caller: tuple[int, int] | None, target: bytes = b""
+    ) -> None:
+        working = self._working
+        working.check_new(names)
+        now = working.now()
+        inode = Inode(
+            working.identities.new_number(),
+            kind,
+            mode=mode,
+            owner=working.owner_of(caller),
+            mtime=now,
+            target=target,
+        )
+        working.give(names, inode)
+        try:
+            working.record(inode)
+        except BaseException:
+            working.take(names)
+            raise
+        working.touch_directory(names[:-1], now)
+        working.changed()
+
+    def make_link(self, names: Names, target: Names) -> None:
+        """link(2).  Raises as `make_directory`, and `NotPermitted` for directories, `TooManyLinks`."""
+        working = self._working
+        with working.lock:
+            inode, attributes = working.find(target)
+            kind = inode.kind if inode is not None else attributes.kind if attributes is not None else Kind.ABSENT
+            if kind is Kind.DIRECTORY:
+                raise NotPermitted("a directory cannot have a second name")
+            working.check_new(names)
+            if inode is None:
+                assert attributes is not None
+                inode = working.adopt(target, attributes)
+            if working.links(inode, attributes) >= MAX_LINKS:
+                working.forget_idle(inode)
+                raise TooManyLinks(f"a file has up to {MAX_LINKS} names")
+            self._rename_inode(inode, names)
+            working.touch_directory(names[:-1], working.now())
+            working.changed()
+
+    def _rename_inode(self, inode: Inode, names: Names) -> None:
+        """Give a name to an inode for good."""
+        working = self._working
+        if inode.origin is not None:
+            working.by_origin[inode.origin] = inode
+        working.give(names, inode)
+        inode.ctime = working.now()
+        working.record_attributes(inode)
+
+    # -- removing -----------------------------------------------------------------------------------------------------
+
+    def unlink(self, names: Names) -> None:
+        """unlink(2).  Raises `NotFound`, `NotADirectory`, `IsADirectory`, `PermissionDenied`, `ReadOnly`."""
+        working = self._working
+        with working.lock:
+            if names and working.unhide(names):
+                return
+            inode, attributes = working.find(names)
+            if _kind(inode, attributes) is Kind.DIRECTORY:
+                raise IsADirectory(f"{display(names)} is a directory")
+            working.check_writable(names, attributes)
+            self._remove(names)
+
+    def remove_directory(self, names: Names) -> None:
+        """rmdir(2).  Raises as `unlink`, and `NotEmpty`, `NotPermitted` for the root."""
+        working = self._working
+        with working.lock:
+            if not names:
+                raise NotPermitted("the root directory cannot be removed")
+            _, attributes = working.directory(names)
+            working.check_writable(names, attributes)
+            if working.kinds(names):
+                raise NotEmpty(f"{display(names)} is not empty")
+            self._remove(names)
+
+    def _remove(self, names: Names) -> None:
+        working = self._working
+        now = working.now()
+        inode, _ = working.find(names)
+        if inode is not None:
+            inode.ctime = now
+        working.take(names)
+        working.touch_directory(names[:-1], now)
+        working.changed()
+
+    # -- moving -------------------------------------------------------------------------------------------------------
+
+    def rename(self, source: Names, target: Names, *, replace: bool = True, exchange: bool = False) -> None:
+        """renameat2(2).
+
+        Raises `NotFound`, `Exists` (with `replace` off), `IsADirectory`, `NotADirectory`, `NotEmpty`, `InvalidName` (a
+        directory into itself), `PermissionDenied`, `ReadOnly`, and `StoreError` for directories.
+        """
+        if target[-1:] and target[-1].startswith(HIDDEN_PREFIX):
+            self._hide(source, target)
+            return
+        working = self._working
+        with working.lock:
+            if not source or not target:
+                raise NotPermitted("the root directory cannot be moved")
+            inode, attributes = working.find(source)
+            if target[: len(source)] == source and target != source:
+                raise InvalidName("a directory cannot be moved into itself")
+            if exchange and source[: len(target)] == target and target != source:
+                raise InvalidName("a directory cannot change places with what is in it")
+            working.check_name(target)
+            _, above = working.directory(target[:-1])
+            existing = _Found.at(working, target)
+            if existing is None and exchange:
+                raise NotFound(f"{display(target)} does not exist")
+            if existing is not None and not replace:
+                raise Exists(f"{display(target)} exists already")
+            if source == target or (existing is not None and existing.is_same(inode, attributes)):
+                return
+            working.check_writable(source, attributes)
+            working.check_writable(target, above if existing is None else existing.attributes)
+            is_directory = _kind(inode, attributes) is Kind.DIRECTORY
+            if existing is not None and not exchange:
+                self._check_replace(is_directory, existing, target)
+            touches_directory = is_directory or (existing is not None and existing.is_directory)
+            if not touches_directory:
+                self._move(source, target, exchange=exchange)
+                return
+            if inode is not None and inode.is_new and existing is None and not working.is_published(source):
+                self._move_new_directory(source, target)
+                return
+        self._move_published(source, target, exchange=exchange)
+
+    def _check_replace(self, is_directory: bool, existing: _Found, target: Names) -> None:
+        if existing.is_directory and not is_directory:
+            raise IsADirectory(f"{display(target)} is a directory")
+        if is_directory and not existing.is_directory:
+            raise NotADirectory(f"{display(target)} is not a directory")
+        if existing.is_directory and self._working.kinds(target):
+            raise NotEmpty(f"{display(target)} is not empty")
+
+    def _inode(self, names: Names) -> Inode:
+        inode, attributes = self._working.find(names)
+        if inode is None:
+            assert attributes is not None
+            inode = self._working.adopt(names, attributes)
+        return inode
+
+    def _move(self, source: Names, target: Names, *, exchange: bool) -> None:
+        """Move a file or symbolic link."""
+        working = self._working
+        inode = self._inode(source)
+        other = None
+        if working.overlay.get(target) is not None and working.exists(target):
+            other = self._inode(target)
+        # Both are held while they have no name, and get the new one before they lose the old one.
+        for held in filter(None, (inode, other)):
+            held.handles += 1
+        if other is not None:
+            working.take(target, is_given=True)
+            other.ctime = working.now()
+        self._rename_inode(inode, target)
+        working.take(source, is_given=exchange)
+        if exchange and other is not None:
+            other.unlinked = False
+            self._rename_inode(other, source)
+        for held in filter(None, (inode, other)):
+            held.handles -= 1
+            working.forget_idle(held)
+        now = working.now()
+        for directory in {source[:-1], target[:-1]}:
+            working.touch_directory(directory, now)
+        working.changed()
+
+    def _move_new_directory(self, source: Names, target: Names) -> None:
+        """Move a directory that nobody else knows, with all in it."""
+        working = self._working
+        inode = self._inode(source)
+        inode.handles += 1
+        working.take(source)
+        inode.unlinked = False
+        working.give(target, inode)
+        inode.handles -= 1
+        working.move_below(source, target)
+        working.rewrite()
+        now = working.now()
+        for directory in {source[:-1], target[:-1]}:
+            working.touch_directory(directory, now)
+        working.changed()
+
+    def _move_published(self, source: Names, target: Names, *, exchange: bool) -> None:
+        """Move a directory that others know: first what is pending in it, then all of it as one unit."""
+        working = self._working
+        self._publisher.publish()
+        aside = (*target[:-1], target[-1][:200] + b".exchanged")
+
+        def make(author: Author) -> Iterator[Draft]:
+            if exchange:
+                yield author.rename(target, aside)
+                yield author.rename(source, target)
+                yield author.rename(aside, source)
+            else:
+                yield author.rename(source, target)
+
+        with working.lock:
+            working.replica.commit(make)
+            if exchange:
+                working.move_below(target, aside)
+            working.move_below(source, target)
+            if exchange:
+                working.move_below(aside, source)
+            working.rewrite()
+
+    def _hide(self, source: Names, hidden: Names) -> None:
+        """libfuse takes the name of an open file away before it is unlinked or replaced."""
+        working = self._working
+        with working.lock:
+            _, attributes = working.find(source)
+            working.check_writable(source, attributes)
+            working.hide(source, hidden)
+            working.touch_directory(source[:-1], working.now())
+            working.changed()
+
+
+def _kind(inode: Inode | None, attributes: Attributes | None) -> Kind:
+    if inode is not None:
+        return inode.kind
+    return Kind.ABSENT if attributes is None else attributes.kind
+
+
+class _Found:
+    """What is at a path."""
+
+    def __init__(self, inode: Inode | None, attributes: Attributes | None) -> None:
+        self.inode = inode
+        self.attributes = attributes
+
+    @classmethod
+    def at(cls, working: WorkingSet, names: Names) -> _Found | None:
+        """`None` where there is nothing."""
+        try:
+            return cls(*working.find(names))
+        except NotFound:
+            return None
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory."""
+        return _kind(self.inode, self.attributes) is Kind.DIRECTORY
+
+    def is_same(self, inode: Inode | None, attributes: Attributes | None) -> bool:
+        """Whether another name stands for the same file."""
+        if inode is not None or self.inode is not None:
+            return inode is self.inode
+        assert attributes is not None and self.attributes is not None
+        return attributes.origin == self.attributes.origin

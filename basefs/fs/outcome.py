@@ -1,0 +1,98 @@
+"""Outcomes: what the working set keeps of a step after it was published."""
+
+from __future__ import annotations
+
+import logging
+
+from basefs.errors import NotEmpty, PathError
+from basefs.fs.inode import Inode
+from basefs.fs.plan import Do, Step
+from basefs.fs.workingset import WorkingSet
+from basefs.replica import Attributes
+from basefs.view.names import display
+from basefs.view.states import Kind
+
+log = logging.getLogger(__name__)
+
+
+def take_over(working: WorkingSet, step: Step) -> None:
+    """Take a published step out of the working set, as far as nothing has changed since it was planned."""
+    working.in_flight.difference_update(step.names)
+    if step.do is Do.DELETE:
+        _take_over_deletion(working, step)
+    elif step.do is Do.MAKE_DIRECTORY and step.exact and step.error is None:
+        pass  # The step that sets its time comes later.
+    else:
+        assert step.inode is not None
+        _take_over_inode(working, step, step.inode)
+    for names in step.names:
+        working.settle_directory(names[:-1])
+
+
+def _take_over_deletion(working: WorkingSet, step: Step) -> None:
+    names = step.names[0]
+    if step.error is not None and not isinstance(step.error, NotEmpty):
+        log.warning("%s was removed here only and is back: %s", display(names), step.error)
+    # A directory that is not empty holds what another node has made in it meanwhile, so it stays.
+    if working.overlay.get(names) is None:
+        working.drop(names)
+    for inode in list(working.by_origin.values()):
+        working.forget_idle(inode)
+
+
+def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
+    if step.error is not None:
+        if inode.refused != str(step.error):
+            inode.refused = str(step.error)
+            log.warning("%s stays on this node only: %s", display(step.names[0]), step.error)
+        return
+    if inode.unlinked:
+        return
+    attributes = _published(working, step)
+    if attributes is None or attributes.origin is None:
+        # Another node has already removed it again, or given its name to something else.
+        if inode.version == step.version:
+            _release(working, step, inode)
+        return
+    if inode.origin is not None and working.by_origin.get(inode.origin) is inode:
+        del working.by_origin[inode.origin]
+    inode.origin, inode.home, inode.shown = attributes.origin, step.names[0], attributes
+    if inode.content_version == step.content_version:
+        inode.dirty = False
+        inode.base = attributes.content
+    if inode.version != step.version:
+        # It goes on being changed: what is left is published next time.
+        working.by_origin[attributes.origin] = inode
+        return
+    _remember(working, inode, attributes)
+    _release(working, step, inode)
+    if inode.handles or inode.names:
+        working.by_origin[attributes.origin] = inode
+
+
+def _published(working: WorkingSet, step: Step) -> Attributes | None:
+    try:
+        attributes = working.replica.attributes(step.names[0])
+    except PathError:
+        return None
+    return attributes if attributes.kind is step.kind else None
+
+
+def _remember(working: WorkingSet, inode: Inode, attributes: Attributes) -> None:
+    """Keep what an entry does not hold: the number, and nanoseconds."""
+    mtime, ctime = working.identities.times(attributes)
+    if inode.mtime is not None:
+        mtime = inode.mtime
+    working.identities.remember(attributes, inode.number, mtime, inode.ctime or max(mtime, ctime))
+
+
+def _release(working: WorkingSet, step: Step, inode: Inode) -> None:
+    inode.settle()
+    for names in step.names:
+        if working.overlay.get(names) is inode:
+            working.drop(names)
+            inode.names.pop(names, None)
+    if inode.kind is Kind.FILE and inode.names:
+        # A scratch name of it is left.
+        working.record(inode)
+    working.forget_idle(inode)

@@ -1,0 +1,154 @@
+"""The plan: the difference between the working set and the view, as steps that can be published (design, section 5).
+
+A plan is made holding the working set's lock, drafted holding the replica's, and its outcome is taken over holding the
+first one again.  In between applications go on, so a step holds copies, and tells by versions whether they are still
+the newest.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from basefs.errors import BaseFSError
+from basefs.fs.inode import Inode
+from basefs.fs.overlay import MISSING
+from basefs.fs.scratch import is_scratch
+from basefs.fs.workingset import WorkingSet
+from basefs.log.content import Content
+from basefs.log.hashes import EntryHash
+from basefs.view.names import Names
+from basefs.view.states import Kind, Owner
+
+_NANOSECONDS = 10**9
+#: What is published at once, so that nobody waits for the replica's lock for long: steps, and bytes of content.
+MAX_STEPS = 128
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class Do(enum.IntEnum):
+    """What a step does; in this order."""
+
+    MAKE_DIRECTORY = 0
+    MAKE = 1
+    DELETE = 2
+    #: Set the time of a directory, after everything in it was made.
+    SET_TIME = 3
+
+
+@dataclass(slots=True)
+class Step:
+    """One inode to publish, or one name to delete.
+
+    Attributes:
+        do: what is done.
+        names: of the inode, the first one carries its content; or the one name to delete.
+        inode: `None` for a deletion.
+        kind: of the inode.
+        content: all of it, `None` if it is the published one.
+        base: the write entry with that one.
+        target: of a symbolic link.
+        mode, owner, mtime: as in `Inode`, the time in seconds; `None` keeps what is published.
+        exact: whether an application has chosen the time.
+        origin, home: the file of the view that it is, and where the view had it.
+        leaves_home: whether that name is to be deleted.
+        version, content_version: of the inode when the step was made.
+        error: why it was not published.
+    """
+
+    do: Do
+    names: tuple[Names, ...]
+    inode: Inode | None = None
+    kind: Kind = Kind.ABSENT
+    content: Content | None = None
+    base: EntryHash | None = None
+    target: bytes = b""
+    mode: int | None = None
+    owner: Owner | None = None
+    mtime: int | None = None
+    exact: bool = False
+    origin: EntryHash | None = None
+    home: Names | None = None
+    leaves_home: bool = False
+    version: int = 0
+    content_version: int = 0
+    error: BaseFSError | None = None
+
+
+def make_plan(working: WorkingSet, only: Inode | None = None) -> list[Step]:
+    """What can be published now: everything that was closed, or one inode and the directories above it."""
+    steps: dict[Inode, Step] = {}
+    gone: list[Step] = []
+    held = set()
+    for names, inode in sorted(_wanted(working, only), key=lambda item: item[0]):
+        if inode is None:
+            if not working.is_deferred(names):
+                gone.append(Step(Do.DELETE, (names,)))
+        elif is_scratch(names) and not working.is_published(names):
+            continue
+        elif inode.unflushed and inode.kind is Kind.FILE:
+            # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
+            if inode.home is not None:
+                held.add(inode.home)
+        elif inode in steps:
+            steps[inode].names = (*steps[inode].names, names)
+        else:
+            steps[inode] = _step(working, inode, names)
+    times = [replace(step, do=Do.SET_TIME) for step in steps.values() if step.do is Do.MAKE_DIRECTORY and step.exact]
+    return [*steps.values(), *times, *(step for step in gone if step.names[0] not in held)]
+
+
+def _wanted(working: WorkingSet, only: Inode | None) -> Iterator[tuple[Names, Inode | None]]:
+    if only is None:
+        yield from working.overlay.items()
+        return
+    wanted: dict[Names, Inode] = {}
+    for names in only.names:
+        wanted[names] = only
+        for depth in range(1, len(names)):
+            slot = working.overlay.get(names[:depth])
+            if isinstance(slot, Inode):
+                wanted[names[:depth]] = slot
+    yield from wanted.items()
+
+
+def _step(working: WorkingSet, inode: Inode, names: Names) -> Step:
+    home_slot = MISSING if inode.home is None else working.overlay.get(inode.home)
+    return Step(
+        Do.MAKE_DIRECTORY if inode.kind is Kind.DIRECTORY else Do.MAKE,
+        (names,),
+        inode,
+        inode.kind,
+        content=inode.spool.content() if inode.dirty and inode.spool is not None else None,
+        base=inode.base,
+        target=inode.target,
+        mode=inode.mode,
+        owner=inode.owner,
+        mtime=None if inode.mtime is None else inode.mtime // _NANOSECONDS,
+        exact=inode.exact,
+        origin=inode.origin,
+        home=inode.home,
+        leaves_home=home_slot is None,
+        version=inode.version,
+        content_version=inode.content_version,
+    )
+
+
+def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Cut a plan into pieces that are small enough for one transaction, directories and what carries a name first."""
+    portion: list[Step] = []
+    size = 0
+    for step in sorted(steps, key=_order):
+        if portion and (len(portion) >= MAX_STEPS or size >= MAX_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(step)
+        size += 0 if step.content is None else step.content.size
+    if portion:
+        yield portion
+
+
+def _order(step: Step) -> tuple[int, int, tuple[Names, ...]]:
+    depth = len(step.names[0])
+    return step.do, depth if step.do <= Do.MAKE else -depth, step.names

@@ -1,0 +1,144 @@
+"""The publisher: decides when the working set is published, and takes over what became of it (design, section 5).
+
+At once when an existing file was rewritten in place, otherwise when nothing has changed for 50 ms, or after 1 s.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+
+from basefs.errors import StoreError
+from basefs.fs.drafts import drafts
+from basefs.fs.inode import Inode
+from basefs.fs.outcome import take_over
+from basefs.fs.plan import make_plan, portions
+from basefs.fs.workingset import WorkingSet
+from basefs.replica import Applied
+
+log = logging.getLogger(__name__)
+
+#: Seconds without a change after which what is pending is published: tools that save a file by way of others take a few
+#: milliseconds.  More would be seen as latency, less would publish names that are about to go.
+QUIET_SECONDS = 0.05
+#: Seconds after which it is published however busy the node is.
+MAX_SECONDS = 1.0
+#: Seconds after an existing file was rewritten in place: tools set its mode and time just after they close it.
+URGENT_SECONDS = 0.005
+#: Seconds until a failed attempt is repeated.
+RETRY_SECONDS = 5.0
+
+
+class Publisher:
+    """Publishes a working set, in a thread of its own once it is started, or whenever `publish` is called."""
+
+    def __init__(self, working: WorkingSet) -> None:
+        self._working = working
+        self._publishing = threading.Lock()
+        self._wake = threading.Condition(threading.Lock())
+        self._first: float | None = None
+        self._last = 0.0
+        self._urgent = False
+        self._waiting = False
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        working.on_change(self._note)
+
+    # -- when ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Publish from now on without being asked."""
+        self._thread = threading.Thread(target=self._main, name="publisher", daemon=True)
+        self._thread.start()
+        self._working.replica.subscribe(self._on_applied)
+        if self._working.unpublished():
+            self._note(False)
+
+    def stop(self) -> None:
+        """Publish what can be published, and end."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+        self.publish()
+
+    def _note(self, urgent: bool) -> None:
+        # Called for each change, so the thread is woken only when it has nothing to wait for, or less.
+        self._last = time.monotonic()
+        if self._first is None or (urgent and not self._urgent):
+            with self._wake:
+                if self._first is None:
+                    self._first = self._last
+                self._urgent = self._urgent or urgent
+                self._wake.notify()
+
+    def _on_applied(self, applied: Applied) -> None:
+        """A grant may have come that lets this node publish what was refused."""
+        if not applied.local and self._working.overlay:
+            self._note(False)
+
+    def _main(self) -> None:
+        while self._wait():
+            try:
+                self.publish()
+            except StoreError as error:
+                log.error("not published yet, it is tried again: %s", error)
+                self._retry()
+            except Exception:
+                log.exception("a bug in the publisher")
+                self._retry()
+
+    def _retry(self) -> None:
+        with self._wake:
+            if not self._stopped:
+                self._wake.wait(RETRY_SECONDS)
+        self._note(False)
+
+    def _wait(self) -> bool:
+        """Wait until something should be published; false when this ends."""
+        with self._wake:
+            while not self._stopped:
+                if self._first is None:
+                    self._wake.wait()
+                    continue
+                due = min(self._last + QUIET_SECONDS, self._first + MAX_SECONDS)
+                if self._urgent:
+                    due = min(due, self._last + URGENT_SECONDS)
+                left = due - time.monotonic()
+                if left <= 0:
+                    self._first, self._urgent = None, False
+                    return True
+                self._wake.wait(left)
+            return False
+
+    # -- what ---------------------------------------------------------------------------------------------------------
+
+    def publish(self, only: Inode | None = None) -> None:
+        """Publish everything that was closed, or one inode.
+
+        Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
+        """
+        working = self._working
+        with self._publishing:
+            with working.lock:
+                steps = make_plan(working, only)
+                working.in_flight = {names for step in steps for names in step.names}
+            try:
+                for portion in portions(steps):
+                    contents = [(step.names[0], step.content) for step in portion if step.content is not None]
+                    make = partial(drafts, steps=portion, load=working.open_content)
+                    working.replica.commit(make, contents=contents)
+                    with working.lock:
+                        for step in portion:
+                            take_over(working, step)
+            finally:
+                for step in steps:
+                    if step.content is not None:
+                        step.content.close()
+                with working.lock:
+                    working.in_flight = set()
+            with working.lock:
+                working.tidy()

@@ -1,0 +1,485 @@
+"""The working set: what was changed on this node and is not published yet (design, section 5).
+
+Invariants
+
+1. A name is what the overlay says, and otherwise what the view shows.
+2. An inode is in the overlay under all of its `names`.
+3. What is pending and was closed is in the journal.
+4. `by_origin` holds every inode of the view that is open or pending, so that all names of a file lead to it.
+
+Everything here is done holding `lock`, which is taken before the replica's and never after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from basefs.errors import (
+    Exists,
+    InvalidName,
+    NameTooLong,
+    NotADirectory,
+    NotFound,
+    NotPermitted,
+    PathError,
+    PermissionDenied,
+    ReadOnly,
+)
+from basefs.fs.identity import Identities
+from basefs.fs.inode import Inode
+from basefs.fs.ledger import Ledger
+from basefs.fs.overlay import MISSING, Overlay
+from basefs.fs.owners import Owners
+from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
+from basefs.fs.spool import Spool
+from basefs.log.content import BytesContent, Content
+from basefs.log.entries import MAX_NAME
+from basefs.log.hashes import EntryHash
+from basefs.replica import Attributes, Replica
+from basefs.view.names import Names, display
+from basefs.view.states import Kind, Owner
+
+log = logging.getLogger(__name__)
+
+DIRECTORY = "working"
+#: Seconds for which a name stays unpublished after libfuse took it away from an open file: the rename that gives it to
+#: another one comes with the same system call.
+HIDE_SECONDS = 0.05
+
+
+class WorkingSet:
+    """Names and inodes of this node.
+
+    Attributes:
+        lock: held by whoever looks or changes something.
+        replica: the filesystem below.
+        owners: maps owners.
+        overlay: names that are not what the view shows.
+        identities: inode numbers and times.
+        by_origin: inodes of the view that are open or pending.
+        hidden: open files without a name, by the name that libfuse gave them.
+        in_flight: names that are being published.
+    """
+
+    def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
+        """Load what an earlier process left.  Raises `StoreError`."""
+        self.lock = threading.RLock()
+        self.replica = replica
+        self.owners = owners
+        self.overlay = Overlay()
+        self.identities = Identities()
+        self.by_origin: dict[EntryHash, Inode] = {}
+        self.hidden: dict[Names, Inode] = {}
+        self.in_flight: set[Names] = set()
+        self._clock = clock
+        self._listeners: list[Callable[[bool], None]] = []
+        self._deferred: dict[Names, float] = {}
+        self._ledger = Ledger(self, replica.directory / DIRECTORY)
+        self._ledger.load()
+
+    def on_change(self, listener: Callable[[bool], None]) -> None:
+        """Have `listener` called after each change; its argument tells whether it should be published at once."""
+        self._listeners.append(listener)
+
+    def changed(self, *, urgent: bool = False) -> None:
+        """Something may have to be published."""
+        for listener in self._listeners:
+            listener(urgent)
+
+    def close(self) -> None:
+        """Make everything durable and release the files."""
+        with self.lock:
+            self._ledger.close()
+
+    def now(self) -> int:
+        """Nanoseconds since 1970."""
+        return int(self._clock() * 1_000_000) * 1000
+
+    def new_spool(self, content: Content | None = None) -> Spool:
+        """A place for the content of a file."""
+        return self._ledger.new_spool(content)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def find(self, names: Names) -> tuple[Inode | None, Attributes | None]:
+        """What is at a path: its inode if it is open or pending, and what the view shows, if it is in the view.
+
+        Raises `NotFound`, `NotADirectory`.
+        """
+        slot = self.overlay.get(names)
+        if slot is None:
+            raise NotFound(f"{display(names)} was removed")
+        if slot is not MISSING:
+            return slot, self.attributes(slot)
+        if names and names[-1].startswith(HIDDEN_PREFIX) and names in self.hidden:
+            inode = self.hidden[names]
+            return inode, self.attributes(inode)
+        if self.overlay.hides(names):
+            raise NotFound(f"{display(names)} does not exist")
+        attributes = self.replica.attributes(names)
+        if not self.by_origin or attributes.origin is None:
+            return None, attributes
+        known = self.by_origin.get(attributes.origin)
+        if known is not None and not known.dirty and known.base != attributes.content:
+            # Who has it open keeps the version that they opened.
+            known = None
+        return known, attributes
+
+    def attributes(self, inode: Inode) -> Attributes | None:
+        """What the view shows of an inode; what it showed last, if that is gone; `None` if it was never published."""
+        if inode.home is None or inode.origin is None:
+            return inode.shown
+        try:
+            found = self.replica.attributes(inode.home)
+        except PathError:
+            return inode.shown
+        return found if found.origin == inode.origin and self._is_current(inode, found) else inode.shown
+
+    @staticmethod
+    def _is_current(inode: Inode, attributes: Attributes) -> bool:
+        return inode.dirty or inode.base == attributes.content
+
+    def exists(self, names: Names) -> bool:
+        """Whether there is anything at a path."""
+        try:
+            self.find(names)
+        except (NotFound, NotADirectory):
+            return False
+        return True
+
+    def is_published(self, names: Names) -> bool:
+        """Whether the log has something live at a path, or is being given it."""
+        if names in self.in_flight:
+            return True
+        try:
+            self.replica.attributes(names)
+        except PathError:
+            return False
+        return True
+
+    def directory(self, names: Names) -> tuple[Inode | None, Attributes | None]:
+        """A directory.  Raises `NotFound`, `NotADirectory`."""
+        inode, attributes = self.find(names)
+        kind = inode.kind if inode is not None else attributes.kind if attributes is not None else Kind.ABSENT
+        if kind is not Kind.DIRECTORY:
+            raise NotADirectory(f"{display(names)} is not a directory")
+        return inode, attributes
+
+    def kinds(self, names: Names) -> dict[bytes, tuple[Kind, int]]:
+        """The names in a directory, with kind and inode number.  Raises `NotFound`, `NotADirectory`."""
+        inode, _ = self.directory(names)
+        found: dict[bytes, tuple[Kind, int]] = {}
+        if inode is None or not inode.is_new:
+            number = self.identities.number
+            found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(names)}
+        for name, slot in self.overlay.within(names).items():
+            if slot is None:
+                found.pop(name, None)
+            else:
+                found[name] = (slot.kind, slot.number)
+        return found
+
+    def links(self, inode: Inode, attributes: Attributes | None) -> int:
+        """How many names a file has."""
+        if inode.unlinked:
+            return 0
+        if inode.is_new or inode.home is None:
+            return len(inode.names)
+        if attributes is not None and attributes.links == 1 and not inode.names:
+            return 1 if self.overlay.get(inode.home) is MISSING else 0
+        return len(self.live_names(inode))
+
+    def live_names(self, inode: Inode) -> set[Names]:
+        """All names of an inode."""
+        live = set(inode.names)
+        if inode.home is not None and inode.origin is not None:
+            with contextlib.suppress(PathError):
+                if self.replica.attributes(inode.home).origin == inode.origin:
+                    published = self.replica.names_of(inode.home)
+                    live.update(names for names in published if self.overlay.get(names) is MISSING)
+        return live
+
+    # -- rights -------------------------------------------------------------------------------------------------------
+
+    def check_writable(self, names: Names, attributes: Attributes | None) -> None:
+        """Raise `PermissionDenied` or `ReadOnly` where this node may not write.
+
+        Args:
+            names: the path.
+            attributes: what the view shows there; `None` if it was never published, and the directory above decides.
+        """
+        while attributes is None:
+            names = names[:-1]
+            slot = self.overlay.get(names)
+            if slot is None or slot is MISSING:
+                attributes = self.replica.attributes(names)
+            else:
+                attributes = self.attributes(slot)
+        if not attributes.writable:
+            if self.replica.damaged:
+                raise ReadOnly("the log is damaged and takes no writes: 'basefs check' tells more")
+            raise PermissionDenied(
+                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
+            )
+
+    @staticmethod
+    def check_name(names: Names) -> None:
+        """Raise `NameTooLong`, `InvalidName` or `NotPermitted` for a name that nothing can have."""
+        name = names[-1]
+        if len(name) > MAX_NAME:
+            raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
+        if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
+            raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
+        if name.startswith(HIDDEN_PREFIX):
+            raise NotPermitted(f"names that begin with {HIDDEN_PREFIX.decode()} belong to FUSE")
+
+    def check_new(self, names: Names) -> None:
+        """Raise what making a path would raise: `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..."""
+        if not names:
+            raise Exists("/ exists already")
+        self.check_name(names)
+        _, attributes = self.directory(names[:-1])
+        if self.exists(names):
+            raise Exists(f"{display(names)} exists already")
+        self.check_writable(names, attributes)
+
+    def owner_of(self, caller: tuple[int, int] | None) -> Owner | None:
+        """The owner of what a user makes; `None` for whoever mounts."""
+        return None if caller is None else self.owners.maker(*caller)
+
+    # -- inodes -------------------------------------------------------------------------------------------------------
+
+    def adopt(self, names: Names, attributes: Attributes) -> Inode:
+        """The inode of something that the view shows, in order to open or change it."""
+        inode = Inode(
+            self.identities.number(attributes.origin),
+            attributes.kind,
+            home=names,
+            origin=attributes.origin,
+            shown=attributes,
+            base=attributes.content,
+        )
+        if attributes.kind is Kind.SYMLINK:
+            inode.target = self.replica.read_link(names)
+        assert attributes.origin is not None
+        self.by_origin[attributes.origin] = inode
+        return inode
+
+    def open_content(self, write: EntryHash | None) -> Content:
+        """The content of a write entry, empty without one.  Raises `StoreError`."""
+        return BytesContent(b"") if write is None else self.replica.open_at(write)
+
+    def load(self, inode: Inode) -> None:
+        """Have the content of a file at hand.  Raises `StoreError`."""
+        if inode.spool is None and inode.snapshot is None:
+            inode.snapshot = self.open_content(inode.base)
+
+    def make_spool(self, inode: Inode, *, empty: bool = False) -> Spool:
+        """The content of a file, ready to be changed.  Raises `StoreError`."""
+        if inode.spool is None:
+            if not empty:
+                self.load(inode)
+            inode.spool = self._ledger.new_spool(None if empty else inode.snapshot)
+            inode.forget_snapshot()
+        elif inode.journaled and inode.dirty and inode.kept is None:
+            # The journal must find what was closed, whatever becomes of what is being written.
+            inode.kept, inode.spool = inode.spool, self._ledger.copy_spool(inode.spool)
+        if not inode.names:
+            self.attach(inode)
+        return inode.spool
+
+    def attach(self, inode: Inode) -> None:
+        """Give a pending inode a place in the overlay: the name under which the view has it."""
+        if inode.unlinked or inode.names or inode.home is None:
+            return
+        slot = self.overlay.get(inode.home)
+        if isinstance(slot, Inode) and slot.origin == inode.origin:
+            # Opened later, after another node had changed the file: the last one that writes wins.
+            for names in slot.names:
+                self.overlay.put(names, inode)
+            inode.names, slot.names = slot.names, {}
+            self.by_origin[inode.origin or EntryHash(b"")] = inode
+            return
+        if slot is not MISSING:
+            others = self.live_names(inode)
+            if not others:
+                return
+            inode.home = min(others)
+        if inode.origin is not None:
+            self.by_origin[inode.origin] = inode
+        self.give(inode.home, inode)
+
+    def give(self, names: Names, inode: Inode) -> None:
+        """Give a name to an inode."""
+        self._deferred.pop(names, None)
+        self.overlay.put(names, inode)
+        inode.names[names] = None
+        inode.version += 1
+        if inode.journaled:
+            self._ledger.note_name(names, inode)
+
+    def take(self, names: Names, *, is_given: bool = False) -> None:
+        """Take a name away from whatever has it.  The inode lives on while it has another one or is open.
+
+        `is_given`: another inode gets the name at once, so the journal keeps the old one until that is closed.
+        """
+        slot = self.overlay.get(names)
+        inode = slot if isinstance(slot, Inode) else None
+        if inode is None:
+            inode, attributes = self.find(names)
+            if inode is None and attributes is not None and attributes.links > 1:
+                inode = self.adopt(names, attributes)
+        if inode is not None and names in inode.names:
+            del inode.names[names]
+            inode.version += 1
+        if self.is_published(names):
+            self.overlay.put(names, None)
+            if not is_given and names not in self._deferred:
+                self._ledger.note_gone(names)
+        else:
+            self.overlay.drop(names)
+            if inode is not None and inode.journaled and not is_given:
+                self._ledger.note_drop(names)
+        if inode is not None and not inode.names and not self._has_home(inode):
+            self._part(inode)
+
+    def _has_home(self, inode: Inode) -> bool:
+        """Whether the view still has a name of this inode, and moves the home there."""
+        if inode.home is None:
+            return False
+        if self.overlay.get(inode.home) is MISSING:
+            return True
+        others = self.live_names(inode)
+        if others:
+            inode.home = min(others)
+        return bool(others)
+
+    def _part(self, inode: Inode) -> None:
+        """An inode has lost its last name."""
+        if inode.handles:
+            # Who has it open can still ask for its attributes.
+            inode.shown = self.attributes(inode)
+        inode.unlinked = True
+        if inode.origin is not None and self.by_origin.get(inode.origin) is inode:
+            del self.by_origin[inode.origin]
+        self.forget_idle(inode)
+
+    def touch_directory(self, names: Names, now: int) -> None:
+        """The names in a directory have changed at `now` (nanoseconds)."""
+        inode, attributes = self.find(names)
+        if inode is not None:
+            inode.mtime = inode.ctime = now
+            inode.exact = False
+        elif attributes is not None and attributes.origin is not None:
+            self.identities.remember(attributes, self.identities.number(attributes.origin), now, now)
+
+    def settle_directory(self, names: Names) -> None:
+        """What this node changed in a directory is published: it goes on showing when that was."""
+        with contextlib.suppress(PathError):
+            self.identities.confirm(self.replica.attributes(names))
+
+    def hide(self, names: Names, hidden: Names) -> None:
+        """An open file loses its name and stays reachable under another one for those who have it open."""
+        inode, attributes = self.find(names)
+        if inode is None:
+            assert attributes is not None
+            inode = self.adopt(names, attributes)
+            self.load(inode)
+        inode.handles += 1
+        if self.overlay.get(names) is not None and self.is_published(names):
+            # The rename that follows may give the name to another file: until then nobody needs to know.
+            self._deferred[names] = time.monotonic() + HIDE_SECONDS
+        self.take(names)
+        self.hidden[hidden] = inode
+
+    def unhide(self, hidden: Names) -> bool:
+        """The last handle of a hidden file is closed; returns whether there was one of that name."""
+        inode = self.hidden.pop(hidden, None)
+        if inode is None:
+            return False
+        inode.handles -= 1
+        self.forget_idle(inode)
+        return True
+
+    def forget_idle(self, inode: Inode) -> None:
+        """Forget an inode that nobody has open and that holds nothing of its own."""
+        if inode.handles or inode.names:
+            return
+        if inode.origin is not None and self.by_origin.get(inode.origin) is inode:
+            del self.by_origin[inode.origin]
+        inode.forget_content()
+
+    def move_below(self, source: Names, target: Names) -> None:
+        """A directory has moved: what is pending below it goes along."""
+        size = len(source)
+        for names, inode in self.overlay.below(source):
+            self.overlay.drop(names)
+            moved = (*target, *names[size:])
+            self.overlay.put(moved, inode)
+            if inode is not None:
+                inode.names = {moved if other == names else other: None for other in inode.names}
+        for inode in {*self.by_origin.values(), *(i for _, i in self.overlay.items() if i is not None)}:
+            if inode.home is not None and inode.home[:size] == source:
+                inode.home = (*target, *inode.home[size:])
+        for names in [names for names in self.hidden if names[:size] == source]:
+            moved = (*target, *names[size:])
+            self.hidden[moved] = self.hidden.pop(names)
+
+    # -- the journal --------------------------------------------------------------------------------------------------
+
+    def record(self, inode: Inode, *, empty: bool = False) -> None:
+        """Make what was closed of a pending inode survive the death of this process.
+
+        `empty`: also a file that is still as it was created.  Raises `NoSpace`, `StoreError`.
+        """
+        if inode.names:
+            self._ledger.note_inode(inode, empty=empty)
+
+    def record_attributes(self, inode: Inode) -> None:
+        """`record` after attributes or names have changed, and nothing else.  Raises `NoSpace`, `StoreError`."""
+        if inode.names and inode.journaled:
+            self._ledger.note_attributes(inode)
+        else:
+            self.record(inode)
+
+    def is_deferred(self, names: Names) -> bool:
+        """Whether a removed name may be given to another file in a moment."""
+        until = self._deferred.get(names)
+        if until is None:
+            return False
+        if until > time.monotonic():
+            return True
+        del self._deferred[names]
+        if self.overlay.get(names) is None:
+            self._ledger.note_gone(names)
+        return False
+
+    def drop(self, names: Names) -> None:
+        """The view shows what the overlay said of a name: say nothing more."""
+        self.overlay.drop(names)
+        self._ledger.note_drop(names)
+
+    def tidy(self) -> None:
+        """Begin the journal again if nothing is pending, or most of it is superseded."""
+        self._ledger.tidy()
+
+    def rewrite(self) -> None:
+        """Write the journal anew: names have changed in ways that single records do not tell."""
+        self._ledger.rewrite()
+
+    def sync(self, inode: Inode | None = None) -> None:
+        """Make what is in the journal survive a power cut.  Raises `StoreError`."""
+        self._ledger.sync(inode)
+
+    def sync_journal(self) -> None:
+        """`sync` for whoever does not hold the lock, and must not make others wait for it."""
+        self._ledger.sync(None)
+
+    def unpublished(self) -> int:
+        """How many names wait for being published; scratch names never do."""
+        with self.lock:
+            return sum(not is_scratch(names) for names, _ in self.overlay.items())
