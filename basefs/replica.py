@@ -37,8 +37,9 @@ from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.intake import Intake, Newcomer
 from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
+from basefs.log.placement import Placed
 from basefs.log.preparations import Preparations
-from basefs.log.store import Placed, Store
+from basefs.log.store import Store
 from basefs.sync.interface import AddResult, Listing
 from basefs.view.author import Author, Draft
 from basefs.view.changes import Change
@@ -165,7 +166,7 @@ class Replica:
         store = Store(directory / LOG_FILE, create=True)
         if identity is not None:
             with store.transaction():
-                store.set_meta("identity", identity)
+                store.database.set_meta("identity", identity)
         store.close()
         return cls(directory, keys)
 
@@ -182,7 +183,7 @@ class Replica:
     def close(self) -> None:
         """Make everything durable and release the files."""
         with self._lock:
-            self._store.sync()
+            self._store.database.sync()
             self._contents.close()
             self._store.close()
 
@@ -233,11 +234,8 @@ class Replica:
         return applied
 
     def _writer(self, preparations: Preparations) -> Author:
-        if self._store.damaged:
-            raise ReadOnly(
-                f"the log {self._store.path} is damaged and takes no writes: fetch the filesystem again, under "
-                "another name, with 'basefs get'"
-            )
+        if self._store.database.damaged:
+            raise ReadOnly(f"the log in {self.directory} is damaged and takes no writes: see 'basefs check'")
         preparations.begin()
         self._view.author.preparations = preparations
         return self._view.author
@@ -306,7 +304,7 @@ class Replica:
     def _store_blocks(self, blocks: Sequence[Block]) -> None:
         """Store some blocks of a content whose entry comes later."""
         with self._write_lock:
-            if not self._store.store_blocks(blocks):
+            if not self._store.chains.store_aside(blocks):
                 # Another node writes the same content, and its entry waits for these.
                 with self._lock:
                     applied = self._apply((), blocks, local=True, large=True)
@@ -315,7 +313,7 @@ class Replica:
 
     def _checkpoint(self) -> None:
         with self._sync_lock:
-            self._store.checkpoint()
+            self._store.database.checkpoint()
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
@@ -363,7 +361,7 @@ class Replica:
             new_blocks=batch.new_blocks,
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in self._store),
             missing_blocks=tuple(
-                missing for first in batch.chains if (missing := self._store.missing_block(first)) is not None
+                missing for first in batch.chains if (missing := self._store.chains.missing_block(first)) is not None
             ),
             rejected=tuple(batch.rejected),
             changes=() if self._live is None else self._live.tree.settle(),
@@ -395,14 +393,14 @@ class Replica:
         # Whoever finds another one syncing waits for it: what it took up may hold this caller's commit.
         with self._sync_lock:
             with self._lock:
-                if not self._store.take_unsynced():
+                if not self._store.database.take_unsynced():
                     return
             try:
-                self._store.sync()
+                self._store.database.sync()
             except StoreError:
-                self._store.mark_unsynced()
+                self._store.database.mark_unsynced()
                 raise
-            self._store.checkpoint()
+            self._store.database.checkpoint()
 
     def stall(self, seconds: float) -> int:
         """Chains without a block for that long become *stalled* (paper, section 3.2.2); returns how many."""
@@ -425,7 +423,7 @@ class Replica:
             mtime = max(mtime, node.touched)
         elif state.link is not None or self._store.has_links(node.path):
             links = len(self._view.author.names_of(names, node))
-        writable = self._view.author.may_write(node.authority) and not self._store.damaged
+        writable = self._view.author.may_write(node.authority) and not self._store.database.damaged
         return Attributes(
             state.kind,
             state.mode,
@@ -516,7 +514,7 @@ class Replica:
     def granted_paths(self) -> list[Names]:
         """The paths on which any key was ever granted, live or not."""
         with self._lock:
-            return sorted({self._store.names(path) for path in self._store.granted_paths()})
+            return sorted({self._store.paths.names(path) for path in self._store.granted.paths()})
 
     def survey(self, names: Names) -> Survey:
         """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
@@ -578,14 +576,14 @@ class Replica:
     @property
     def damaged(self) -> int:
         """Rows found damaged since the log was opened."""
-        return len(self._store.damaged)
+        return len(self._store.database.damaged)
 
     def totals(self) -> dict[str, int]:
         """Sizes, for people: entries, blocks, orphans, bytes on disk."""
         with self._lock:
             return {
                 "entries": self._store.entry_count(),
-                "blocks": self._store.block_totals(),
+                "blocks": self._store.chains.total(),
                 "orphans": len(self._orphans),
                 "bytes": sum(file.stat().st_size for file in self.directory.glob(f"{LOG_FILE}*")),
             }
@@ -596,45 +594,45 @@ class Replica:
     def identity(self) -> bytes:
         """Hash of the root entry; zero in an empty log that takes the first filesystem that comes."""
         with self._lock:
-            return self._store.meta("identity") or ZERO_HASH
+            return self._store.database.meta("identity") or ZERO_HASH
 
     def root_hash(self) -> bytes:
         """XOR of everything in the Merkle tree."""
         with self._lock:
-            return self._store.root_hash()
+            return self._store.paths.root_hash()
 
     def path_hash(self, path: Names) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""
         with self._lock:
-            id = self._store.find_names(path)
-            return ZERO_HASH if id is None else self._store.path_row(id).hash
+            id = self._store.paths.find_names(path)
+            return ZERO_HASH if id is None else self._store.paths.row(id).hash
 
     def listing(self, path: Names) -> Listing | None:
         """What the Merkle tree holds at a path, `None` where it is unknown."""
         with self._lock:
-            id = self._store.find_names(path)
+            id = self._store.paths.find_names(path)
             if id is None:
                 return None
-            receiving, stalled = self._store.waiting_at(id)
+            receiving, stalled = self._store.chains.waiting_at(id)
             left_out = {*receiving, *(entry for entry, _ in stalled)}
             entries = (placed.entry.hash for placed in self._store.entries_at(id))
             return Listing(
                 entries=tuple(hash for hash in entries if hash not in left_out),
                 receiving=tuple(receiving),
                 stalled=tuple(stalled),
-                children=tuple((row.name, row.hash) for row in self._store.paths_below(id)),
+                children=tuple((row.name, row.hash) for row in self._store.paths.below(id)),
             )
 
     def walk(self, path: Names) -> Iterator[bytes]:
         """The encoded entries of a path and of all below it, parents first; takes the lock for one path at a time."""
         with self._lock:
-            start = self._store.find_names(path)
+            start = self._store.paths.find_names(path)
         todo = [] if start is None else [start]
         while todo:
             id = todo.pop()
             with self._lock:
                 found = [placed.entry.encode() for placed in self._store.entries_at(id)]
-                todo.extend(row.id for row in reversed(self._store.paths_below(id)))
+                todo.extend(row.id for row in reversed(self._store.paths.below(id)))
             yield from found
 
     def entry(self, hash: EntryHash) -> bytes | None:
@@ -645,7 +643,7 @@ class Replica:
     def block(self, hash: BlockHash) -> bytes | None:
         """The encoding of a block, `None` if it is unknown."""
         with self._lock:
-            block = self._store.block(hash)
+            block = self._store.chains.block(hash)
             return None if block is None else block.encode()
 
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
@@ -674,4 +672,4 @@ class Replica:
     def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
         """The first missing block of each incomplete chain, at most `limit`."""
         with self._lock:
-            return tuple(self._store.missing_blocks(limit))
+            return tuple(self._store.chains.missing_blocks(limit))

@@ -20,7 +20,8 @@ from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
-from basefs.log.store import EntryKind, Placed, Store
+from basefs.log.placement import EntryKind, Placed
+from basefs.log.store import Store
 
 #: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
 #: would save blocks on files that change often, fewer would make them quicker to read.
@@ -110,7 +111,7 @@ class Contents:
         current: Placed | None = write
         while current is not None and current.entry.hash not in self._complete:
             first = BlockHash(current.entry.content)
-            if not self._store.is_complete(first):
+            if not self._store.chains.is_complete(first):
                 return False
             visited.append(current.entry.hash)
             if not first or self._is_keyframe(first):
@@ -126,7 +127,7 @@ class Contents:
         return True
 
     def _is_keyframe(self, first: BlockHash) -> bool:
-        block = self._store.block(first)
+        block = self._store.chains.block(first)
         try:
             return block is None or codecs.is_keyframe(block.data[:1])
         except InvalidEntry:
@@ -219,7 +220,7 @@ class Contents:
             with self._lock:
                 placed = self._store.get(hash)
                 first = BlockHash(b"" if placed is None else placed.entry.content)
-                if placed is None or not self._store.is_complete(first):
+                if placed is None or not self._store.chains.is_complete(first):
                     raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
                 keyframe = not first or self._is_keyframe(first)
                 base = None if keyframe else self._base(placed)
@@ -257,7 +258,7 @@ class Contents:
             parts: list[bytes] = []
             with self._lock:
                 while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
-                    block = self._store.block(hash)
+                    block = self._store.chains.block(hash)
                     if block is None:
                         raise InvalidEntry(f"block {hash.hex()[:12]} is missing or damaged")
                     parts.append(block.data)

@@ -17,7 +17,8 @@ from basefs.log.entries import Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import fingerprint_of, verify
 from basefs.log.orphans import Orphans
-from basefs.log.store import Placed, Store
+from basefs.log.placement import Placed
+from basefs.log.store import Store
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Intake:
         if entry.hash in self._store:
             return False
         if entry.is_root:
-            if self._store.meta("identity") not in (None, entry.hash):
+            if self._store.database.meta("identity") not in (None, entry.hash):
                 raise InvalidEntry("a root entry of another filesystem")
             self._newcomer.root = entry
             return False
@@ -101,7 +102,7 @@ class Intake:
             self._orphans.hold(entry, entry.parent, peer)
             self.missing_parents.append(entry.parent)
             return False
-        public = self._store.public_key(placed)
+        public = self._store.granted.public_key(placed)
         if public is None:
             reason = (
                 f"key {entry.fingerprint.hex()[:12]} is granted nowhere on or above the path of entry "
@@ -120,7 +121,7 @@ class Intake:
         if entry.action is Action.WRITE and entry.content:
             first = BlockHash(entry.content)
             self.chains[first] = None
-            self._use_held_blocks(self._store.missing_block(first))
+            self._use_held_blocks(self._store.chains.missing_block(first))
         return True
 
     def _add_root(self, root: Entry, grant: Entry) -> None:
@@ -140,28 +141,28 @@ class Intake:
     def add_own_blocks(self, blocks: Sequence[Block]) -> None:
         """Take in the blocks of content made on this node."""
         for block in blocks:
-            if self._store.expects(block.hash):
+            if self._store.chains.expects(block.hash):
                 # The same content is arriving from somebody else.
                 self._append(block)
             else:
-                self._store.insert_block(block)
+                self._store.chains.insert_block(block)
 
     def add_blocks(self, blocks: Sequence[Block]) -> None:
         """Take in blocks from others: those that a chain waits for; the others wait in memory."""
         for block in blocks:
-            if self._store.expects(block.hash):
+            if self._store.chains.expects(block.hash):
                 self._append(block)
-            elif self._store.block(block.hash) is None:
+            elif self._store.chains.block(block.hash) is None:
                 self._orphans.hold_block(block)
 
     def _use_held_blocks(self, missing: BlockHash | None) -> None:
         while missing is not None and (block := self._orphans.release_block(missing)) is not None:
             self._append(block)
-            missing = block.next if self._store.expects(block.next) else None
+            missing = block.next if self._store.chains.expects(block.next) else None
 
     def _append(self, block: Block) -> None:
-        self.completed.extend(self._store.append_block(block, now=self.now))
+        self.completed.extend(self._store.chains.append_block(block, now=self.now))
         self.new_blocks += 1
-        if self._store.expects(block.next):
-            self.chains.update(dict.fromkeys(self._store.chains_waiting_for(block.next)))
+        if self._store.chains.expects(block.next):
+            self.chains.update(dict.fromkeys(self._store.chains.chains_waiting_for(block.next)))
             self._use_held_blocks(block.next)

@@ -28,8 +28,9 @@ from basefs.log.contents import MAX_CONTENT_BYTES, Contents
 from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.placement import EntryKind
 from basefs.log.preparations import Preparations
-from basefs.log.store import EntryKind, Store
+from basefs.log.store import Store
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
@@ -312,7 +313,7 @@ class Author:
             target = self._store.get(node.state.link)
             if target is not None:
                 path = target.path
-                first = self._store.names(path)
+                first = self._store.paths.names(path)
                 owner = self._tree.find(first)
                 if owner is not None and owner.path == path and owner.state.origin == node.state.origin:
                     found[first] = owner

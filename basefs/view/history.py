@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
-from basefs.log.store import EntryKind, Placed
+from basefs.log.placement import EntryKind, Placed
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Outcome, Resolver
 from basefs.view.states import Kind, State

@@ -24,7 +24,8 @@ from basefs.errors import DamagedLog, InvalidEntry
 from basefs.log.contents import Contents
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
-from basefs.log.store import ROOT_PATH_ID, EntryKind, Placed, Store
+from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
+from basefs.log.store import Store
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
@@ -115,10 +116,12 @@ class Resolver:
 
     def __init__(self, store: Store, contents: Contents) -> None:
         """Raises `DamagedLog` if the root entry cannot be read."""
-        identity = store.meta("identity")
+        identity = store.database.meta("identity")
         root = None if identity is None else store.get(EntryHash(identity))
         if root is None:
-            raise DamagedLog(f"the root entry of {store.path} is missing or damaged: fetch it with 'basefs get'")
+            raise DamagedLog(
+                f"the root entry of {store.database.path} is missing or damaged: fetch it with 'basefs get'"
+            )
         self._store = store
         self._contents = contents
         self._root = root.entry

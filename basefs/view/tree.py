@@ -18,7 +18,8 @@ from dataclasses import replace
 
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, EntryHash
-from basefs.log.store import ROOT_PATH_ID, EntryKind, Placed, Store
+from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
+from basefs.log.store import Store
 from basefs.view.changes import Change, Ledger, compare, in_order
 from basefs.view.history import Survey
 from basefs.view.names import Names
@@ -77,13 +78,13 @@ class Tree:
     def _depth(self, node: Node) -> int:
         depth, path = 0, node.path
         while path != ROOT_PATH_ID:
-            path = self._store.path_row(path).parent
+            path = self._store.paths.row(path).parent
             depth += 1
         return depth
 
     def absent(self, directory: Node, name: bytes) -> Outcome | None:
         """What a name without a live path was last, so that a new entry can follow its delete; `None` if nothing."""
-        row = self._store.find_path(directory.path, name)
+        row = self._store.paths.find(directory.path, name)
         if row is None:
             return None
         return self._resolve(directory, row.id)
@@ -94,7 +95,7 @@ class Tree:
 
     def survey(self, names: Names) -> Survey | None:
         """All that is known of a path, live or not; `None` where no entry ever named it."""
-        path = self._store.find_names(names)
+        path = self._store.paths.find_names(names)
         if path is None:
             return None
         entries = self._store.entries_at(path)
@@ -111,7 +112,7 @@ class Tree:
         """The live hard links whose target lies at this path, with their names."""
         found = []
         for placed in self._store.links_to(path):
-            names = self._store.names(placed.path)
+            names = self._store.paths.names(placed.path)
             node = self.find(names)
             if node is not None and node.path == placed.path and node.state.link == EntryHash(placed.entry.content):
                 found.append((names, node))
@@ -155,7 +156,7 @@ class Tree:
         if placed.path == ROOT_PATH_ID:
             self._refresh_root()
             return
-        names = self._store.names(placed.path)
+        names = self._store.paths.names(placed.path)
         directories = self._directories(placed)
         node = self.root
         for position, name in enumerate(names):
@@ -219,7 +220,7 @@ class Tree:
         if child is not None and placed is not None and self._append(child, placed):
             return
         if child is None:
-            row = self._store.find_path(directory.path, name)
+            row = self._store.paths.find(directory.path, name)
             path = 0 if row is None else row.id
         else:
             path = child.path
@@ -303,7 +304,7 @@ class Tree:
         for path in files:
             links = self._store.links_to(path)
             for id in sorted({path, *(link.path for link in links)}) if links else ():
-                names = self._store.names(id)
+                names = self._store.paths.names(id)
                 node = self._loaded(names)
                 if node is not None:
                     yield names, node

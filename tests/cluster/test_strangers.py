@@ -84,7 +84,7 @@ def test_a_stranger_without_a_granted_key_changes_nothing(honest: tuple[Cluster,
 def _forge(log: Path, key: SigningKey) -> None:
     """Append a file by a key that nobody granted, which `Replica` would refuse."""
     store = Store(log)
-    root = store.meta("identity")
+    root = store.database.meta("identity")
     assert root is not None
     placed = store.place(key.sign(root, 0, Action.WRITE, b"forged"))
     assert placed is not None

@@ -218,11 +218,11 @@ def test_sync_covers_what_was_committed(tmp_path: Path) -> None:
     replica = make_replica(tmp_path)
     store = replica._store
     replica.sync_to_disk()
-    assert not store.unsynced
+    assert not store.database.unsynced
     some_files(replica)
-    assert store.unsynced
+    assert store.database.unsynced
     replica.sync_to_disk()
-    assert not store.unsynced
+    assert not store.database.unsynced
     replica.close()
 
 
@@ -451,14 +451,14 @@ def test_a_failing_batch_from_a_peer_leaves_nothing(tmp_path: Path) -> None:
 def test_a_failing_transaction_forgets_what_it_noted(tmp_path: Path) -> None:
     make_replica(tmp_path).close()
     store = Store(tmp_path / LOG_FILE)
-    before = store.root_hash()
-    placed = store.place(ROOT_KEY.sign(store.meta("identity") or b"", 1, Action.MKDIR, b"d"))
+    before = store.paths.root_hash()
+    placed = store.place(ROOT_KEY.sign(store.database.meta("identity") or b"", 1, Action.MKDIR, b"d"))
     assert placed is not None
     with pytest.raises(RuntimeError), store.transaction():
         store.insert(placed, now=Clock()())
         raise RuntimeError
     with store.transaction():
         pass
-    assert store.root_hash() == before
+    assert store.paths.root_hash() == before
     assert store.entry_count() == 2
     store.close()

@@ -1,0 +1,161 @@
+"""Chains: the blocks of contents, and the chains whose end has not arrived (paper, section 3.2.2; design, 3.3).
+
+Invariants
+
+1. A block from elsewhere is stored after the one that names it, so every chain is verified from its start.
+2. A chain has a row in `chains` exactly while a write names it and a block is missing, and that row names the first
+   block that is.
+3. While a chain is *receiving* its writes contribute nothing to the Merkle tree; while it is *stalled*, each one its
+   hash XOR the hash of the last block that came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from basefs.errors import InvalidEntry
+from basefs.log.blocks import Block
+from basefs.log.database import Database
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
+from basefs.log.paths import Paths
+from basefs.log.placement import Placed
+
+
+class Chains:
+    """The tables `blocks`, `chains` and `waiting`."""
+
+    def __init__(self, database: Database, paths: Paths) -> None:
+        self._database = database
+        self._db = database.main
+        self._paths = paths
+
+    def total(self) -> int:
+        """Number of blocks."""
+        return int(self._db.execute("SELECT max(seq) FROM blocks").fetchone()[0] or 0)
+
+    def block(self, hash: BlockHash) -> Block | None:
+        """A block, or `None` if it is unknown or damaged."""
+        row = self._db.execute("SELECT data FROM blocks WHERE hash = ?", (hash,)).fetchone()
+        if row is None:
+            return None
+        try:
+            block = Block.decode(row[0])
+        except InvalidEntry:
+            block = None
+        if block is None or block.hash != hash:
+            self._database.report_damage("block", hash)
+            return None
+        return block
+
+    def is_complete(self, first: bytes) -> bool:
+        """Whether all blocks of a chain are here; the empty content always is."""
+        return not first or self._db.execute("SELECT 1 FROM chains WHERE first = ?", (first,)).fetchone() is None
+
+    def insert_block(self, block: Block) -> None:
+        """Append a block, inside a transaction, without looking who waits for it: for content made on this node."""
+        self._db.execute("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", (block.hash, block.encode()))
+
+    def store_aside(self, blocks: Sequence[Block]) -> bool:
+        """Store some blocks of content made on this node, whose entry comes later, in a transaction of its own.
+
+        Needs no lock, but nobody else may write meanwhile.  False if a chain waits for one of them: then nothing is
+        stored, and `append_block` must be used.  Raises `NoSpace`, `StoreError`.
+        """
+        aside = self._database.aside
+        with self._database.transaction(aside):
+            for block in blocks:
+                if aside.execute("SELECT 1 FROM chains WHERE missing = ?", (block.hash,)).fetchone():
+                    return False
+            rows = [(block.hash, block.encode()) for block in blocks]
+            aside.executemany("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", rows)
+        return True
+
+    def open(self, placed: Placed, now: float, complete: bool) -> bool:
+        """Note what a write waits for; True if all its blocks are here."""
+        first = BlockHash(placed.entry.content)
+        if self._db.execute("SELECT 1 FROM chains WHERE first = ?", (first,)).fetchone():
+            # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
+            self.set_stalled(first, stalled=False, now=now)
+        elif complete:
+            return True
+        else:
+            missing, last = self._follow(first, BlockHash(ZERO_HASH))
+            if missing == ZERO_HASH:
+                return True
+            self._db.execute("INSERT INTO chains VALUES (?, ?, ?, 0, ?)", (first, missing, last, now))
+        self._db.execute("INSERT INTO waiting VALUES (?, ?)", (first, placed.entry.hash))
+        return False
+
+    def _follow(self, hash: BlockHash, last: BlockHash) -> tuple[BlockHash, BlockHash]:
+        """Walk a chain from `hash`: (first hash that is not here, last block that is)."""
+        while hash != ZERO_HASH:
+            # Not `block`: hashing 200 MB takes half a second.  Damage is found when the content is read.
+            row = self._db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
+            if row is None:
+                break
+            hash, last = BlockHash(row[0]), hash
+        return hash, last
+
+    def expects(self, hash: BlockHash) -> bool:
+        """Whether some chain waits for exactly this block."""
+        return self._db.execute("SELECT 1 FROM chains WHERE missing = ?", (hash,)).fetchone() is not None
+
+    def chains_waiting_for(self, hash: BlockHash) -> list[BlockHash]:
+        """The first blocks of the chains that wait for exactly this block."""
+        rows = self._db.execute("SELECT first FROM chains WHERE missing = ?", (hash,))
+        return [BlockHash(first) for (first,) in rows]
+
+    def append_block(self, block: Block, *, now: float) -> list[EntryHash]:
+        """Append an expected block, inside a transaction; returns the write entries whose content it completed."""
+        hash = block.hash
+        chains = self._db.execute("SELECT first FROM chains WHERE missing = ?", (hash,)).fetchall()
+        self.insert_block(block)
+        missing, last = self._follow(block.next, hash)
+        completed: list[EntryHash] = []
+        for (first,) in chains:
+            self.set_stalled(first, stalled=False, now=now)
+            if missing != ZERO_HASH:
+                self._db.execute("UPDATE chains SET missing = ?, last = ? WHERE first = ?", (missing, last, first))
+                continue
+            for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
+                self._paths.contribute(self._path_of(entry), entry)
+                completed.append(EntryHash(entry))
+            self._db.execute("DELETE FROM waiting WHERE first = ?", (first,))
+            self._db.execute("DELETE FROM chains WHERE first = ?", (first,))
+        return completed
+
+    def missing_blocks(self, limit: int) -> list[BlockHash]:
+        """The block that each incomplete chain waits for, at most `limit` of them."""
+        rows = self._db.execute("SELECT DISTINCT missing FROM chains LIMIT ?", (limit,))
+        return [BlockHash(missing) for (missing,) in rows]
+
+    def missing_block(self, first: BlockHash) -> BlockHash | None:
+        """The block that one chain waits for, `None` if it is complete or unknown."""
+        row = self._db.execute("SELECT missing FROM chains WHERE first = ?", (first,)).fetchone()
+        return None if row is None else BlockHash(row[0])
+
+    def overdue(self, older_than: float) -> list[BlockHash]:
+        """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""
+        rows = self._db.execute("SELECT first FROM chains WHERE NOT stalled AND changed < ?", (older_than,))
+        return [BlockHash(first) for (first,) in rows]
+
+    def set_stalled(self, first: BlockHash, *, stalled: bool, now: float) -> None:
+        """Make a chain *stalled* or *receiving*, inside a transaction."""
+        last, was = self._db.execute("SELECT last, stalled FROM chains WHERE first = ?", (first,)).fetchone()
+        if bool(was) != stalled:
+            for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
+                self._paths.contribute(self._path_of(entry), xor(entry, last))
+        self._db.execute("UPDATE chains SET stalled = ?, changed = ? WHERE first = ?", (stalled, now, first))
+
+    def waiting_at(self, path: int) -> tuple[list[EntryHash], list[tuple[EntryHash, BlockHash]]]:
+        """The incomplete writes of a path: those *receiving*, and those *stalled* with their last block's hash."""
+        rows = self._db.execute(
+            "SELECT w.entry, c.last, c.stalled FROM waiting w JOIN entries e ON e.hash = w.entry "
+            "JOIN chains c ON c.first = w.first WHERE e.path = ?",
+            (path,),
+        ).fetchall()
+        receiving = [EntryHash(entry) for entry, _, stalled in rows if not stalled]
+        return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]
+
+    def _path_of(self, entry: bytes) -> int:
+        return int(self._db.execute("SELECT path FROM entries WHERE hash = ?", (entry,)).fetchone()[0])

@@ -1,0 +1,171 @@
+"""The database file: connections, transactions, durability and damage (design, section 3.4).
+
+Invariants
+
+1. A commit is in the page cache when it returns, so it survives kill -9; `sync` makes it survive a power cut.
+2. SQLite syncs its files when the WAL is written back, which takes as long as the disk likes.  So the connection that
+   needs the replica's lock leaves that to `checkpoint`, which has a connection of its own.
+3. A row whose content does not match its hash is never returned.  It is noted in `damaged` and logged.
+
+Not thread-safe: `Replica` holds its lock around every call, but for `sync`, `checkpoint` and the use of `aside`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from basefs.errors import NoSpace, StoreError
+from basefs.log.schema import FORMAT, SCHEMA
+
+log = logging.getLogger(__name__)
+
+#: Bytes of WAL from which on it is written back to the database, which may take seconds while the disk is busy.
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+#: The same for the connection that needs the lock, if nobody calls `checkpoint`: pages of 4 KiB.
+_LAST_RESORT_PAGES = 16 * 1024
+
+
+class Database:
+    """One log file.
+
+    Attributes:
+        path: the file.
+        main: the connection for everything that needs the lock.
+        aside: the connection for what is stored without it.
+        damaged: hashes of the rows found not to match their content since the file was opened.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        """Open a log, or create an empty one.  Raises `StoreError` where that fails."""
+        if create == path.exists():
+            raise StoreError(f"{path} exists already" if create else f"there is no log at {path}")
+        self.path = path
+        self.damaged: set[bytes] = set()
+        self._unsynced = False
+        try:
+            if create:
+                # The mode must be right before the first byte: SQLite gives its side files the same one.
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self.main = _connect(path, _LAST_RESORT_PAGES)
+            if create:
+                self.main.executescript("BEGIN;" + SCHEMA + f"PRAGMA user_version = {FORMAT}; COMMIT;")
+            (version,) = self.main.execute("PRAGMA user_version").fetchone()
+            self.aside = _connect(path, 0)
+            self._checkpointer = _connect(path, 0)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"cannot open the log {path}: {error}") from None
+        if version != FORMAT:
+            raise StoreError(f"{path} has log format {version}, this version reads {FORMAT}: upgrade BaseFS")
+
+    def close(self) -> None:
+        """Write the WAL back and release the file."""
+        self.aside.close()
+        self._checkpointer.close()
+        self.main.close()
+
+    @contextmanager
+    def transaction(self, connection: sqlite3.Connection | None = None) -> Iterator[None]:
+        """Everything inside reaches the log together or not at all; on the main connection, or another one.
+
+        Raises `NoSpace` or `StoreError` where SQLite cannot write; the log is then as before.
+        """
+        db = self.main if connection is None else connection
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            db.execute("COMMIT")
+        except BaseException as error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise store_error(error, self.path) from None
+            raise
+        self._unsynced = True
+
+    # -- durability ---------------------------------------------------------------------------------------------------
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether anything was committed since the last `take_unsynced`."""
+        return self._unsynced
+
+    def take_unsynced(self) -> bool:
+        """Clear and return the flag; the caller then calls `sync`."""
+        unsynced, self._unsynced = self._unsynced, False
+        return unsynced
+
+    def mark_unsynced(self) -> None:
+        """Set the flag again: a sync has failed."""
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Make every committed transaction survive a power cut.  Needs no lock.  Raises `StoreError`.
+
+        In WAL mode committed pages live in the `-wal` file until a checkpoint, which syncs that file itself
+        (sqlite.org/wal.html, "Performance considerations"), so one fsync of it is enough.
+        """
+        try:
+            descriptor = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise StoreError(f"cannot make the log {self.path} durable: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+
+    def checkpoint(self) -> None:
+        """Write the WAL back to the database if it has grown.  Needs no lock, but only one thread may do it at a time.
+
+        Raises `StoreError`.
+        """
+        try:
+            if os.path.getsize(f"{self.path}-wal") > CHECKPOINT_BYTES:
+                self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except FileNotFoundError:
+            return
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"cannot write the log {self.path} back: {error}") from None
+
+    # -- facts and damage ---------------------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> bytes | None:
+        """A fact about the file; `None` where it is not set."""
+        row = self.main.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        """Record a fact, inside a transaction."""
+        self.main.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def report_damage(self, what: str, hash: bytes) -> None:
+        """Note that a row does not match its hash."""
+        if hash not in self.damaged:
+            self.damaged.add(hash)
+            log.error(
+                "%s is damaged: %s %s does not match its hash; the filesystem is read-only until it is repaired",
+                self.path,
+                what,
+                hash.hex()[:12],
+            )
+
+
+def _connect(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
+    return connection
+
+
+def store_error(error: sqlite3.Error, path: Path) -> StoreError:
+    """What a user is told of an error of SQLite's."""
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+        return NoSpace(f"the disk that holds {path} is full: free some space")
+    return StoreError(f"cannot write the log {path}: {error}")

@@ -1,0 +1,56 @@
+"""Granted keys: what a signature is checked against (design, section 3.5).
+
+Invariant: `granted` holds a key for a path exactly if an accepted grant of it hangs there, in force or not.  All of it
+is in memory as well, since every entry that arrives asks for it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from basefs.log.hashes import Fingerprint
+from basefs.log.keys import fingerprint_of
+from basefs.log.paths import Paths
+from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
+
+
+class Granted:
+    """The table `granted`."""
+
+    def __init__(self, db: sqlite3.Connection, paths: Paths) -> None:
+        self._db = db
+        self._paths = paths
+        #: fingerprint -> path id -> raw public key
+        self._keys: dict[Fingerprint, dict[int, bytes]] = {}
+        self.load()
+
+    def load(self) -> None:
+        """Read the table again: a transaction has failed, or somebody else has written."""
+        self._keys.clear()
+        for path, fingerprint, public in self._db.execute("SELECT path, fingerprint, public FROM granted"):
+            self._keys.setdefault(Fingerprint(fingerprint), {})[path] = public
+
+    def add(self, path: int, public: bytes) -> None:
+        """Note a grant, inside a transaction."""
+        fingerprint = fingerprint_of(public)
+        # Two keys with one fingerprint would take 2**64 work by somebody who holds a key; the first one stays.
+        self._keys.setdefault(fingerprint, {}).setdefault(path, public)
+        self._db.execute("INSERT OR IGNORE INTO granted VALUES (?, ?, ?)", (path, fingerprint, public))
+
+    def public_key(self, placed: Placed) -> bytes | None:
+        """The raw public key that an entry names, if it was ever granted on the entry's path or above it."""
+        places = self._keys.get(placed.entry.fingerprint)
+        if places is None:
+            return None
+        if ROOT_PATH_ID in places:
+            return places[ROOT_PATH_ID]
+        path = placed.above if placed.path == NEW_PATH else placed.path
+        while path:
+            if path in places:
+                return places[path]
+            path = self._paths.row(path).parent
+        return None
+
+    def paths(self) -> set[int]:
+        """The ids of the paths on which any key was ever granted."""
+        return {path for places in self._keys.values() for path in places}

@@ -1,0 +1,105 @@
+"""Paths: every path that an entry ever named, and the Merkle tree over them (paper, section 3.2.2; design, section 7).
+
+Invariant: after a transaction the hash of a path is the XOR of what its own entries contribute and of its sub-paths'
+hashes.  What an entry contributes is decided in `store` and `chains`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from basefs.log.hashes import ZERO_HASH, xor
+from basefs.log.placement import ROOT_PATH_ID
+
+
+@dataclass(frozen=True, slots=True)
+class PathRow:
+    """A node of the Merkle tree: path id, id of the path above (0 for the root), name, and 28-byte hash."""
+
+    id: int
+    parent: int
+    name: bytes
+    hash: bytes
+
+
+class Paths:
+    """The table `paths`."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._pending: dict[int, bytes] = {}
+
+    def row(self, path: int) -> PathRow:
+        """The path with this id, which must exist."""
+        return PathRow(*self._db.execute("SELECT id, parent, name, hash FROM paths WHERE id = ?", (path,)).fetchone())
+
+    def find(self, parent: int, name: bytes) -> PathRow | None:
+        """The path `name` below `parent`, or `None` where no entry ever named it."""
+        row = self._db.execute(
+            "SELECT id, parent, name, hash FROM paths WHERE parent = ? AND name = ?", (parent, name)
+        ).fetchone()
+        return None if row is None else PathRow(*row)
+
+    def find_names(self, names: Sequence[bytes]) -> int | None:
+        """The id of the path with these components from the root down, or `None` where no entry ever named it."""
+        path = ROOT_PATH_ID
+        for name in names:
+            row = self.find(path, name)
+            if row is None:
+                return None
+            path = row.id
+        return path
+
+    def below(self, parent: int) -> list[PathRow]:
+        """The paths directly below one, sorted by name."""
+        rows = self._db.execute("SELECT id, parent, name, hash FROM paths WHERE parent = ? ORDER BY name", (parent,))
+        return [PathRow(*row) for row in rows]
+
+    def names(self, path: int) -> tuple[bytes, ...]:
+        """The components of a path, from the root down; empty for the root."""
+        names: list[bytes] = []
+        while path != ROOT_PATH_ID:
+            row = self.row(path)
+            names.append(row.name)
+            path = row.parent
+        return tuple(reversed(names))
+
+    def root_hash(self) -> bytes:
+        """XOR of everything in the Merkle tree; `ZERO_HASH` for an empty log."""
+        row = self._db.execute("SELECT hash FROM paths WHERE id = ?", (ROOT_PATH_ID,)).fetchone()
+        return ZERO_HASH if row is None else row[0]
+
+    def add_root(self) -> None:
+        """Make the root's path, inside a transaction."""
+        self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?)", (ROOT_PATH_ID, b"", ZERO_HASH))
+
+    def make(self, parent: int, name: bytes) -> int:
+        """The id of the path `name` below `parent`, which is made if there is none, inside a transaction."""
+        row = self._db.execute("SELECT id FROM paths WHERE parent = ? AND name = ?", (parent, name)).fetchone()
+        if row is not None:
+            return int(row[0])
+        cursor = self._db.execute("INSERT INTO paths (parent, name, hash) VALUES (?, ?, ?)", (parent, name, ZERO_HASH))
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def contribute(self, path: int, hash: bytes) -> None:
+        """XOR a hash into a path.  Collected until `flush`: a batch updates each ancestor once."""
+        self._pending[path] = xor(self._pending.get(path, ZERO_HASH), hash)
+
+    def flush(self) -> None:
+        """Write what was collected, at the end of a transaction."""
+        pending, self._pending = self._pending, {}
+        while pending:
+            above: dict[int, bytes] = {}
+            for path, change in pending.items():
+                row = self.row(path)
+                self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (xor(row.hash, change), path))
+                if row.parent:
+                    above[row.parent] = xor(above.get(row.parent, ZERO_HASH), change)
+            pending = above
+
+    def forget(self) -> None:
+        """Drop what was collected: the transaction has failed."""
+        self._pending.clear()

@@ -1,0 +1,78 @@
+"""Placement: where an entry stands in the DAG (design, section 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from basefs.errors import InvalidEntry
+from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
+from basefs.log.hashes import ZERO_HASH, EntryHash
+
+ROOT_PATH_ID = 1
+#: The path id of an entry that will be the first of its path.  Nothing is written for entries that may be refused.
+NEW_PATH = -1
+
+
+class EntryKind(IntEnum):
+    """Where an entry stands relative to its parent (design, section 3.2)."""
+
+    SUCCESSOR = 0
+    CHILD = 1
+    KEY = 2
+
+
+def kind_of(action: Action, parent: Action | None) -> EntryKind:
+    """The place that an action takes behind a parent; `None` is the root entry's missing parent."""
+    if action in KEY_ACTIONS:
+        return EntryKind.KEY
+    if parent is None or (parent is Action.MKDIR and action in CHILD_ACTIONS):
+        return EntryKind.CHILD
+    return EntryKind.SUCCESSOR
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An entry and its place.
+
+    Attributes:
+        entry: the entry.
+        kind: child, successor, or grant/revoke.
+        path: id of its static path; `NEW_PATH` before the first entry of a path is inserted.
+        directory: hash of the mkdir under which its chain lives; `ZERO_HASH` for the root's own chain.
+        above: id of the path that holds this one; 0 for the root, and where `path` tells it.
+    """
+
+    entry: Entry
+    kind: EntryKind
+    path: int
+    directory: EntryHash
+    above: int = 0
+
+
+def place_root(entry: Entry) -> Placed:
+    """Where a root entry stands."""
+    return Placed(entry, EntryKind.CHILD, ROOT_PATH_ID, EntryHash(ZERO_HASH))
+
+
+def place_behind(entry: Entry, parent: Placed) -> Placed:
+    """Where an entry stands behind its parent; a child is given the path `NEW_PATH`, whether or not there is one.
+
+    Raises `InvalidEntry` if it can stand nowhere.
+    """
+    kind = kind_of(entry.action, parent.entry.action)
+    if kind is EntryKind.KEY:
+        if parent.entry.action not in KEY_ACTIONS | {Action.MKDIR, Action.WRITE}:
+            raise InvalidEntry("a grant or revoke hangs on a mkdir, a write, or another grant or revoke")
+        return Placed(entry, kind, parent.path, parent.directory)
+    if parent.entry.action in KEY_ACTIONS:
+        raise InvalidEntry("only a grant or revoke may follow a grant or revoke")
+    if kind is EntryKind.CHILD:
+        if entry.name == ROOT_NAME:
+            raise InvalidEntry("only the root is named '/'")
+        return Placed(entry, kind, NEW_PATH, parent.entry.hash, parent.path)
+    if entry.name != parent.entry.name:
+        raise InvalidEntry("a successor carries the name of its parent")
+    if parent.path == ROOT_PATH_ID and entry.action not in (Action.MODE, Action.ACK):
+        raise InvalidEntry("the root directory cannot become anything else")
+    return Placed(entry, kind, parent.path, parent.directory)

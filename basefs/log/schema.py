@@ -1,0 +1,59 @@
+"""The tables of the log, and what their columns mean (design, section 3.4; `docs/formats.md`, section 8)."""
+
+from __future__ import annotations
+
+#: SQLite's `user_version`: a log of another format is not opened.
+FORMAT = 1
+
+SCHEMA = """
+-- Facts about the file itself: format, and identity (the hash of the root entry).
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+
+-- One row an entry, in order of arrival.  All columns but `data` are copies of what it says, or derived:
+--   kind       0 successor on its parent's path, 1 child: first of its path, 2 grant or revoke
+--   path       static path, see `paths`
+--   checksum   first bytes of the SHA-224 of `data`: the hash does not cover the signature
+--   directory  hash of the mkdir under which the chain of this path lives; zero for the root's own chain
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL, path INTEGER NOT NULL,
+    directory BLOB NOT NULL, data BLOB NOT NULL, checksum BLOB NOT NULL
+);
+CREATE UNIQUE INDEX entries_hash ON entries (hash);
+CREATE INDEX entries_path ON entries (path);
+CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
+
+-- Encoded blocks (next hash and data).
+CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, data BLOB NOT NULL);
+CREATE UNIQUE INDEX blocks_hash ON blocks (hash);
+
+-- Merkle tree over all paths that any entry ever named.
+CREATE TABLE paths (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name BLOB NOT NULL, hash BLOB NOT NULL);
+CREATE UNIQUE INDEX paths_name ON paths (parent, name);
+
+-- One row a chain of blocks whose end has not arrived:
+--   first    hash of its first block, as write entries name it
+--   missing  hash of the block that it waits for
+--   last     hash of the last block that came; zero if none
+--   stalled  whether the Merkle tree shows it, see invariant 3
+--   changed  UNIX seconds of the last arrival
+CREATE TABLE chains (
+    first BLOB PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, stalled INTEGER NOT NULL, changed REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX chains_missing ON chains (missing);
+-- The write entries that wait for a chain.
+CREATE TABLE waiting (first BLOB NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (first, entry)) WITHOUT ROWID;
+
+-- Keys that any accepted grant names, and where; what a signature is checked against.
+CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,
+    PRIMARY KEY (fingerprint, path, public)) WITHOUT ROWID;
+
+-- Hard links: `path` is the path of the target entry, NULL while that is unknown.
+CREATE TABLE links (entry BLOB PRIMARY KEY, target BLOB NOT NULL, path INTEGER) WITHOUT ROWID;
+CREATE INDEX links_target ON links (target);
+CREATE INDEX links_path ON links (path);
+
+CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER blocks_no_update BEFORE UPDATE ON blocks BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER blocks_no_delete BEFORE DELETE ON blocks BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+"""
