@@ -524,7 +524,7 @@ def test_a_sync_waits_for_the_one_that_took_its_commit(tmp_path: Path, monkeypat
         assert go_on.wait(30)
         order.append("synced")
 
-    monkeypatch.setattr(replica._store, "sync", slow_sync)
+    monkeypatch.setattr(replica._store.database, "sync", slow_sync)
     timer = threading.Thread(target=replica.sync_to_disk)
     timer.start()
     assert started.wait(30)
@@ -545,7 +545,7 @@ def test_a_sync_that_failed_is_made_again(tmp_path: Path, monkeypatch: pytest.Mo
         if len(calls) == 1:
             raise StoreError("the disk says no")
 
-    monkeypatch.setattr(replica._store, "sync", fail_once)
+    monkeypatch.setattr(replica._store.database, "sync", fail_once)
     with pytest.raises(StoreError):
         replica.sync_to_disk()
     replica.sync_to_disk()
