@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -32,6 +33,8 @@ from basefs.fs.owners import Owners
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
+from basefs.handlers.runner import Runner as HandlerRunner
+from basefs.handlers.runner import Settings as HandlerSettings
 from basefs.lock import exclusive
 from basefs.log.keys import SigningKey
 from basefs.management.control import ControlServer
@@ -71,6 +74,7 @@ class DaemonOptions:
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
         push: whether sessions to a few members stay open for news.
+        handlers: commands that run for changes.
     """
 
     name: str
@@ -88,6 +92,7 @@ class DaemonOptions:
     single: bool
     encrypt_key: str | None
     push: bool
+    handlers: HandlerSettings
 
 
 def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> None:
@@ -187,14 +192,28 @@ class _Network:
         async with contextlib.AsyncExitStack() as stack:
             timers = [asyncio.create_task(self._keep_durable())]
             stack.push_async_callback(_cancel, timers)
+            handlers = self._start_handlers(stack)
             if not self._options.single:
                 propagation = await self._start_network(stack)
                 timers.append(asyncio.create_task(self._watch(propagation)))
-            services = Services(self._replica, self._filesystem, self._gossip, self._sync, self._stop_main.set)
+            parts = (self._filesystem, self._gossip, self._sync, handlers)
+            services = Services(self._replica, *parts, self._stop_main.set)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
             await control.start()
             stack.push_async_callback(control.stop)
             yield
+
+    def _start_handlers(self, stack: contextlib.AsyncExitStack) -> HandlerRunner | None:
+        """Before there is anything that changes the view, so that no change is missed."""
+        options = self._options
+        if not options.handlers.rules:
+            return None
+        environment = {"BASEFS_NAME": options.name, "BASEFS_MOUNTPOINT": os.fspath(options.mountpoint or "")}
+        runner = HandlerRunner(options.handlers, environment)
+        stack.push_async_callback(runner.stop)
+        self._replica.subscribe(lambda applied: runner.changed(applied.changes))
+        self._replica.observe()
+        return runner
 
     async def _start_network(self, stack: contextlib.AsyncExitStack) -> Propagation:
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ Invariants
 2. An entry is committed to the log before the view shows it.
 3. The lock is held for one batch at the most; nobody waits for the network or for fsync while holding it, and no
    content of more than some kilobytes is encoded, decoded or compared under it.
-4. Subscribers are called without the lock, in the thread that applied.
+4. Subscribers are called without the lock, in the order in which the log grew, whichever thread applied.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
 from basefs.log.preparations import Preparations
 from basefs.log.store import Store
+from basefs.publisher import Publisher
 from basefs.queries import CACHE_FILE, LOG_FILE, Attributes, Queries
 from basefs.sync.interface import AddResult
 from basefs.view.author import Author, Draft
@@ -62,7 +63,7 @@ class Replica(Queries):
         self._write_lock = threading.RLock()
         self._sync_lock = threading.Lock()
         self._orphans = Orphans()
-        self._subscribers: list[Callable[[Applied], None]] = []
+        self._publisher: Publisher[Applied] = Publisher()
         self._newcomer = Newcomer()
 
     @classmethod
@@ -89,7 +90,7 @@ class Replica(Queries):
 
     def subscribe(self, callback: Callable[[Applied], None]) -> None:
         """Have `callback` called after each change."""
-        self._subscribers.append(callback)
+        self._publisher.subscribe(callback)
 
     def observe(self) -> None:
         """Have `Applied.changes` tell the changes of all paths from now on, not just of those that were looked at.
@@ -126,7 +127,7 @@ class Replica(Queries):
         finally:
             preparations.close()
         applied, kept = written
-        self._publish(applied)
+        self._publisher.deliver()
         for write, content in kept.items():
             self._contents.keep(write, content)
         return applied
@@ -159,8 +160,11 @@ class Replica(Queries):
                     if not preparations.complete:
                         return None
                     applied = self._apply(made.entries, made.blocks, local=True, large=preparations.large)
-                    return applied, made.contents
-                return self._write_series(made, preparations)
+                    kept = made.contents
+                else:
+                    applied, kept = self._write_series(made, preparations)
+                self._put(applied)
+                return applied, kept
             except _Unprepared:
                 return None
             except BaseFSError:
@@ -205,8 +209,8 @@ class Replica(Queries):
             if not self._store.chains.store_aside(blocks):
                 # Another node writes the same content, and its entry waits for these.
                 with self._lock:
-                    applied = self._apply((), blocks, local=True, large=True)
-                self._publish(replace(applied, blocks=()))
+                    self._put(replace(self._apply((), blocks, local=True, large=True), blocks=()))
+        self._publisher.deliver()
         self._checkpoint()
 
     def _checkpoint(self) -> None:
@@ -217,13 +221,13 @@ class Replica(Queries):
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
         with self._write_lock, self._lock:
             applied = self._apply(entries, blocks, peer=peer)
-        self._publish(applied)
+            self._put(applied)
+        self._publisher.deliver()
         return applied
 
-    def _publish(self, applied: Applied) -> None:
+    def _put(self, applied: Applied) -> None:
         if applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks:
-            for callback in self._subscribers:
-                callback(applied)
+            self._publisher.put(applied)
 
     def _apply(
         self,

@@ -18,12 +18,15 @@ ALLOWED = {
     "fs": {"errors", "log", "view", "replica"},
     "applied": {"errors", "log", "view"},
     "queries": {"errors", "log", "view", "sync"},
-    "replica": {"applied", "errors", "log", "queries", "view", "sync"},
+    "replica": {"applied", "errors", "log", "publisher", "queries", "view", "sync"},
     "bootstrap": {"errors", "log", "view", "replica"},
     "errors": set(),
     "config": {"errors", "log"},
     "reconnect": {"errors", "gossip"},
     "lock": {"errors"},
+    "publisher": set(),
+    "handlers": {"errors", "log", "view"},
+    "journal": {"errors", "log", "view"},
 }
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
 COMPOSING = {"daemon", "propagation", "pushing", "management", "__main__", "__init__"}

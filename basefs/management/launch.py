@@ -51,6 +51,23 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--push/--no-push", default=True, help="Keep sessions with a few members open for news (default: yes)."
         ),
+        click.option(
+            "--handler",
+            "handlers",
+            multiple=True,
+            metavar="[GLOB=]CMD",
+            help="Shell command to run for each change, of the paths that GLOB names; may be given again.",
+        ),
+        click.option(
+            "--handler-jobs", type=click.IntRange(1, 1000), default=4, show_default=True, help="How many run at a time."
+        ),
+        click.option(
+            "--handler-timeout",
+            type=click.FloatRange(0, min_open=True),
+            default=60.0,
+            show_default=True,
+            help="Seconds after which one is ended.",
+        ),
         click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),
         click.option("-d", "--debug", is_flag=True, help="Log more."),
@@ -72,6 +89,9 @@ def launch(
     profile: str,
     encrypt_key_file: Path | None,
     push: bool,
+    handlers: Sequence[str],
+    handler_jobs: int,
+    handler_timeout: float,
     single_node: bool,
     foreground: bool,
     debug: bool,
@@ -83,6 +103,8 @@ def launch(
     """Check what the user asked for, then serve, or start a process that does."""
     # Imported here, since the command group imports this module for its options alone.
     from basefs.daemon import DaemonOptions, run
+    from basefs.handlers.rules import Rule
+    from basefs.handlers.runner import Settings as HandlerSettings
 
     home = Home.from_environment()
     home.existing(name)
@@ -105,6 +127,7 @@ def launch(
         gid=os.getegid() if gid is None else gid,
         keep_owners=owners,
         single=single_node,
+        handlers=HandlerSettings([Rule.parse(text) for text in handlers], handler_jobs, handler_timeout),
         encrypt_key=None if encrypt_key_file is None else _read_secret(encrypt_key_file),
         push=push,
     )

@@ -17,6 +17,7 @@ from basefs.config import format_address
 from basefs.errors import NotFound, NotPermitted, PermissionDenied, Unsupported, UsageError
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.service import Gossip
+from basefs.handlers.runner import Runner as HandlerRunner
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import parse_public_key
 from basefs.replica import Replica
@@ -213,10 +214,12 @@ class Services(LogServices):
         filesystem: Filesystem,
         gossip: Gossip | None,
         sync: SyncService | None,
+        handlers: HandlerRunner | None,
         stop: Callable[[], None],
     ) -> None:
         super().__init__(replica)
         self._filesystem = filesystem
+        self._handlers = handlers
         self._gossip = gossip
         self._sync = sync
         self._stop = stop
@@ -237,8 +240,12 @@ class Services(LogServices):
         return time.monotonic() - start
 
     def do_summary(self) -> Json:
-        """Identity, Merkle hash and sizes, and how many names wait for being published."""
-        return {**super().do_summary(), "unpublished": self._filesystem.unpublished()}
+        """Identity, Merkle hash and sizes, how many names wait for being published, and what handlers do if any."""
+        return {
+            **super().do_summary(),
+            "unpublished": self._filesystem.unpublished(),
+            "handlers": None if self._handlers is None else self._handlers.status(),
+        }
 
     def do_stop(self) -> Json:
         """End a daemon without a mount."""

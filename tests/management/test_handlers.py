@@ -1,0 +1,76 @@
+"""`--handler`: commands that a daemon runs for changes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eval.node import Node
+from eval.wait import wait_until
+from tests.management.conftest import Cli
+from tests.mounts import DEADLINE
+
+NOTE = 'echo "$BASEFS_EVENT_TYPE $BASEFS_EVENT_PATH" >> {}'
+
+
+def test_a_handler_without_a_command(conf: Cli) -> None:
+    assert "write 'CMD' or 'GLOB=CMD'" in conf.fails("run", "conf", "-s", "--handler", "*.conf=", code=2)
+
+
+@pytest.mark.fuse
+def test_handlers_hear_what_is_written_into_the_mount_and_can_read_it(node: Node, conf: Cli) -> None:
+    output = conf.base / "out"
+    read = f'cat "$BASEFS_MOUNTPOINT$BASEFS_EVENT_PATH" > {conf.base}/content'
+    point = node.mount("conf", "--handler", NOTE.format(output), "--handler", f"/d/*.conf={read}")
+    (point / "d").mkdir()
+    (point / "d" / "a.conf").write_text("hello")
+    (point / "d" / "b.txt").write_text("not for the second one")
+    wait_until(lambda: len(output.read_text().splitlines()) == 3, DEADLINE, "three changes are told")
+    wait_until(lambda: (conf.base / "content").read_text() == "hello", DEADLINE, "the handler read the file")
+    assert sorted(output.read_text().splitlines()) == ["create /d", "create /d/a.conf", "create /d/b.txt"]
+    status = node.summary("conf")["handlers"]
+    assert (status["queued"], status["running"], status["done"], status["failed"]) == (0, 0, 4, 0)
+
+
+@pytest.mark.fuse
+def test_handlers_of_a_daemon_without_a_mount_hear_what_changes_the_tree(node: Node, conf: Cli) -> None:
+    output = conf.base / "out"
+    point = node.mount("conf")
+    for content in ("one", "two"):
+        (point / "f").write_text(content)
+        # Commands publish what was saved, so that these are two revisions.
+        node.basefs("show", "conf:/f")
+    node.basefs("unmount", "conf")
+    first = node.query("log", "conf:/f")[-1]["entry"]
+    node.basefs("run", "conf", "-s", "--handler", NOTE.format(output))
+    node.basefs("genkey", conf.base / "other")
+    node.basefs("grant", "conf:/", "other", conf.base / "other.pub")
+    node.basefs("revert", "conf:/f", first)
+    wait_until(lambda: output.read_text() == "modify /f\n", DEADLINE, "the revert is told")
+
+
+@pytest.mark.fuse
+def test_hanging_handlers_delay_nothing_and_end_with_the_daemon(node: Node, conf: Cli) -> None:
+    point = node.mount("conf", "--handler", "sleep 1000", "--handler-jobs", "2")
+    for number in range(5):
+        (point / f"f{number}").write_text("x")
+    assert [path.read_text() for path in sorted(point.glob("f*"))] == ["x"] * 5
+    wait_until(lambda: node.summary("conf")["handlers"]["running"] == 2, DEADLINE, "two handlers run")
+    assert node.summary("conf")["handlers"]["queued"] == 3
+    start = time.monotonic()
+    node.basefs("unmount", "conf")
+    assert time.monotonic() - start < DEADLINE
+
+
+@pytest.mark.fuse
+def test_time_limits_and_failures_are_in_the_log_of_the_daemon(node: Node, conf: Cli) -> None:
+    point = node.mount(
+        "conf", "--handler", "*.slow=sleep 1000", "--handler", "*.bad=exit 7", "--handler-timeout", "0.2"
+    )
+    (point / "a.slow").touch()
+    (point / "a.bad").touch()
+    wait_until(lambda: node.summary("conf")["handlers"]["failed"] == 2, DEADLINE, "both failed")
+    log = node.log("conf")
+    assert "its time limit" in log
+    assert "failed with exit code 7" in log
