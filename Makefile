@@ -9,7 +9,7 @@ PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv pyth
 TESTSUITE := $(shell python3 -c 'import test.test_os' 2>/dev/null || \
   python3 -c 'import sys; print("libpython3.%d-testsuite" % sys.version_info.minor)')
 
-.PHONY: demo test lint format bench bench-fs posix storm clean install
+.PHONY: demo test lint format bench bench-fs bench-net posix storm clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   what a copy of /etc costs, beside bindfs, and how soon others have it"
 	@echo "make bench-fs what file operations cost, beside bindfs and the plain disk"
+	@echo "make bench-net how soon a change is on 30 nodes, beside a raw Serf event"
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make storm   readers on one node while another one delivers 5000 changes"
 	@echo "make clean   remove the virtual environment and caches"
@@ -61,6 +62,10 @@ bench-fs: install
 	@sh install.sh --check-root "make bench-fs"
 	@sh install.sh bindfs
 	@$(PYTHON) -m eval.bench_fs
+
+bench-net: install
+	@sh install.sh --check-root "make bench-net"
+	@$(PYTHON) -m eval.bench_net
 
 # Programs that cargo brings, if there is one: Debian's own may be too old for them.
 posix: install

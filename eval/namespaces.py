@@ -6,10 +6,12 @@ Nothing outside these namespaces is touched, and no packet leaves them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from eval.node import Node
@@ -17,12 +19,27 @@ from eval.node import Node
 #: Addresses of the nodes: 10.77.x.y, which exist in the namespaces only.
 _NETWORK = "10.77.{}.{}"
 _PREFIX_LENGTH = 16
+_CLONE_NEWNET = 0x40000000  # setns(2)
 
 
 def _ip(*arguments: str) -> None:
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def in_namespace(name: str) -> Iterator[None]:
+    """Let this thread make its sockets in a network namespace; they stay there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open() as here, Path("/run/netns", name).open() as there:
+        if libc.setns(there.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
+        try:
+            yield
+        finally:
+            if libc.setns(here.fileno(), _CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "cannot return to the network namespace")
 
 
 class NamespaceNetwork:
@@ -80,6 +97,14 @@ class NamespaceNetwork:
     def plug_in(self, node: Node) -> None:
         """Join it again."""
         _ip("-n", str(node.namespace), "link", "set", "eth0", "up")
+
+    def bytes_sent(self) -> int:
+        """Bytes that all nodes together have sent to the network, headers included."""
+        done = subprocess.run(
+            ["ip", "-n", self._switch, "-j", "-s", "link"], capture_output=True, text=True, check=True
+        )
+        links = {link["ifname"]: link for link in json.loads(done.stdout)}
+        return sum(int(links[f"p{index}"]["stats64"]["rx"]["bytes"]) for index in range(self._count))
 
     def __exit__(self, *_: object) -> None:
         for node in self.nodes:

@@ -83,10 +83,10 @@ def equal(one: Peer, two: Peer) -> bool:
 def test_a_small_change_is_pushed_with_its_content(tmp_path: Path) -> None:
     async def main() -> None:
         async with connected(tmp_path) as (one, two):
-            one.write(b"file", noise(1, 4000))
+            one.write(b"file", noise(1, 2000))
             await until(lambda: equal(one, two) and not two.replica.missing_blocks(1))
             assert two.gaps == 0, "nothing had to be fetched"
-            assert two.replica.read((b"file",)) == noise(1, 4000)
+            assert two.replica.read((b"file",)) == noise(1, 2000)
 
     asyncio.run(main())
 

@@ -1,0 +1,210 @@
+"""`make bench-net`: how soon a change is on all nodes, and in how many bytes, beside a raw Serf event in the same run.
+
+Real nodes in network namespaces, each with a Serf agent and a mount.  Without shaping: what is measured is what Serf's
+timing and our own cost.  Compare the ratios, not the seconds: all nodes share the cores of one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import queue
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from basefs.gossip.client import Client
+from basefs.management.control import call
+from eval.namespaces import NamespaceNetwork, in_namespace
+from eval.node import Node
+from eval.tables import print_table, write_csv
+from eval.wait import wait_until
+
+NAME = "bench"
+#: Blocks of the files, each of incompressible bytes; 0 is an empty file, a single entry.
+BLOCKS = (0, 1, 2, 4, 16, 64, 254)
+#: Bytes of content in a block that can be gossiped (design, section 3.3).
+BLOCK_BYTES = 480
+#: Seconds on 30 nodes until the last one had the file: the paper's gossip without sync, median (its evaluation, data of
+#: the convergence experiments, number of gossip messages).
+PAPER = {0: 1.056, 1: 0.993, 2: 1.029, 4: 1.561, 16: 6.616, 64: 25.973, 254: 80.809}
+#: Seconds for a change to arrive everywhere, after which the run is given up.
+PATIENCE = 300.0
+#: Seconds of silence between two measurements, so that no safety net of the one falls into the next.
+PAUSE = 6.0
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measure, print a table, write it as CSV."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=30, help="default: 30")
+    parser.add_argument("--repeat", type=int, default=5, help="measurements of which the median counts (default: 5)")
+    parser.add_argument("--profile", choices=["wan", "lan", "local"], action="append", help="default: wan and lan")
+    parser.add_argument("--csv", type=Path, default=Path("eval/results/bench_net.csv"))
+    arguments = parser.parse_args()
+    rows: list[Row] = []
+    for profile in arguments.profile or ("wan", "lan"):
+        for options in ((), ("--no-push",)):
+            with tempfile.TemporaryDirectory(prefix="basefs-net-") as text:
+                rows += _measure(Path(text), arguments.nodes, profile, options, arguments.repeat)
+    print_table(rows)
+    write_csv(arguments.csv, rows)
+    print(f"\nwritten to {arguments.csv}")
+
+
+def _measure(directory: Path, count: int, profile: str, options: tuple[str, ...], repeat: int) -> list[Row]:
+    mode = "gossip" if options else "push"
+    with NamespaceNetwork(directory, count) as network:
+        _start(network.nodes, profile, options)
+        rows = []
+        with _listening(network.nodes) as events:
+            idle = _idle_bytes(network)
+            serf = _times(network, idle, repeat, lambda number: _raw_event(network.nodes, events, number))
+            rows.append(
+                {"profile": profile, "mode": mode, "change": "raw Serf event", **serf, "x serf": 1.0, "paper": ""}
+            )
+        for blocks in BLOCKS:
+            content = os.urandom(blocks * BLOCK_BYTES)
+            times = _times(
+                network,
+                idle,
+                repeat if blocks <= 4 else max(1, repeat // 2),
+                lambda number, content=content: _change(network.nodes, f"{len(content)}-{number}", content),
+            )
+            ratio = times["seconds"] / serf["seconds"]
+            what = f"file of {blocks} blocks"
+            rows.append(
+                {"profile": profile, "mode": mode, "change": what, **times, "x serf": ratio, "paper": PAPER[blocks]}
+            )
+        print_table(rows)
+        print(flush=True)
+        return rows
+
+
+def _start(nodes: list[Node], profile: str, options: tuple[str, ...]) -> None:
+    first, *others = nodes
+    first.basefs("genkey")
+    first.basefs("bootstrap", NAME, "-i", first.endpoint)
+    first.mount(NAME, "--profile", profile, *options)
+    for node in others:
+        node.basefs("get", NAME, first.endpoint)
+        node.mount(NAME, "--profile", profile, *options)
+    for node in nodes:
+        wait_until(lambda node=node: node.alive(NAME) == len(nodes), PATIENCE, f"{node.address} sees all")  # type: ignore[misc]
+    if not options:
+        for node in nodes:
+            wait_until(lambda node=node: bool(_ask(node, "network")["standing"]), PATIENCE, "sessions stand")  # type: ignore[misc]
+
+
+def _ask(node: Node, command: str) -> Any:
+    return call(node.home / "run" / f"{NAME}.sock", command, {})
+
+
+def _times(network: NamespaceNetwork, idle: float, repeat: int, measure: Any) -> Row:
+    """Seconds until the last node has it, and bytes per node beyond what an idle cluster sends."""
+    seconds, sent = [], []
+    for number in range(repeat):
+        time.sleep(PAUSE)
+        before, start = network.bytes_sent(), time.monotonic()
+        seconds.append(measure(number))
+        time.sleep(PAUSE)
+        passed = time.monotonic() - start
+        sent.append((network.bytes_sent() - before - idle * passed) / len(network.nodes))
+    return {
+        "seconds": statistics.median(seconds),
+        "most": max(seconds),
+        "bytes per node": round(statistics.median(sent)),
+    }
+
+
+def _idle_bytes(network: NamespaceNetwork) -> float:
+    """Bytes a second that an idle cluster sends: Serf's probes, heartbeats, periodic sessions."""
+    time.sleep(PAUSE)
+    before, start = network.bytes_sent(), time.monotonic()
+    time.sleep(3 * PAUSE)
+    return (network.bytes_sent() - before) / (time.monotonic() - start)
+
+
+def _change(nodes: list[Node], name: str, content: bytes) -> float:
+    """Write a file on the first node; seconds until it is complete on all.  A path shows only what is complete."""
+    missing = [node.mountpoint / name for node in nodes]
+    start = time.monotonic()
+    (nodes[0].mountpoint / name).write_bytes(content)
+    while missing:
+        missing = [path for path in missing if not (path.exists() and path.stat().st_size == len(content))]
+        if time.monotonic() - start > PATIENCE:
+            raise TimeoutError(f"{name} is still missing on {len(missing)} nodes")
+        time.sleep(0.002)
+    return time.monotonic() - start
+
+
+# A raw event
+
+
+def _raw_event(nodes: list[Node], events: queue.Queue[float], number: int) -> float:
+    """Send an event of as many bytes as a small change takes; seconds until the last agent has told it."""
+    payload = os.urandom(200)
+    start = time.monotonic()
+    _ask_serf(nodes[0], f"raw{number}", payload)
+    return max(events.get(timeout=PATIENCE) for _ in nodes) - start
+
+
+def _ask_serf(node: Node, name: str, payload: bytes) -> None:
+    async def send() -> None:
+        async with await _connect(node) as client:
+            await client.call("event", {"Name": name, "Payload": payload, "Coalesce": False})
+
+    with in_namespace(str(node.namespace)):
+        asyncio.run(send())
+
+
+async def _connect(node: Node) -> Client:
+    config = json.loads((node.home / "run" / NAME / "serf.json").read_text())
+    host, _, port = config["rpc_addr"].rpartition(":")
+    return await Client.connect(host, int(port), config["rpc_auth"])
+
+
+@contextlib.contextmanager
+def _listening(nodes: list[Node]) -> Iterator[queue.Queue[float]]:
+    """One thread a node, in the node's namespace, that tells when its agent delivers an event that is not ours."""
+    arrivals: queue.Queue[float] = queue.Queue()
+    ready = threading.Barrier(len(nodes) + 1)
+    stop = threading.Event()
+
+    async def listen(node: Node) -> None:
+        async with await _connect(node) as client:
+            stream = await client.subscribe("user")
+            ready.wait()
+            while not stop.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    record = await asyncio.wait_for(stream.__anext__(), 0.5)
+                    if str(record.get("Name", "")).startswith("raw"):
+                        arrivals.put(time.monotonic())
+
+    def run(node: Node) -> None:
+        with in_namespace(str(node.namespace)):
+            asyncio.run(listen(node))
+
+    threads = [threading.Thread(target=run, args=(node,), daemon=True) for node in nodes]
+    for thread in threads:
+        thread.start()
+    ready.wait(PATIENCE)
+    try:
+        yield arrivals
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    main()
