@@ -35,6 +35,8 @@ from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.handlers.runner import Runner as HandlerRunner
 from basefs.handlers.runner import Settings as HandlerSettings
+from basefs.journal.feed import Feed
+from basefs.journal.journal import Live
 from basefs.lock import exclusive
 from basefs.log.keys import SigningKey
 from basefs.management.control import ControlServer
@@ -44,6 +46,7 @@ from basefs.propagation import Propagation
 from basefs.replica import Replica
 from basefs.sync.keeper import DEGREE
 from basefs.sync.service import SyncService
+from basefs.view.events import shape_of
 
 log = logging.getLogger(__name__)
 
@@ -193,10 +196,11 @@ class _Network:
             timers = [asyncio.create_task(self._keep_durable())]
             stack.push_async_callback(_cancel, timers)
             handlers = self._start_handlers(stack)
+            feed = self._start_feed(stack)
             if not self._options.single:
                 propagation = await self._start_network(stack)
                 timers.append(asyncio.create_task(self._watch(propagation)))
-            parts = (self._filesystem, self._gossip, self._sync, handlers)
+            parts = (self._filesystem, self._gossip, self._sync, handlers, feed)
             services = Services(self._replica, *parts, self._stop_main.set)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
             await control.start()
@@ -214,6 +218,19 @@ class _Network:
         self._replica.subscribe(lambda applied: runner.changed(applied.changes))
         self._replica.observe()
         return runner
+
+    def _start_feed(self, stack: contextlib.AsyncExitStack) -> Feed:
+        """What `basefs watch` reads."""
+
+        def tree() -> list[Live]:
+            self._replica.observe()
+            return [Live(names, shape_of(state), entry) for names, state, entry in self._replica.live_states()]
+
+        feed = Feed(self._replica.directory, tree, time.time)
+        stack.callback(feed.stop)
+        self._replica.subscribe(lambda applied: feed.changed(applied.changes))
+        feed.start()
+        return feed
 
     async def _start_network(self, stack: contextlib.AsyncExitStack) -> Propagation:
         loop = asyncio.get_running_loop()

@@ -31,6 +31,7 @@
     |   `-- AgentError            the Serf agent is missing, dead, or refused a command
     `-- DaemonError
         |-- NotRunning            no daemon serves this filesystem
+        |-- DaemonGone            it ended while it was answering
         |-- AlreadyRunning
         `-- MountFailed
 
@@ -170,6 +171,10 @@ class DaemonError(BaseFSError):
 
 class NotRunning(DaemonError):
     """No daemon serves this filesystem on this machine."""
+
+
+class DaemonGone(DaemonError):
+    """The daemon ended while it was answering."""
 
 
 class AlreadyRunning(DaemonError):

@@ -39,6 +39,7 @@ ERRNO: dict[type[errors.BaseFSError], int] = {
     errors.AgentError: errno.ENETUNREACH,
     errors.DaemonError: errno.EIO,
     errors.NotRunning: errno.ENOTCONN,
+    errors.DaemonGone: errno.ENOTCONN,
     errors.AlreadyRunning: errno.EBUSY,
     errors.MountFailed: errno.EIO,
 }

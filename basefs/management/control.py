@@ -1,7 +1,8 @@
 """The control socket: how commands talk to a running daemon (design, section 8).
 
 A UNIX socket (0600) that carries one JSON object a line each way: `{"command": ..., "arguments": {...}}` and
-`{"result": ...}` or `{"error": CLASS, "message": ...}`.  Bytes travel as text with surrogate escapes.
+`{"result": ...}` or `{"error": CLASS, "message": ...}`.  A command that answers with a stream sends any number of lines
+`{"item": ...}` before that, no faster than they are read.  Bytes travel as text with surrogate escapes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from basefs import errors
-from basefs.errors import BaseFSError, DaemonError, NotRunning
+from basefs.errors import BaseFSError, DaemonError, DaemonGone, NotRunning
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ MAX_LINE = 64 * 1024 * 1024
 #: Seconds that a command waits for its answer.
 TIMEOUT = 120.0
 
+#: What answers a command: a JSON value, or an asynchronous generator of them for a stream.
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
@@ -36,6 +38,7 @@ class ControlServer:
         self._path = path
         self._handle = handle
         self._server: asyncio.Server | None = None
+        self._streams: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Listen.  A socket left by a daemon that was killed is replaced.  Raises `DaemonError`."""
@@ -49,29 +52,81 @@ class ControlServer:
         self._path.chmod(0o600)
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop listening, and end the streams."""
         if self._server is not None:
             self._server.close()
+        streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError, ValueError):
-            line = await reader.readline()
-            if line:
-                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError, ValueError):
+                line = await reader.readline()
+                if line:
+                    answer = await self._answer(line, reader, writer)
+                    writer.write(_encode(answer))
+                    await writer.drain()
+        finally:
+            writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
         try:
             request = json.loads(line)
-            return {"result": await self._handle(str(request["command"]), dict(request["arguments"]))}
+            result = await self._handle(str(request["command"]), dict(request["arguments"]))
+            if isinstance(result, AsyncIterator):
+                task = asyncio.ensure_future(_stream(result, reader, writer))
+                self._streams.add(task)
+                task.add_done_callback(self._streams.discard)
+                await task
+                result = None
+            return {"result": result}
         except BaseFSError as error:
             return {"error": type(error).__name__, "message": str(error)}
+        except ConnectionError:
+            raise
         except Exception:
             log.exception("a bug in a command")
             return {"error": "DaemonError", "message": "a bug in the daemon: its log has the details"}
+
+
+async def _stream(items: AsyncIterator[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send items until there are no more, or nobody reads them."""
+    # Who streams says nothing more: the end of what it says is the end of it.
+    gone = asyncio.ensure_future(reader.read())
+    step: asyncio.Future[list[Any]] | None = None
+    try:
+        while True:
+            step = asyncio.ensure_future(_next(items))
+            await asyncio.wait([step, gone], return_when=asyncio.FIRST_COMPLETED)
+            found = step.result() if step.done() else []
+            if not found:
+                return
+            writer.write(_encode({"item": found[0]}))
+            await writer.drain()
+    finally:
+        waiting = [future for future in (gone, step) if future is not None]
+        for future in waiting:
+            future.cancel()
+        # A generator that still runs cannot be closed.
+        await asyncio.gather(*waiting, return_exceptions=True)
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
+
+
+async def _next(items: AsyncIterator[Any]) -> list[Any]:
+    """The next item, in a list that is empty where there is none."""
+    try:
+        return [await items.__anext__()]
+    except StopAsyncIteration:
+        return []
+
+
+def _encode(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
 
 
 def call(path: Path, command: str, arguments: dict[str, Any]) -> Any:
@@ -79,19 +134,46 @@ def call(path: Path, command: str, arguments: dict[str, Any]) -> Any:
 
     Raises `NotRunning` if nobody listens, and what the daemon raised.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with _connection(path) as connection:
         connection.settimeout(TIMEOUT)
         try:
-            connection.connect(os.fspath(path))
-        except OSError:
-            raise NotRunning(f"{path.stem} is not running: start it with 'basefs mount' or 'basefs run'") from None
-        try:
-            connection.sendall(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
+            connection.sendall(_encode({"command": command, "arguments": arguments}))
             with connection.makefile("rb") as stream:
-                line = stream.readline(MAX_LINE)
-            answer = json.loads(line)
+                answer = json.loads(stream.readline(MAX_LINE))
         except (OSError, ValueError) as error:
             raise DaemonError(f"the daemon of {path.stem} did not answer: {error}; see its log") from None
+    return _result(answer)
+
+
+def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]:
+    """Send one command to the daemon behind a socket and yield what it sends, until it ends the stream.
+
+    Raises `NotRunning` if nobody listens, `DaemonGone` if the daemon ends first, and what the daemon raised.
+    """
+    with _connection(path) as connection, contextlib.suppress(OSError, ValueError):
+        connection.sendall(_encode({"command": command, "arguments": arguments}))
+        with connection.makefile("rb") as lines:
+            while True:
+                answer = json.loads(lines.readline(MAX_LINE))
+                if "item" not in answer:
+                    break
+                yield answer["item"]
+        _result(answer)
+        return
+    raise DaemonGone(f"the daemon of {path.stem} has ended")
+
+
+def _connection(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.fspath(path))
+    except OSError:
+        connection.close()
+        raise NotRunning(f"{path.stem} is not running: start it with 'basefs mount' or 'basefs run'") from None
+    return connection
+
+
+def _result(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         raise getattr(errors, answer["error"], DaemonError)(answer["message"])
     return answer["result"]

@@ -23,6 +23,7 @@ COMMANDS = (
     "run",
     "list",
     "show",
+    "watch",
     "log",
     "revert",
     "conflicts",

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from basefs.config import format_address
@@ -18,6 +18,7 @@ from basefs.errors import NotFound, NotPermitted, PermissionDenied, Unsupported,
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.service import Gossip
 from basefs.handlers.runner import Runner as HandlerRunner
+from basefs.journal.feed import Feed
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import parse_public_key
 from basefs.replica import Replica
@@ -215,11 +216,13 @@ class Services(LogServices):
         gossip: Gossip | None,
         sync: SyncService | None,
         handlers: HandlerRunner | None,
+        feed: Feed,
         stop: Callable[[], None],
     ) -> None:
         super().__init__(replica)
         self._filesystem = filesystem
         self._handlers = handlers
+        self._feed = feed
         self._gossip = gossip
         self._sync = sync
         self._stop = stop
@@ -228,10 +231,26 @@ class Services(LogServices):
         """Run a command that came through the control socket."""
         if command == "serf":
             return await self._serf(**arguments)
+        if command == "watch":
+            return self._watch(**arguments)
         if command not in _WITHOUT_PUBLISHING:
             # Who saves a file and asks about it wants to hear of it.
             await asyncio.to_thread(self._filesystem.publish)
         return self.call(command, arguments)
+
+    async def _watch(self, path: str, since: str | None) -> AsyncIterator[Json]:
+        """The changes at and below a path, each with the token from which to go on, and tokens alone."""
+        async for token, record in self._feed.follow(since, to_names(path)):
+            item: dict[str, Json] = {"token": token}
+            if record is not None:
+                item.update(
+                    type=record.type.value,
+                    path=to_text(record.names),
+                    kind=record.kind.value,
+                    time=record.time,
+                    entry=record.entry.hex() or None,
+                )
+            yield item
 
     def do_ping(self) -> Json:
         """Answer at once; returns the seconds that it had to wait for the replica's lock."""

@@ -1,0 +1,151 @@
+"""The feed: the changes of the view as endless streams, each at its reader's pace.
+
+Readers read the journal, not a queue, so a slow one costs nothing but its own delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+
+from basefs.errors import StoreError
+from basefs.journal.journal import JOURNAL_FILE, Journal, Live, Record
+from basefs.view.changes import Change
+from basefs.view.events import shape_of
+from basefs.view.names import Names
+
+log = logging.getLogger(__name__)
+
+#: Records that a reader takes at a time.
+_PAGE = 200
+#: Changes that are written at a time: some milliseconds.
+_SLICE = 200
+
+
+class Feed:
+    """Keeps the journal and wakes who waits for it.  Used in one event loop, but for `changed`."""
+
+    def __init__(self, directory: Path, tree: Callable[[], Iterable[Live]], clock: Callable[[], float]) -> None:
+        """Needs a running event loop.
+
+        Args:
+            directory: of the log.
+            tree: all live paths; from its call on, changes of all of them are told to `changed`.
+            clock: UNIX seconds.
+        """
+        self._path = directory / JOURNAL_FILE
+        self._tree = tree
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._journal: Journal | None = None
+        self._news = asyncio.Event()
+        self._waiting: deque[Change] = deque()
+        self._open_or_opening = False
+        self._failure: StoreError | None = None
+
+    def start(self) -> None:
+        """Go on with the journal if there is one."""
+        if self._path.exists():
+            try:
+                self._open()
+            except StoreError as error:
+                log.error("%s", error)
+
+    def _open(self) -> Journal:
+        if self._journal is None:
+            # From now on nothing that changes is missed; what is told twice is no change the second time.
+            self._open_or_opening = True
+            journal = Journal(self._path)
+            try:
+                if journal.is_new:
+                    journal.begin(self._tree())
+                else:
+                    journal.catch_up(self._tree(), now=int(self._clock()))
+            except BaseException:
+                journal.close()
+                raise
+            self._journal = journal
+        return self._journal
+
+    def stop(self) -> None:
+        """Write what is still waiting, and close the journal; readers end."""
+        while self._waiting:
+            self._write_some()
+        self._close()
+        self._wake()
+
+    def _close(self) -> None:
+        self._open_or_opening = False
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        """Changes are in the view.  Returns at once; may be called by any thread, in their order."""
+        if changes and self._open_or_opening:
+            # The loop is closed when the daemon ends.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._take, changes)
+
+    def _take(self, changes: Sequence[Change]) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._write_some)
+        self._waiting.extend(changes)
+
+    def _write_some(self) -> None:
+        """A short transaction, so that the event loop gets on with the rest even if thousands of changes came."""
+        some = [self._waiting.popleft() for _ in range(min(_SLICE, len(self._waiting)))]
+        if self._waiting:
+            self._loop.call_soon(self._write_some)
+        if self._journal is None:
+            return
+        found = (
+            Live(change.names, shape_of(change.after), None if change.entry is None else change.entry.hash)
+            for change in some
+        )
+        try:
+            self._journal.add(found, now=int(self._clock()))
+        except StoreError as error:
+            # What it misses is found when it is opened again.
+            log.error("%s", error)
+            self._failure = error
+            self._close()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def follow(self, since: str | None, below: Names) -> AsyncIterator[tuple[str, Record | None]]:
+        """The changes at and below a path, for ever.
+
+        Args:
+            since: the token after which to begin; `None` is now.
+            below: the path.
+
+        Yields tokens with records; first, and after many changes elsewhere, a token alone, to begin at the next time.
+        Raises `UsageError` for a token that does not count, `StoreError`.
+        """
+        journal = self._open()
+        place = journal.last() if since is None else journal.place(since)
+        yield journal.token(place), None
+        while True:
+            news = self._news
+            if self._journal is not journal:
+                # The daemon ends, or the journal has failed.
+                if self._failure is not None:
+                    raise self._failure
+                return
+            records = journal.read(place, _PAGE)
+            for record in records:
+                place = record.number
+                if record.names[: len(below)] == below:
+                    yield journal.token(place), record
+            if not records:
+                await news.wait()
+            elif records[-1].names[: len(below)] != below:
+                yield journal.token(place), None

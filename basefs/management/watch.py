@@ -1,0 +1,79 @@
+"""`basefs watch`: the changes of the tree as they become visible on this node."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from basefs.config import Home
+from basefs.errors import DaemonGone, NotRunning
+from basefs.management.control import stream
+from basefs.management.output import printable
+from basefs.management.session import socket_path
+from basefs.management.target import parse_target
+
+#: Exit code after Ctrl-C, as a shell reports it.
+_INTERRUPTED = 130
+#: Seconds between looks for a daemon that is to come back.
+_RETRY_SECONDS = 0.2
+
+
+@click.command()
+@click.argument("target", metavar="NAME[:/PATH]")
+@click.option("--since", metavar="TOKEN", help="Begin after the change that was printed with this token.")
+@click.option("--reconnect", is_flag=True, help="When the daemon ends, wait for it to come back, and go on.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document a line.")
+def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> None:
+    """Print the changes of a filesystem, or those at and below a path, until interrupted.
+
+    Each line has time, type (create, modify, attributes, delete), kind, path, and a token.  Every change that becomes
+    visible on this node is printed once, those of a path in their order.  With --since, also those made meanwhile, even
+    while the daemon was not running.
+    """
+    home = Home.from_environment()
+    parsed = parse_target(home, target)
+    home.existing(parsed.name)
+    path = socket_path(home, parsed.name)
+    try:
+        while True:
+            since = _follow(path, parsed.path or "/", since, as_json, patient=reconnect)
+            if not reconnect:
+                break
+            time.sleep(_RETRY_SECONDS)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    raise DaemonGone(f"the daemon of {parsed.name} has ended; go on later with: basefs watch {target} --since {since}")
+
+
+def _follow(socket: Path, path: str, since: str | None, as_json: bool, *, patient: bool) -> str | None:
+    """Print changes until the daemon ends; returns the last token."""
+    try:
+        for item in stream(socket, "watch", {"path": path, "since": since}):
+            if since is None and not as_json:
+                click.echo(f"from {item['token']}", err=True)
+            since = item["token"]
+            _print(item, as_json)
+    except NotRunning:
+        if not patient:
+            raise
+    except DaemonGone:
+        pass
+    return since
+
+
+def _print(item: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        line = json.dumps(item)
+    elif "type" in item:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(item["time"]))
+        line = "\t".join((when, item["type"], item["kind"], printable(item["path"]), item["token"]))
+    else:
+        # A token alone: how far nothing has happened that is asked for.
+        return
+    # A line at a time, also into a pipe, whose reader wants to hear of a change at once.
+    click.echo(line)
