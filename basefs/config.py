@@ -27,6 +27,11 @@ ANNOUNCE_SECONDS = 0.5
 #: that are cut off: a node that hears nothing cannot tell a quiet cluster from a broken link.  Between equal nodes one
 #: costs a few hundred bytes.
 FULL_SYNC_INTERVAL = 5.0
+#: Sessions that each node keeps open for news, whoever opened them.  With three the graph of all of them is connected
+#: almost surely, whatever the number of nodes; more bring the same news more often twice.
+PUSH_SESSIONS = 3
+#: Sessions that others may have with a node at once.  More: a busy node serves more peers, each more slowly.
+SYNC_SESSIONS = 16
 #: Probability that a node does so each time (paper, section 3.2.2, the probability p).
 SYNC_PROBABILITY = 1.0
 #: Seconds without a block until an incomplete file shows in the Merkle tree (paper, section 3.2.2, the time t).
@@ -47,6 +52,7 @@ class Home:
     run/        control sockets and what a running daemon tells about itself
     logs/       what daemons in the background print
     key         the default private key
+    config      settings, see `basefs/settings.py`
     node        a few random digits that make the node's name its own
     """
 
@@ -61,6 +67,11 @@ class Home:
     def default_key(self) -> Path:
         """Where genkey puts the key and all others look for it."""
         return self.path / "key"
+
+    @property
+    def settings_path(self) -> Path:
+        """Where the settings are, if there are any."""
+        return self.path / "config"
 
     def directory(self, name: str) -> Path:
         """The directory of a filesystem, existing or not.  Raises `UsageError` for a bad name."""

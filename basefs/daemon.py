@@ -44,7 +44,7 @@ from basefs.management.runfile import RunFile
 from basefs.management.services import Services
 from basefs.propagation import Propagation
 from basefs.replica import Replica
-from basefs.sync.keeper import DEGREE
+from basefs.settings import Settings
 from basefs.sync.service import SyncService
 from basefs.view.events import shape_of
 
@@ -70,13 +70,12 @@ class DaemonOptions:
         interface: network interface whose address is used instead of `bind`'s.
         join: nodes to join, besides those that `/.cluster` and earlier runs name.
         node_name: unique in the cluster.
-        profile: Serf's timing: wan, lan or local.
         fuse_options: options for libfuse.
         uid, gid: owner of what has none.
         keep_owners: whether chown is kept.
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
-        push: whether sessions to a few members stay open for news.
+        settings: of the network.
         handlers: commands that run for changes.
     """
 
@@ -87,14 +86,13 @@ class DaemonOptions:
     interface: str | None
     join: Sequence[tuple[str, int]]
     node_name: str
-    profile: str
     fuse_options: dict[str, str | bool]
     uid: int
     gid: int
     keep_owners: bool
     single: bool
     encrypt_key: str | None
-    push: bool
+    settings: Settings
     handlers: HandlerSettings
 
 
@@ -236,16 +234,18 @@ class _Network:
         loop = asyncio.get_running_loop()
         host, port = _resolve_bind(self._options)
         sync_port = port + config.SYNC_PORT_OFFSET
-        propagation = Propagation(self._replica, loop)
+        settings = self._options.settings
+        propagation = Propagation(self._replica, loop, settings.max_block_messages)
         sync = SyncService(
             self._replica,
             host,
             sync_port,
             peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
             on_result=propagation.on_result,
-            interval=config.FULL_SYNC_INTERVAL,
+            interval=settings.full_sync_interval,
             probability=config.SYNC_PROBABILITY,
-            degree=DEGREE if self._options.push else 0,
+            degree=settings.push_sessions,
+            max_sessions=settings.sync_sessions,
             on_gap=propagation.on_gap,
         )
         rundir = self._home.run_directory() / self._options.name
@@ -255,7 +255,7 @@ class _Network:
                 node_name=self._options.node_name,
                 bind=format_address(host, port),
                 advertise=_advertise(host, port),
-                profile=self._options.profile,
+                profile=settings.profile,
                 encrypt_key=self._options.encrypt_key,
                 tags={"sync": str(sync_port)},
                 snapshot_path=self._replica.directory / "serf.snapshot",

@@ -45,7 +45,9 @@ GAP_JITTER = 0.1
 class Propagation:
     """Connects one replica with gossip and sync."""
 
-    def __init__(self, replica: Replica, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, replica: Replica, loop: asyncio.AbstractEventLoop, max_block_messages: int) -> None:
+        """`max_block_messages`: gossip events that a burst of changes may cost before it is announced instead."""
+        self._max_events = max_block_messages
         self._replica = replica
         self._loop = loop
         self._gossip: Gossip | None = None
@@ -96,7 +98,7 @@ class Propagation:
     def _gather(self, entries: Sequence[Entry], blocks: Sequence[Block], large: bool) -> None:
         self._large |= large
         self._entries.extend(entries)
-        if len(self._blocks) <= config.MAX_BLOCK_MESSAGES:
+        if len(self._blocks) <= self._max_events:
             # Beyond that they will not be gossiped, so there is no need to hold a large file here.
             self._blocks.extend(blocks)
         if self._gathering is None:
@@ -112,11 +114,11 @@ class Propagation:
             if self._safety is None:
                 self._safety = self._loop.call_later(SAFETY_SECONDS, self._announce_for_safety)
             return
-        if not large and len(blocks) <= config.MAX_BLOCK_MESSAGES and len(entries) <= 4 * config.MAX_BLOCK_MESSAGES:
+        if not large and len(blocks) <= self._max_events and len(entries) <= 4 * self._max_events:
             small = all(len(entry.encode()) <= 512 for entry in entries) and all(len(b.data) <= 483 for b in blocks)
             if small:
                 events = encode_events([e.encode() for e in entries], [b.encode() for b in blocks], self._address())
-                if len(events) <= config.MAX_BLOCK_MESSAGES:
+                if len(events) <= self._max_events:
                     self._gossip.send(events)
                     return
         self.announce()

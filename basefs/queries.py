@@ -17,8 +17,10 @@ from basefs.errors import (
     NotFound,
 )
 from basefs.log.cache import ContentCache
+from basefs.log.chains import Incomplete
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
+from basefs.log.entries import Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
@@ -343,6 +345,16 @@ class Queries:
         with self._lock:
             block = self._store.chains.block(hash)
             return None if block is None else block.encode()
+
+    def incomplete(self) -> list[tuple[Names, Entry, Incomplete]]:
+        """The writes whose content is not complete, with their paths; those that changed last first."""
+        with self._lock:
+            found = []
+            for incomplete in self._store.chains.incomplete():
+                placed = self._store.get(incomplete.entry)
+                if placed is not None:
+                    found.append((self._store.paths.names(placed.path), placed.entry, incomplete))
+            return found
 
     def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
         """The first missing block of each incomplete chain, at most `limit`."""

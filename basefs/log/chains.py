@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
@@ -19,6 +20,23 @@ from basefs.log.database import Database
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A write whose content is not complete.
+
+    Attributes:
+        entry: hash of the write.
+        stalled: whether no block has come for a while.
+        changed: UNIX seconds when the last block came, or the write if none did.
+        blocks: how many blocks are here.
+    """
+
+    entry: EntryHash
+    stalled: bool
+    changed: float
+    blocks: int
 
 
 class Chains:
@@ -156,6 +174,28 @@ class Chains:
         ).fetchall()
         receiving = [EntryHash(entry) for entry, _, stalled in rows if not stalled]
         return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]
+
+    def incomplete(self) -> list[Incomplete]:
+        """The writes whose content is not complete, those that changed last first."""
+        rows = self._db.execute(
+            "SELECT w.entry, c.first, c.stalled, c.changed FROM waiting w JOIN chains c ON c.first = w.first "
+            "ORDER BY c.changed DESC, w.entry"
+        ).fetchall()
+        return [
+            Incomplete(EntryHash(entry), bool(stalled), changed, self._count(BlockHash(first)))
+            for entry, first, stalled, changed in rows
+        ]
+
+    def _count(self, hash: BlockHash) -> int:
+        """How many blocks of a chain are here without a gap."""
+        count = 0
+        while hash != ZERO_HASH:
+            row = self._db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
+            if row is None:
+                break
+            hash = BlockHash(row[0])
+            count += 1
+        return count
 
     def _path_of(self, entry: bytes) -> int:
         return int(self._db.execute("SELECT path FROM entries WHERE hash = ?", (entry,)).fetchone()[0])

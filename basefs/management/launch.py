@@ -9,17 +9,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from basefs import config
 from basefs.config import DEFAULT_PORT, Home, parse_address
 from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.mount import check_mountpoint, parse_options, unmount
 from basefs.log.keys import SigningKey
 from basefs.management.session import default_keys
 from basefs.management.target import mounts
+from basefs.settings import PROFILES, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -42,14 +45,14 @@ def daemon_options(command: _Command) -> _Command:
         click.option("--iface", "interface", help="Use the address of this network interface."),
         click.option("-j", "--join", multiple=True, metavar="IP:PORT,...", help="Nodes to join, besides /.cluster."),
         click.option("-n", "--hostname", help="This node's name in the cluster."),
-        click.option("--profile", type=click.Choice(["lan", "wan", "local"]), default="wan", help="Timing of gossip."),
+        click.option("--profile", type=click.Choice(PROFILES), help="Timing of gossip (default: wan)."),
         click.option(
             "--encrypt-key-file",
             type=click.Path(path_type=Path),
             help="File with Serf's encryption key (base64 of 16, 24 or 32 bytes), the same on all nodes.",
         ),
         click.option(
-            "--push/--no-push", default=True, help="Keep sessions with a few members open for news (default: yes)."
+            "--push/--no-push", default=None, help="Keep sessions with a few members open for news (default: yes)."
         ),
         click.option(
             "--handler",
@@ -86,9 +89,9 @@ def launch(
     interface: str | None,
     join: Sequence[str],
     hostname: str | None,
-    profile: str,
+    profile: str | None,
     encrypt_key_file: Path | None,
-    push: bool,
+    push: bool | None,
     handlers: Sequence[str],
     handler_jobs: int,
     handler_timeout: float,
@@ -121,7 +124,6 @@ def launch(
         interface=interface,
         join=[parse_address(address) for group in join for address in group.split(",") if address],
         node_name=hostname or home.node_name(),
-        profile=profile,
         fuse_options=parse_options(",".join(fuse_options)),
         uid=os.geteuid() if uid is None else uid,
         gid=os.getegid() if gid is None else gid,
@@ -129,7 +131,7 @@ def launch(
         single=single_node,
         handlers=HandlerSettings([Rule.parse(text) for text in handlers], handler_jobs, handler_timeout),
         encrypt_key=None if encrypt_key_file is None else _read_secret(encrypt_key_file),
-        push=push,
+        settings=_settings(home, profile, push),
     )
     pipe = os.environ.pop(_PIPE_VARIABLE, None)
     if pipe is None and not foreground:
@@ -218,6 +220,17 @@ def _bind(text: str) -> tuple[str, int]:
     except ValueError:
         raise UsageError(f"-b takes an IP address of this machine, not {host!r}") from None
     return host, port
+
+
+def _settings(home: Home, profile: str | None, push: bool | None) -> Settings:
+    """What the file of settings says, unless the command line says otherwise."""
+    settings = Settings.load(home.settings_path)
+    if profile is not None:
+        settings = replace(settings, profile=profile)
+    if push is not None:
+        sessions = (settings.push_sessions or config.PUSH_SESSIONS) if push else 0
+        settings = replace(settings, push_sessions=sessions)
+    return settings
 
 
 def _read_secret(path: Path) -> str:

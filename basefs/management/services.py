@@ -106,6 +106,24 @@ class LogServices:
         """The content at a revision, in base64."""
         return base64.b64encode(self._replica.content_at(self._entry(entry))).decode()
 
+    def do_blocks(self) -> Json:
+        """The contents that are not complete, and how many blocks there are in all."""
+        now = time.time()
+        return {
+            "blocks": self._replica.totals()["blocks"],
+            "incomplete": [
+                {
+                    "path": to_text(names),
+                    "entry": entry.hash.hex(),
+                    "state": "stalled" if incomplete.stalled else "receiving",
+                    "blocks": incomplete.blocks,
+                    "size": entry.size,
+                    "since": max(now - incomplete.changed, 0.0),
+                }
+                for names, entry, incomplete in self._replica.incomplete()
+            ],
+        }
+
     def do_revert(self, path: str, entry: str) -> Json:
         """Make a path again what it was at an entry; returns whether that changed anything."""
         target = self._entry(entry)

@@ -20,9 +20,6 @@ from basefs.sync.states import Role
 
 log = logging.getLogger(__name__)
 
-#: Standing sessions that a node wants, whoever opened them.  More: news arrives more surely and in fewer hops, and more
-#: often twice.
-DEGREE = 3
 #: Standing sessions that a node takes part in at the most: a random graph asks more of some nodes than of others.
 MAX_STANDING = 12
 #: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
@@ -43,7 +40,7 @@ class SessionKeeper:
         on_began: Callable[[Session], None],
         on_gap: Callable[[Address], None],
         rng: random.Random,
-        degree: int = DEGREE,
+        degree: int,
     ) -> None:
         """`peers` lists where others listen; `connect` has a session with one of them to its end.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from basefs.sync.interface import LogState
-from basefs.sync.keeper import DEGREE, SessionKeeper
+from basefs.sync.keeper import SessionKeeper
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason, Result
@@ -46,7 +46,7 @@ class SyncService:
         max_sessions: int = MAX_SESSIONS,
         max_outgoing: int = MAX_OUTGOING,
         connect_timeout: float = CONNECT_TIMEOUT,
-        degree: int = DEGREE,
+        degree: int = 0,
         on_gap: Callable[[Address], None] | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.

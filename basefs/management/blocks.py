@@ -1,0 +1,39 @@
+"""`basefs blocks`: contents on their way (paper, section 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from basefs.config import Home
+from basefs.management.output import json_option, print_json, print_table
+from basefs.management.session import ask
+from basefs.management.target import parse_target
+
+
+@click.command()
+@click.argument("target", metavar="NAME")
+@json_option
+def blocks(target: str, as_json: bool) -> None:
+    """List the contents of NAME that are not complete here, with the blocks that have come.
+
+    A content is 'receiving' while its blocks arrive, and 'stalled' when none has come for a while; what is complete is
+    counted only.
+    """
+    home = Home.from_environment()
+    found: dict[str, Any] = ask(home, parse_target(home, target).name, "blocks")
+    if as_json:
+        print_json(found)
+        return
+    columns = {
+        "PATH": "path",
+        "STATE": "state",
+        "BLOCKS": "blocks",
+        "BYTES": "size",
+        "SINCE": "since",
+        "ENTRY": "entry",
+    }
+    rows = [{**row, "entry": row["entry"][:12], "since": f"{row['since']:.0f} s"} for row in found["incomplete"]]
+    complete = f"all contents are complete: {found['blocks']} blocks"
+    print_table(columns, rows, complete)

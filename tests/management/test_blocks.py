@@ -1,0 +1,34 @@
+"""`basefs blocks`: contents on their way."""
+
+from __future__ import annotations
+
+import json
+
+from basefs.log.entries import Action
+from basefs.management.session import default_keys
+from tests.helpers import copy_replica, noise
+from tests.management.conftest import Cli
+
+
+def test_of_a_complete_filesystem(conf: Cli) -> None:
+    assert "all contents are complete" in conf.empty("blocks", "conf")
+    assert json.loads(conf("blocks", "conf", "--json"))["incomplete"] == []
+
+
+def test_of_what_is_not_there(conf: Cli) -> None:
+    assert "there is no filesystem other" in conf.fails("blocks", "other")
+
+
+def test_of_a_content_that_has_come_in_part(conf: Cli) -> None:
+    # Written on another node, of which the last block has not arrived.
+    with conf.replica("conf") as here:
+        other = copy_replica(here, conf.base / "other", default_keys(conf.home))
+        applied = other.commit(lambda author: author.write((b"partly",), noise(1, 2000)))
+        other.close()
+        here.apply(applied.entries, applied.blocks[:-1])
+    assert applied.entries[0].action is Action.WRITE
+    (row,) = json.loads(conf("blocks", "conf", "--json"))["incomplete"]
+    assert row["path"] == "/partly" and row["state"] == "receiving"
+    assert row["blocks"] == len(applied.blocks) - 1 and row["size"] == 2000
+    assert row["entry"] == applied.entries[0].hash.hex()
+    assert conf("blocks", "conf").startswith("/partly\treceiving\t")

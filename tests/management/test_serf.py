@@ -1,0 +1,30 @@
+"""`basefs serf`: Serf's own commands on the agent of a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from eval.node import Node
+from tests.management.conftest import Cli
+
+pytestmark = [pytest.mark.serf]
+
+
+def test_of_what_does_not_run(conf: Cli) -> None:
+    assert "conf is not running" in conf.fails("serf", "conf", "members")
+    assert "there is no filesystem other" in conf.fails("serf", "other", "members")
+
+
+def test_of_a_single_node(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s")
+    assert "it has no cluster" in conf.fails("serf", "conf", "members")
+
+
+def test_a_command_reaches_the_agent(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-b", "127.0.0.1:28374", "-n", "alone")
+    assert "alone" in node.basefs("serf", "conf", "members")
+    assert '"name"' in node.basefs("serf", "conf", "members", "-format", "json")
+    done = node.spawn("serf", "conf", "no-such-command")
+    assert done.returncode != 0 and "members" in done.stdout + done.stderr
+    done = node.spawn("serf", "conf")
+    assert done.returncode == 2 and "ARGS" in done.stderr
