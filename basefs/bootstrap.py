@@ -11,7 +11,7 @@ from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
 from basefs.replica import Replica
-from basefs.view.author import clamp_time
+from basefs.view.signer import clamp_time
 
 #: The file in which newcomers find addresses to join, one `ip:port` a line.
 CLUSTER_FILE = b".cluster"

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from basefs.applied import Applied
 from basefs.errors import BaseFSError, InvalidEntry, ReadOnly, StoreError
@@ -34,12 +35,15 @@ from basefs.log.store import Store
 from basefs.publisher import Publisher
 from basefs.queries import CACHE_FILE, LOG_FILE, Attributes, Queries
 from basefs.sync.interface import AddResult
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.names import Names
 
 __all__ = ["CACHE_FILE", "LOG_FILE", "Applied", "Attributes", "Replica"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class _Unprepared(Exception):
@@ -195,8 +199,7 @@ class Replica(Queries):
         except BaseException:
             if shown:
                 # The view shows entries that the log does not have; for those who look at it, nothing has changed.
-                self._view.tree.rebuild()
-                self._view.tree.settle()
+                self._view.tree.undo()
             raise
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
@@ -216,6 +219,11 @@ class Replica(Queries):
     def _checkpoint(self) -> None:
         with self._sync_lock:
             self._store.database.checkpoint()
+
+    def plan(self, make: Callable[[Author], T]) -> T:
+        """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is."""
+        with self._write_lock, self._lock:
+            return make(self._view.author)
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""

@@ -18,7 +18,8 @@ from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
 from basefs.log.keys import SigningKey
 from basefs.replica import Applied, Replica
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.states import Kind
 
 from .helpers import (

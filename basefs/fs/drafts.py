@@ -12,7 +12,8 @@ from basefs.errors import NotADirectory, NotFound, PathError
 from basefs.fs.plan import Do, Step
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.names import Names
 from basefs.view.node import Node
 from basefs.view.states import DIRECTORY_MODE, Kind

@@ -10,8 +10,8 @@ from basefs.errors import NoData, NotFound, PathError
 from basefs.fs.inode import Inode
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Attributes
-from basefs.view.author import clamp_time
 from basefs.view.names import Names, display
+from basefs.view.signer import clamp_time
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, MODE_MASK, Kind, Owner
 
 KIND_BITS = {Kind.FILE: stat.S_IFREG, Kind.DIRECTORY: stat.S_IFDIR, Kind.SYMLINK: stat.S_IFLNK}

@@ -21,7 +21,8 @@ from basefs.fs.scratch import HIDDEN_PREFIX
 from basefs.fs.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
 from basefs.replica import Attributes
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.names import Names, display
 from basefs.view.states import MODE_MASK, Kind
 

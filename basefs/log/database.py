@@ -87,6 +87,20 @@ class Database:
             raise
         self._unsynced = True
 
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What is written inside, on the main connection, is taken back at the end.  Raises `NoSpace`, `StoreError`."""
+        try:
+            self.main.execute("SAVEPOINT rehearsal")
+            try:
+                yield
+            finally:
+                if self.main.in_transaction:
+                    self.main.execute("ROLLBACK TO rehearsal")
+                    self.main.execute("RELEASE rehearsal")
+        except sqlite3.Error as error:
+            raise store_error(error, self.path) from None
+
     # -- durability ---------------------------------------------------------------------------------------------------
 
     @property

@@ -100,6 +100,15 @@ class Paths:
                     above[row.parent] = xor(above.get(row.parent, ZERO_HASH), change)
             pending = above
 
+    def take_pending(self) -> dict[int, bytes]:
+        """What was collected, which is then dropped; for `restore`."""
+        pending, self._pending = self._pending, {}
+        return pending
+
+    def restore(self, pending: dict[int, bytes]) -> None:
+        """Collect again what was taken, and only that."""
+        self._pending = pending
+
     def forget(self) -> None:
         """Drop what was collected: the transaction has failed."""
         self._pending.clear()

@@ -52,6 +52,9 @@ CREATE TABLE links (entry BLOB PRIMARY KEY, target BLOB NOT NULL, path INTEGER) 
 CREATE INDEX links_target ON links (target);
 CREATE INDEX links_path ON links (path);
 
+-- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
+CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
+
 CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER blocks_no_update BEFORE UPDATE ON blocks BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;

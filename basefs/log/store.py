@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from basefs.errors import DamagedLog, InvalidEntry
+from basefs.log.arrivals import Arrivals
 from basefs.log.chains import Chains
 from basefs.log.database import Database
 from basefs.log.entries import Action, Entry
@@ -37,6 +38,7 @@ class Store:
         paths: the Merkle tree.
         chains: blocks, and which of them are missing.
         granted: the keys that a signature may be of.
+        arrivals: when entries came.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
@@ -46,6 +48,7 @@ class Store:
         self.paths = Paths(self._db)
         self.chains = Chains(self.database, self.paths)
         self.granted = Granted(self._db, self.paths)
+        self.arrivals = Arrivals(self._db)
         #: What links name that has not arrived.
         self._unresolved: set[EntryHash] = set()
         self._load_links()
@@ -68,11 +71,41 @@ class Store:
             with self.database.transaction():
                 yield
                 self.paths.flush()
+                self.arrivals.flush()
         except BaseException:
             self.paths.forget()
+            self.arrivals.pending = None
             self.granted.load()
             self._load_links()
             raise
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """What is inserted inside is gone afterwards; in a transaction or without one.  Raises `StoreError`."""
+        pending, arrival = self.paths.take_pending(), self.arrivals.pending
+        try:
+            with self.database.savepoint():
+                yield
+        finally:
+            self.paths.restore(pending)
+            self.arrivals.pending = arrival
+            self.granted.load()
+            self._load_links()
+
+    @contextmanager
+    def as_of(self, sequence: int) -> Iterator[None]:
+        """Inside, no entry is seen that arrived after the one with this number; nothing can be inserted."""
+        # A temporary view hides the table of the same name, whose indexes it uses.
+        self._db.execute(f"CREATE TEMP VIEW entries AS SELECT * FROM main.entries WHERE seq <= {int(sequence)}")
+        try:
+            yield
+        finally:
+            self._db.execute("DROP VIEW temp.entries")
+
+    def sequence(self, hash: EntryHash) -> int | None:
+        """The number of an entry in the order of arrival, from 1 on; `None` if it is unknown."""
+        row = self._db.execute("SELECT seq FROM entries WHERE hash = ?", (hash,)).fetchone()
+        return None if row is None else int(row[0])
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -204,10 +237,12 @@ class Store:
         if placed.path == NEW_PATH:
             placed = replace(placed, path=self.paths.make(placed.above, entry.name))
         data = entry.encode()
-        self._db.execute(
+        cursor = self._db.execute(
             "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (entry.hash, entry.parent, placed.kind, placed.path, placed.directory, data, _checksum(data)),
         )
+        assert cursor.lastrowid is not None
+        self.arrivals.note(cursor.lastrowid, now)
         if entry.is_root:
             self.paths.add_root()
             self.database.set_meta("identity", entry.hash)

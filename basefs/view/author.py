@@ -6,103 +6,57 @@ Nothing here changes anything: the drafts go through `Replica.apply` like entrie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from basefs.errors import (
     Exists,
-    IncompleteContent,
     InvalidName,
     IsADirectory,
     NameTooLong,
     NotADirectory,
     NotEmpty,
-    NotFound,
     NotPermitted,
-    PermissionDenied,
     StoreError,
     TooLarge,
 )
-from basefs.log.blocks import Block
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import MAX_CONTENT_BYTES, Contents
-from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action, Entry
+from basefs.log.entries import MAX_CONTENT, MAX_NAME, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import SigningKey, fingerprint_of
-from basefs.log.placement import EntryKind
+from basefs.log.keys import SigningKey
 from basefs.log.preparations import Preparations
 from basefs.log.store import Store
+from basefs.view.draft import Draft
+from basefs.view.keyholder import KeyHolder
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.resolution import SAME_FILE
+from basefs.view.revert import Reverter
+from basefs.view.signer import Signer
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
 from basefs.view.tree import Tree
 
 
-@dataclass(slots=True)
-class Draft:
-    """Entries ready to be applied, parents first.
+class Author(Signer):
+    """Drafts what users do.
 
     Attributes:
-        entries: what is signed.
-        blocks: what the writes among them name, without those that are stored already.
-        contents: what the writes among them hold.
-    """
-
-    entries: list[Entry] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    contents: dict[EntryHash, Content] = field(default_factory=dict)
-
-
-class Author:
-    """Signs for this node.
-
-    Attributes:
-        keys: the node's private keys; the one with the highest authority at a path signs there.
+        key_holder: plans grants and revokes.
+        reverter: brings back what was.
         preparations: the contents of the commit that drafts now.  A draft is good only if they are complete after it.
     """
 
     def __init__(
         self, store: Store, contents: Contents, tree: Tree, keys: Sequence[SigningKey], clock: Callable[[], float]
     ) -> None:
+        super().__init__(tree, keys, clock)
         self._store = store
         self._contents = contents
-        self._tree = tree
-        self._clock = clock
-        self.keys = list(keys)
+        self.key_holder = KeyHolder(store, tree, self)
+        self.reverter = Reverter(store, tree, self)
         self.preparations = Preparations(contents)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
-
-    def node(self, names: Names) -> Node:
-        """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
-        node = self._tree.root
-        for depth, name in enumerate(names):
-            if not node.is_directory:
-                raise NotADirectory(f"{display(names[:depth])} is not a directory")
-            child = self._tree.children(node).get(name)
-            if child is None:
-                raise NotFound(f"{display(names[: depth + 1])} does not exist")
-            node = child
-        return node
-
-    def may_write(self, authority: Authority) -> bool:
-        """Whether any key of this node is valid there."""
-        return any(authority.allows(key.fingerprint) for key in self.keys)
-
-    def signer(self, authority: Authority, names: Names) -> SigningKey:
-        """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
-        valid = self._valid(authority)
-        if not valid:
-            raise PermissionDenied(
-                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
-            )
-        return valid[0]
-
-    def _valid(self, authority: Authority, *, but: Fingerprint | None = None) -> list[SigningKey]:
-        """The node's keys that are valid there, the highest authority first, without one of them."""
-        valid = [key for key in self.keys if authority.allows(key.fingerprint) and key.fingerprint != but]
-        return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
 
     def _directory(self, names: Names) -> Node:
         node = self.node(names)
@@ -123,10 +77,6 @@ class Author:
         if name in self._tree.children(directory):
             raise Exists(f"{display(names)} exists already")
         return directory
-
-    def now(self) -> int:
-        """The node's clock, as an entry can store it."""
-        return clamp_time(self._clock())
 
     # -- making paths -------------------------------------------------------------------------------------------------
 
@@ -357,11 +307,11 @@ class Author:
         same_time = stamp == state.mtime and (mtime is None or not node.touched)
         if (bits, kept) == (state.mode, state.owner) and same_time:
             return draft
-        self.signer(node.authority, names)
+        self.signer(node.outcome.authorities[0], names)
         for path, name in [(names, node)] if state.link is None else self.names_of(names, node):
             if path == names or (name.state.link is not None and self.may_write(name.authority)):
                 # Without the first name every name keeps its own record, so all of them are told.
-                key = self.signer(name.authority, path)
+                key = self.signer(name.outcome.authorities[0], path)
                 tip = name.outcome.tips[0]
                 draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
         return draft
@@ -392,31 +342,6 @@ class Author:
             content = encode_mode(bits, owner)
             draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, content))
 
-    def revert(self, names: Names, target: EntryHash) -> Draft:
-        """Make a path again what it was after one of its entries; a deleted path comes back.
-
-        Raises `NotFound` if that is no entry of the path or its directory is gone, `NotPermitted` for the root
-        directory and for grants and revokes, `IncompleteContent` while content is missing, `PermissionDenied`.
-        """
-        if not names:
-            raise NotPermitted("the root directory has no other state: revert what is in it")
-        directory = self._directory(names[:-1])
-        survey = self._tree.survey(names)
-        found = next((r for r in survey.revisions() if r.entry.hash == target), None) if survey is not None else None
-        if survey is None or survey.outcome is None or found is None:
-            raise NotFound(f"{target.hex()[:12]} is no revision of {display(names)}: 'basefs log' lists them")
-        if found.state is None:
-            raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(names)} that can come back")
-        if not found.state.complete:
-            raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
-        node = self._tree.children(directory).get(names[-1])
-        key = self.signer(directory.authority if node is None else node.authority, names)
-        draft = Draft()
-        for tip in survey.outcome.tips:
-            if tip.hash != target:
-                draft.entries.append(key.sign(tip.hash, self.now(), Action.REVERT, tip.name, target))
-        return draft
-
     # -- removing and moving ------------------------------------------------------------------------------------------
 
     def remove(self, names: Names, *, directory: bool) -> Draft:
@@ -435,9 +360,9 @@ class Author:
         return draft
 
     def _delete(self, draft: Draft, names: Names, node: Node) -> None:
-        key = self.signer(node.authority, names)
         # Every branch that is part of the (merged) path, and no other: one that nobody here saw must stay.
-        for tip in node.outcome.tips:
+        for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
+            key = self.signer(authority, names)
             draft.entries.append(key.sign(tip.hash, self.now(), Action.DELETE, tip.name))
 
     def rename(self, source: Names, target: Names, *, replace: bool = True) -> Draft:
@@ -540,69 +465,16 @@ class Author:
             self._delete(draft, names, child)
         self._delete(draft, source, node)
 
-    # -- keys ---------------------------------------------------------------------------------------------------------
+    # -- keys and history ---------------------------------------------------------------------------------------------
 
     def grant(self, names: Names, key_name: bytes, public: bytes) -> Draft:
-        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
-        node = self.node(names)
-        signer = self.signer(node.authority, names)
-        return Draft([self._key_entry(names, node, signer, Action.GRANT, key_name, public)])
+        """`KeyHolder.grant`, without what else its plan tells."""
+        return self.key_holder.grant(names, key_name, public).draft
 
     def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
-        """Take a key's grants on a path back.
+        """`KeyHolder.revoke`, without what else its plan tells."""
+        return self.key_holder.revoke(names, key_name, fingerprint, discard=discard).draft
 
-        First acknowledges every path below whose current state was last signed by that key, so that the tree does not
-        change under its users; `discard` leaves that out.  Raises `NotFound`, `PermissionDenied`.
-        """
-        draft = Draft()
-        base = self.node(names)
-        todo = [] if discard else [(names, base)]
-        while todo:
-            path, node = todo.pop()
-            for tip in node.outcome.tips:
-                others = self._valid(node.authority, but=fingerprint)
-                if tip.fingerprint == fingerprint and others:
-                    draft.entries.append(others[0].sign(tip.hash, self.now(), Action.ACK, tip.name))
-            if node.is_directory:
-                todo.extend(((*path, name), child) for name, child in self._tree.children(node).items())
-        # Who granted the key may always take that back; another key of equal authority may not.
-        granters = {key for grant in base.authority.grants if grant.fingerprint == fingerprint for key in grant.lineage}
-        valid = [*self._valid(base.authority, but=fingerprint), self.signer(base.authority, names)]
-        revoker = next((key for key in valid if key.fingerprint in granters), valid[0])
-        draft.entries.append(self._key_entry(names, base, revoker, Action.REVOKE, key_name, fingerprint))
-        return draft
-
-    def _key_entry(
-        self, names: Names, node: Node, key: SigningKey, action: Action, name: bytes, content: bytes
-    ) -> Entry:
-        if node.state.kind is Kind.SYMLINK or node.state.link is not None:
-            # The entry that a grant would hang on lies at another path, or is none that can carry it.
-            raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
-        fingerprint = fingerprint_of(content) if action is Action.GRANT else Fingerprint(content)
-        return key.sign(self._last_key_entry(node, fingerprint), self.now(), action, name, content)
-
-    def _last_key_entry(self, node: Node, fingerprint: Fingerprint) -> EntryHash:
-        """The grant or revoke of a path behind which the next one for a key goes; the path's own entry at first.
-
-        Grants and revokes on several nodes make several chains.  A grant counts only behind the revokes of its key,
-        so it goes to the end of the chain that holds most of them, then of the longest one.
-        """
-        # A file's first entry carries its keys through all its writes.
-        heads = node.outcome.directories if node.is_directory else (node.state.origin,)
-        chains = {head: (0, 0) for head in reversed(heads) if head is not None}
-        last = heads[0]
-        assert last is not None
-        for placed in self._store.entries_at(node.path):
-            # In order of arrival, so each one comes after its parent.
-            entry = placed.entry
-            if placed.kind is EntryKind.KEY and entry.parent in chains:
-                revokes, length = chains[entry.parent]
-                revokes += entry.action is Action.REVOKE and entry.content == fingerprint
-                chains[entry.hash] = (revokes, length + 1)
-                last = max(last, entry.hash, key=lambda hash: (chains[hash], hash))
-        return last
-
-
-def clamp_time(seconds: float) -> int:
-    """UNIX seconds as an entry stores them; times before 1970 and after 2106 become the nearest that it can."""
-    return min(max(int(seconds), 0), MAX_TIMESTAMP)
+    def revert(self, names: Names, target: EntryHash) -> Draft:
+        """`Reverter.path`: make one path again what it was after one of its entries."""
+        return self.reverter.path(names, target)

@@ -4,6 +4,8 @@ A key is valid at a path if it is granted there or on a directory above; its aut
 such directory, 0 being the root and the highest.  Rules for what a revoke takes back:
 
 1. It takes back every grant of its key that does not come after it in the chain of grants, concurrent ones included.
+   A concurrent one is kept if the revoke is *answered* by another grant of the key that counts and comes after it: so
+   a key that was revoked on two chains at once can be granted again, by one grant behind each of the two.
 2. Its signer must be valid at the path, and hold a higher authority than the key, or have granted it, directly or
    through others (then only the grants that stem from the signer fall), or be the key itself.
 3. A grant whose signer is not valid at the path gives nothing: it falls with its signer.
@@ -86,23 +88,52 @@ class Authority:
             pending = [entry for entry in pending if entry.fingerprint not in depths]
             grants = []
             for entry in level:
-                key = fingerprint_of(entry.content)
-                grant = Grant(entry, key, lineages.get(entry.fingerprint, frozenset()) | {entry.fingerprint})
-                if not any(self._takes_back(revoke, grant, parents, depth) for revoke in revokes.get(key, ())):
-                    grants.append(grant)
+                lineage = lineages.get(entry.fingerprint, frozenset()) | {entry.fingerprint}
+                grants.append(Grant(entry, fingerprint_of(entry.content), lineage))
+            if revokes:
+                # On two chains each grant may need the other one as the answer, so they fall one after another.
+                while True:
+                    answers = [*accepted, *grants]
+                    kept = [grant for grant in grants if not self._is_taken(grant, answers, revokes, parents, depth)]
+                    if len(kept) == len(grants):
+                        break
+                    grants = kept
             for grant in grants:
                 depths.setdefault(grant.fingerprint, depth)
                 lineages[grant.fingerprint] = lineages.get(grant.fingerprint, frozenset()) | grant.lineage
             accepted.extend(grants)
         return Authority(depths, accepted)
 
-    def _takes_back(self, revoke: Entry, grant: Grant, parents: Mapping[EntryHash, EntryHash], depth: int) -> bool:
-        hash: EntryHash | None = grant.entry.parent
-        while hash is not None:
-            if hash == revoke.hash:
-                return False
-            hash = parents.get(hash)
+    def _is_taken(
+        self,
+        grant: Grant,
+        answers: Sequence[Grant],
+        revokes: Mapping[bytes, Sequence[Entry]],
+        parents: Mapping[EntryHash, EntryHash],
+        depth: int,
+    ) -> bool:
+        for revoke in revokes.get(grant.fingerprint, ()):
+            if _comes_after(grant.entry, revoke, parents) or not self._may_take(revoke, grant, depth):
+                continue
+            is_answered = any(
+                answer.fingerprint == grant.fingerprint and _comes_after(answer.entry, revoke, parents)
+                for answer in answers
+            )
+            if not is_answered or _comes_after(revoke, grant.entry, parents):
+                return True
+        return False
+
+    def _may_take(self, revoke: Entry, grant: Grant, depth: int) -> bool:
         signer = revoke.fingerprint
         if signer == grant.fingerprint or signer in grant.lineage:
             return True
         return signer in self.depths and self.depths[signer] < self.depths.get(grant.fingerprint, depth)
+
+
+def _comes_after(entry: Entry, other: Entry, parents: Mapping[EntryHash, EntryHash]) -> bool:
+    above: EntryHash | None = entry.parent
+    while above is not None:
+        if above == other.hash:
+            return True
+        above = parents.get(above)
+    return False

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from basefs.errors import DamagedLog, InvalidEntry
 from basefs.log.contents import Contents
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.store import Store
@@ -53,6 +53,7 @@ class Outcome:
         tips: the entry that each merged branch ends with, the highest ranked first: what comes next is appended there.
         directories: the mkdir entries of a live directory, the highest ranked first; empty for anything else.
         authority: the keys valid at the path, if this is its outcome.
+        authorities: for each tip, the keys that are valid on its branch: who may append there.
         contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
@@ -64,6 +65,7 @@ class Outcome:
     tips: tuple[Entry, ...]
     directories: tuple[EntryHash, ...]
     authority: Authority
+    authorities: tuple[Authority, ...]
     contributors: Mapping[Fingerprint, int]
     first: EntryHash
     from_below: bool = False
@@ -322,6 +324,9 @@ class _Walk:
                 postponed += 1
                 continue
             postponed = 0
+            if before.kind is Kind.ABSENT and entry.action in CHILD_ACTIONS:
+                # Grants belong to one incarnation: what is made anew after a delete does not inherit them.
+                inherited = self._base
             here = inherited
             if entry.action is Action.REVERT:
                 here = self._authorities.get(EntryHash(entry.content), inherited)
@@ -331,9 +336,7 @@ class _Walk:
             self.states[entry.hash] = state
             self._authorities[entry.hash] = here
             self._order.append(placed)
-            # Grants belong to one incarnation: what is made anew after a delete does not inherit them.
-            passed = self._base if entry.action is Action.DELETE else here
-            queue.extend((successor, state, passed) for successor in self._forest.successors.get(entry.hash, ()))
+            queue.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
 
     def _must_wait(self, entry: Entry) -> bool:
         target = EntryHash(entry.content)
@@ -430,7 +433,7 @@ class _Walk:
         if state.kind is Kind.DIRECTORY:
             assert state.origin is not None
             directories = (state.origin,)
-        return Outcome(state, (entry,), directories, authority, own, entry.hash, from_below)
+        return Outcome(state, (entry,), directories, authority, (authority,), own, entry.hash, from_below)
 
     def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
@@ -481,6 +484,7 @@ class _Walk:
         return replace(
             directories[0],
             tips=tuple(tip for outcome in directories for tip in outcome.tips),
+            authorities=tuple(authority for outcome in directories for authority in outcome.authorities),
             directories=tuple(mkdirs),
             contributors=contributors,
             first=max(outcome.first for outcome in directories),

@@ -37,10 +37,10 @@ class Tree:
     def __init__(self, store: Store, resolver: Resolver, *, observing: bool = False) -> None:
         """`observing`: all paths are loaded, and the first `settle` tells their creation; as after `observe`."""
         self._store = store
-        self._resolver = resolver
+        self.resolver = resolver
         self._ledger = Ledger()
         self._observing = observing
-        self.root = Node(b"", ROOT_PATH_ID, self._resolver.root())
+        self.root = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
             self._ledger.reload[()] = None
 
@@ -70,7 +70,7 @@ class Tree:
         children = {}
         depth = self._depth(node) + 1
         for row, entries in self._store.entries_under(node.path).items():
-            outcome = self._resolver.path(entries, node.outcome.directories, node.authority, depth)
+            outcome = self.resolver.path(entries, node.outcome.directories, node.authority, depth)
             if outcome is not None and outcome.state.kind is not Kind.ABSENT:
                 children[row.name] = Node(row.name, row.id, outcome)
         return children
@@ -91,7 +91,7 @@ class Tree:
 
     def linked(self, target: EntryHash) -> State:
         """What a hard link that names this entry shows."""
-        return self._resolver.linked(target)
+        return self.resolver.linked(target)
 
     def survey(self, names: Names) -> Survey | None:
         """All that is known of a path, live or not; `None` where no entry ever named it."""
@@ -101,12 +101,12 @@ class Tree:
         entries = self._store.entries_at(path)
         if not names:
             root = (EntryHash(ZERO_HASH),)
-            return Survey.of(self._resolver, entries, root, self._resolver.root_authority(), 0)
+            return Survey.of(self.resolver, entries, root, self.resolver.root_authority(), 0)
         above = self.find(names[:-1])
         if above is None or not above.is_directory:
             # The directory is gone, and everything in it with it.
             return Survey(entries, None, {}, {})
-        return Survey.of(self._resolver, entries, above.outcome.directories, above.authority, len(names))
+        return Survey.of(self.resolver, entries, above.outcome.directories, above.authority, len(names))
 
     def links(self, path: int) -> list[tuple[Names, Node]]:
         """The live hard links whose target lies at this path, with their names."""
@@ -118,9 +118,10 @@ class Tree:
                 found.append((names, node))
         return found
 
-    def walk(self) -> Iterator[tuple[Names, Node]]:
-        """Every live path, directories before what they hold."""
-        todo: list[tuple[Names, Node]] = [((), self.root)]
+    def walk(self, top: Names = ()) -> Iterator[tuple[Names, Node]]:
+        """Every live path at and below one, directories before what they hold."""
+        node = self.find(top)
+        todo: list[tuple[Names, Node]] = [] if node is None else [(top, node)]
         while todo:
             names, node = todo.pop()
             yield names, node
@@ -205,7 +206,7 @@ class Tree:
         node.children = None
 
     def _refresh_root(self) -> None:
-        outcome = self._resolver.root()
+        outcome = self.resolver.root()
         self._ledger.note((), self.root, None)
         if outcome.authority != self.root.authority:
             self._forget((), self.root)
@@ -324,14 +325,24 @@ class Tree:
         for _ in self.walk():
             pass
 
+    def undo(self) -> None:
+        """End a transaction that has failed, and of which nothing is in the log any more."""
+        for names in sorted(self._ledger.before, key=len):
+            directory = self._loaded(names[:-1])
+            if not names:
+                self._refresh_root()
+            elif directory is not None and directory.is_directory and directory.children is not None:
+                self._refresh(names, directory, None, directory.touched)
+        self.settle()
+
     def rebuild(self) -> None:
         """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
         self._ledger.note((), self.root, None)
         self._forget((), self.root)
-        self.root.outcome = self._resolver.root()
+        self.root.outcome = self.resolver.root()
 
     def _resolve(self, directory: Node, path: int) -> Outcome | None:
-        return self._resolver.path(
+        return self.resolver.path(
             self._store.entries_at(path),
             directory.outcome.directories,
             # What hangs on a path does not move its neighbours, so the directory's own grants are all that counts.
@@ -356,7 +367,7 @@ class Tree:
             or (entry.action is Action.WRITE and node.is_directory)
         ):
             return False
-        if entry.action is Action.WRITE and not self._resolver.is_complete(placed):
+        if entry.action is Action.WRITE and not self.resolver.is_complete(placed):
             return True
         node.touched = 0
         contributors = {**outcome.contributors, entry.fingerprint: outcome.authority.depths[entry.fingerprint]}
@@ -367,7 +378,7 @@ class Tree:
 
     def check(self) -> list[Names]:
         """Compare every loaded node with one resolved from scratch; returns the paths that differ (a bug if any)."""
-        fresh = Tree(self._store, self._resolver)
+        fresh = Tree(self._store, self.resolver)
         differing: list[Names] = []
         todo: list[tuple[Names, Node, Node]] = [((), self.root, fresh.root)]
         while todo:

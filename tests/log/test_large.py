@@ -20,7 +20,8 @@ from basefs.log import cache, codecs, preparations
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
 from basefs.log.entries import Action
 from basefs.replica import CACHE_FILE, Applied, Replica
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.tree import Names
 
 from ..helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from basefs.log.keys import SigningKey
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from tests.helpers import path
 from tests.management.conftest import Cli
 

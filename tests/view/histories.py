@@ -17,7 +17,8 @@ from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.names import Names
 from basefs.view.states import Kind, encode_mode
 

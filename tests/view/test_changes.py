@@ -13,8 +13,9 @@ from basefs.errors import Exists
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
 from basefs.replica import Applied, Replica
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
 from basefs.view.changes import Change, in_order, visible
+from basefs.view.draft import Draft
 from basefs.view.names import Names
 from basefs.view.states import Kind, State
 

@@ -1,0 +1,38 @@
+"""Arrivals: when entries came to this node.
+
+Timestamps in entries are what their authors say, often the time of the file itself.  What was there at a time is told
+by the order of arrival here, and this table says how far that had come.  One row a transaction that brought entries.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+
+class Arrivals:
+    """The table `arrivals`."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        #: The last entry of the transaction under way, and its time.
+        self.pending: tuple[int, float] | None = None
+
+    def note(self, sequence: int, now: float) -> None:
+        """An entry has got this number, at this time in UNIX seconds.  Collected until `flush`."""
+        self.pending = sequence, now
+
+    def flush(self) -> None:
+        """Write what was collected, at the end of a transaction."""
+        if self.pending is not None:
+            self._db.execute("INSERT OR REPLACE INTO arrivals VALUES (?, ?)", self.pending)
+            self.pending = None
+
+    def sequence_at(self, time: float) -> int | None:
+        """The number of the last entry that had arrived at a time, in UNIX seconds; `None` if none had."""
+        row = self._db.execute("SELECT max(seq) FROM arrivals WHERE time <= ?", (time,)).fetchone()
+        return None if row[0] is None else int(row[0])
+
+    def first(self) -> float | None:
+        """When the first entries arrived, in UNIX seconds; `None` for an empty log."""
+        row = self._db.execute("SELECT min(time) FROM arrivals").fetchone()
+        return None if row[0] is None else float(row[0])

@@ -1,0 +1,271 @@
+"""Grants and revokes, planned before they are written (design, section 4).
+
+A plan supposes its entries and compares the trees.  Where the tree would change under its users it acknowledges what
+is there now: behind every path whose last signer stops being valid, and behind every path that would be something
+else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from basefs.errors import NotPermitted, PermissionDenied
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.keys import fingerprint_of
+from basefs.log.placement import EntryKind
+from basefs.log.store import Store
+from basefs.view.draft import Draft
+from basefs.view.names import Names, display
+from basefs.view.node import Node
+from basefs.view.permissions import Authority, Grant
+from basefs.view.signer import Signer
+from basefs.view.states import Kind
+from basefs.view.supposing import Difference, differences, grants_in_force, subtree, supposed
+from basefs.view.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a grant or revoke does.
+
+    Attributes:
+        draft: the acks, then the grants or the revoke; empty if there is nothing to do.
+        acks: the paths that are acknowledged.
+        changed: the paths that will be something else all the same.
+        fallen: the grants that do not count any more, with the path on which they hang.
+        gained: the grants that count then.
+    """
+
+    draft: Draft
+    acks: tuple[Names, ...] = ()
+    changed: tuple[Difference, ...] = ()
+    fallen: tuple[tuple[Names, Grant], ...] = ()
+    gained: tuple[tuple[Names, Grant], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What a supposition brings: differing paths, all live paths, grants in force."""
+
+    differing: list[Difference]
+    nodes: Mapping[Names, Node]
+    grants: set[tuple[Names, Grant]]
+
+
+class KeyHolder:
+    """Plans what this node's keys grant and revoke.  Nothing here changes the log."""
+
+    def __init__(self, store: Store, tree: Tree, signer: Signer) -> None:
+        self._store = store
+        self._tree = tree
+        self._signer = signer
+
+    def grant(self, names: Names, key_name: bytes, public: bytes) -> Plan:
+        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
+        node = self._signer.node(names)
+        self._require_place(node)
+        signer = self._signer.signer(node.authority, names)
+        fingerprint = fingerprint_of(public)
+        in_force = grants_in_force(self._store, self._tree)
+        for path, grant in in_force:
+            same = grant.fingerprint == fingerprint and grant.entry.name == key_name
+            if path == names and same and grant.entry.fingerprint == signer.fingerprint:
+                return Plan(Draft())
+        stamp = self._signer.now()
+        entries = [
+            signer.sign(end, stamp, Action.GRANT, key_name, public) for end in self._chain_ends(node, fingerprint)
+        ]
+        plan = self._plan(names, entries, in_force, keep=True)
+        if not any(path == names and grant.fingerprint == fingerprint for path, grant in plan.gained):
+            raise PermissionDenied(
+                f"a grant at {display(names)} would have no effect: a key with more authority has revoked it"
+            )
+        return plan
+
+    def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Plan:
+        """Take a key's grants on a path back; `discard` leaves the acks out.
+
+        Raises `NotFound`, and `PermissionDenied` where no key of this node has the authority.
+        """
+        node = self._signer.node(names)
+        self._require_place(node)
+        own = self._signer.signer(node.authority, names)
+        in_force = grants_in_force(self._store, self._tree)
+        ours = {(path, grant) for path, grant in in_force if path == names and grant.fingerprint == fingerprint}
+        # Who granted the key may always take that back; another key of equal authority may not.
+        granters = {key for _, grant in ours for key in grant.lineage}
+        others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
+        candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
+        stamp = self._signer.now()
+        end = self._chain_ends(node, fingerprint)[-1]
+        best: list[Entry] = []
+        least = len(ours)
+        for key in dict.fromkeys(candidates):
+            entry = key.sign(end, stamp, Action.REVOKE, key_name, fingerprint)
+            with supposed(self._store, self._tree.resolver, [entry]) as tree:
+                left = len(ours & grants_in_force(self._store, tree))
+            if left < least:
+                best, least = [entry], left
+        if not best:
+            raise PermissionDenied(
+                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(names)}: no key of this "
+                "node has authority over it"
+                "; whoever granted it can revoke it, or a key with more authority"
+            )
+        return self._plan(names, best, in_force, keep=not discard)
+
+    # -- where grants and revokes hang --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _require_place(node: Node) -> None:
+        if node.state.kind is Kind.SYMLINK or node.state.link is not None:
+            # The entry that a grant would hang on lies at another path, or is none that can carry it.
+            raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
+
+    def _chain_ends(self, node: Node, fingerprint: Fingerprint) -> list[EntryHash]:
+        """The grants and revokes of a path behind which the next one for a key goes, or the path's own entry.
+
+        Grants and revokes on several nodes make several chains.  Every revoke of the key must be answered, so these
+        are the ends of all chains with one that is not; otherwise the end of the longest chain alone.
+        """
+        # A file's first entry carries its keys through all its writes.
+        heads = node.outcome.directories if node.is_directory else (node.state.origin,)
+        #: entry -> the revokes of the key above it, and the length of its chain
+        chains: dict[EntryHash, tuple[frozenset[EntryHash], int]] = {
+            head: (frozenset(), 0) for head in heads if head is not None
+        }
+        parents = set()
+        answered: set[EntryHash] = set()
+        for placed in self._store.entries_at(node.path):
+            # In order of arrival, so each one comes after its parent.
+            entry = placed.entry
+            if placed.kind is not EntryKind.KEY or entry.parent not in chains:
+                continue
+            revokes, length = chains[entry.parent]
+            if entry.action is Action.REVOKE and entry.content == fingerprint:
+                revokes |= {entry.hash}
+            elif any(grant.entry.hash == entry.hash for grant in node.authority.grants):
+                answered |= revokes if fingerprint_of(entry.content) == fingerprint else set()
+            chains[entry.hash] = (revokes, length + 1)
+            parents.add(entry.parent)
+        ends = sorted((end for end in chains if end not in parents), key=lambda end: (chains[end][1], end))
+        chosen: list[EntryHash] = []
+        for end in reversed(ends):
+            unanswered = chains[end][0] - answered
+            if unanswered:
+                chosen.append(end)
+                answered |= unanswered
+        return chosen or [ends[-1]]
+
+    # -- supposing ----------------------------------------------------------------------------------------------------
+
+    def _plan(self, names: Names, entries: Sequence[Entry], in_force: set[tuple[Names, Grant]], *, keep: bool) -> Plan:
+        top = self._top(names)
+        before = self._reach(self._tree, top)
+        acks: dict[EntryHash, tuple[Names, Entry]] = {}
+        while True:
+            outlook = self._suppose(top, before, [*(ack for _, ack in acks.values()), *entries])
+            new = self._acks(before, outlook, acks) if keep else {}
+            if not new:
+                break
+            acks.update(new)
+        changed = {difference.names for difference in outlook.differing}
+        vain = {tip for tip, (path, _) in acks.items() if path in changed}
+        if vain:
+            without = {tip: ack for tip, ack in acks.items() if tip not in vain}
+            again = self._suppose(top, before, [*(ack for _, ack in without.values()), *entries])
+            if {difference.names for difference in again.differing} == changed:
+                acks, outlook = without, again
+        return Plan(
+            Draft([*(ack for _, ack in acks.values()), *entries]),
+            tuple(sorted({path for path, _ in acks.values()})),
+            tuple(outlook.differing),
+            tuple(sorted(in_force - outlook.grants, key=_order)),
+            tuple(sorted(outlook.grants - in_force, key=_order)),
+        )
+
+    def _suppose(self, top: Names, before: dict[Names, Node], entries: Sequence[Entry]) -> _Outlook:
+        with supposed(self._store, self._tree.resolver, entries) as tree:
+            after = self._reach(tree, top)
+            return _Outlook(differences(before, after), after, grants_in_force(self._store, tree))
+
+    def _top(self, names: Names) -> Names:
+        """The highest directory that may become something else by what happens below it, or the path itself."""
+        node = self._tree.root
+        for depth, name in enumerate(names):
+            if node.outcome.from_below:
+                return names[:depth]
+            node = self._tree.children(node)[name]
+        return names
+
+    def _reach(self, tree: Tree, top: Names) -> dict[Names, Node]:
+        """What a grant or revoke can change: the subtree, and the links from elsewhere to its files."""
+        found = subtree(tree, top)
+        path = self._store.paths.find_names(top)
+        for placed in () if path is None else [*self._store.links_to(path), *self._store.links_below(path)]:
+            names = self._store.paths.names(placed.path)
+            node = tree.find(names)
+            if node is not None:
+                found[names] = node
+        return found
+
+    def _acks(
+        self, before: dict[Names, Node], outlook: _Outlook, known: Collection[EntryHash]
+    ) -> dict[EntryHash, tuple[Names, Entry]]:
+        """The acks that a supposition calls for, and that are not known: the tip that each follows -> path and ack."""
+        acks: dict[EntryHash, tuple[Names, Entry]] = {}
+        acked: set[Names] = set()
+        for names, node in before.items():
+            valid = self._valid_after(names, outlook, before)
+            for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
+                if tip.hash not in known and authority.allows(tip.fingerprint) > valid.allows(tip.fingerprint):
+                    self._add_ack(acks, names, tip, authority, valid)
+        for difference in outlook.differing:
+            names = difference.names
+            if any(names[:depth] in acked for depth in range(len(names))):
+                # That may be all that was wrong here as well.
+                continue
+            valid = self._valid_after(names, outlook, before)
+            outcome = None if difference.before is None else difference.before.outcome
+            if outcome is None and names:
+                directory = before.get(names[:-1]) or self._tree.find(names[:-1])
+                if directory is not None and directory.is_directory:
+                    # A name that was removed, and would be back.
+                    outcome = self._tree.absent(directory, names[-1])
+            if outcome is not None:
+                for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
+                    if tip.hash not in known and self._add_ack(acks, names, tip, authority, valid):
+                        acked.add(names)
+        return acks
+
+    def _valid_after(self, names: Names, outlook: _Outlook, before: dict[Names, Node]) -> Authority:
+        """The keys valid at a path in a supposed tree; of a path that is gone there, those of the nearest above it."""
+        for depth in range(len(names), -1, -1):
+            node = outlook.nodes.get(names[:depth])
+            if node is not None:
+                return node.authority
+            if names[:depth] not in before:
+                break
+        above = self._tree.find(names[:depth])
+        return self._tree.root.authority if above is None else above.authority
+
+    def _add_ack(
+        self,
+        acks: dict[EntryHash, tuple[Names, Entry]],
+        names: Names,
+        tip: Entry,
+        authority: Authority,
+        valid: Authority,
+    ) -> bool:
+        """Acknowledge a tip with a key that is valid on its branch now and then; False if this node has none."""
+        key = next((key for key in self._signer.valid(valid) if authority.allows(key.fingerprint)), None)
+        if key is not None:
+            acks.setdefault(tip.hash, (names, key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)))
+        return key is not None
+
+
+def _order(granted: tuple[Names, Grant]) -> tuple[Names, bytes, EntryHash]:
+    names, grant = granted
+    return names, grant.entry.name, grant.entry.hash

@@ -1,0 +1,65 @@
+"""The signer: this node's keys, and which of them may sign at a path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from basefs.errors import NotADirectory, NotFound, PermissionDenied
+from basefs.log.entries import MAX_TIMESTAMP
+from basefs.log.keys import SigningKey
+from basefs.view.names import Names, display
+from basefs.view.node import Node
+from basefs.view.permissions import Authority
+from basefs.view.tree import Tree
+
+
+class Signer:
+    """Signs for this node.
+
+    Attributes:
+        keys: the node's private keys; the one with the highest authority at a path signs there.
+    """
+
+    def __init__(self, tree: Tree, keys: Sequence[SigningKey], clock: Callable[[], float]) -> None:
+        self._tree = tree
+        self._clock = clock
+        self.keys = list(keys)
+
+    def node(self, names: Names) -> Node:
+        """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
+        node = self._tree.root
+        for depth, name in enumerate(names):
+            if not node.is_directory:
+                raise NotADirectory(f"{display(names[:depth])} is not a directory")
+            child = self._tree.children(node).get(name)
+            if child is None:
+                raise NotFound(f"{display(names[: depth + 1])} does not exist")
+            node = child
+        return node
+
+    def may_write(self, authority: Authority) -> bool:
+        """Whether any key of this node is valid there."""
+        return any(authority.allows(key.fingerprint) for key in self.keys)
+
+    def valid(self, authority: Authority) -> list[SigningKey]:
+        """The node's keys that are valid there, the highest authority first."""
+        valid = [key for key in self.keys if authority.allows(key.fingerprint)]
+        return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
+
+    def signer(self, authority: Authority, names: Names) -> SigningKey:
+        """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
+        valid = self.valid(authority)
+        if not valid:
+            raise PermissionDenied(
+                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
+            )
+        return valid[0]
+
+    def now(self) -> int:
+        """The node's clock, as an entry can store it."""
+        return clamp_time(self._clock())
+
+
+def clamp_time(seconds: float) -> int:
+    """UNIX seconds as an entry stores them; times before 1970 and after 2106 become the nearest that it can."""
+    return min(max(int(seconds), 0), MAX_TIMESTAMP)

@@ -1,0 +1,73 @@
+"""Supposing: what the tree would be if some entries were in the log.
+
+The entries are inserted into the store, a tree is resolved from it, and the store is rolled back: the same code that
+shows the tree says what it would show.  Grants and revokes plan their acks with it, and previews tell what they list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from basefs.log.entries import Entry
+from basefs.log.store import Store
+from basefs.view.changes import visible
+from basefs.view.names import Names
+from basefs.view.node import Node
+from basefs.view.permissions import Grant
+from basefs.view.resolution import Resolver
+from basefs.view.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A path that is something else in another tree: the nodes in both, `None` where nothing is."""
+
+    names: Names
+    before: Node | None
+    after: Node | None
+
+
+@contextmanager
+def supposed(store: Store, resolver: Resolver, entries: Sequence[Entry]) -> Iterator[Tree]:
+    """The tree as if these entries, parents first, were in the log; whoever writes to the log waits meanwhile.
+
+    Raises `InvalidEntry` for entries that have no place.
+    """
+    with store.rehearsal():
+        for entry in entries:
+            placed = store.place(entry)
+            assert placed is not None, "who supposes an entry has its parent"
+            store.insert(placed, now=0)
+        yield Tree(store, resolver)
+
+
+def subtree(tree: Tree, top: Names) -> dict[Names, Node]:
+    """The live paths at and below a path."""
+    return dict(tree.walk(top))
+
+
+def differences(before: dict[Names, Node], after: dict[Names, Node]) -> list[Difference]:
+    """The paths whose visible state differs, or that are other merged directories; those above come first."""
+    found = []
+    for names in before.keys() | after.keys():
+        old, new = before.get(names), after.get(names)
+        if old is not None and new is not None:
+            same_directories = set(old.outcome.directories) == set(new.outcome.directories)
+            if same_directories and visible(old.state) == visible(new.state):
+                continue
+        found.append(Difference(names, old, new))
+    return sorted(found, key=lambda difference: (len(difference.names), difference.names))
+
+
+def grants_in_force(store: Store, tree: Tree) -> set[tuple[Names, Grant]]:
+    """Every grant that counts, with the path on which it hangs."""
+    found = set()
+    for path in store.granted.paths():
+        names = store.paths.names(path)
+        node = tree.find(names)
+        if node is not None:
+            here = {placed.entry.hash for placed in store.entries_at(path)}
+            found |= {(names, grant) for grant in node.authority.grants if grant.entry.hash in here}
+    return found
