@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from basefs.config import Home
@@ -14,12 +16,35 @@ from basefs.management.target import parse_target
 @click.argument("target", metavar="NAME")
 @json_option
 def members(target: str, as_json: bool) -> None:
-    """List the members of a running filesystem's cluster."""
+    """List the members of a running filesystem's cluster.
+
+    COMPARED tells when this node's log and theirs were last compared, and whether they were equal then; PUSH, whether a
+    session stays open over which news goes at once; SENT and RECEIVED, the bytes of all sessions that have ended.
+    """
     home = Home.from_environment()
     rows = ask_daemon(home, parse_target(home, target).name, "members")
     if as_json:
         print_json(rows)
         return
-    for row in rows:
-        row["note"] = "this node" if row["own"] else "" if row["same_filesystem"] else "another filesystem"
-    print_table({"NAME": "name", "ADDRESS": "address", "STATUS": "status", "": "note"}, rows, "no members yet")
+    columns = {
+        "NAME": "name",
+        "ADDRESS": "address",
+        "STATUS": "status",
+        "COMPARED": "when",
+        "PUSH": "standing",
+        "SENT": "sent",
+        "RECEIVED": "received",
+        "": "note",
+    }
+    print_table(columns, [_told(row) for row in rows], "no members yet")
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """A row in words."""
+    if row["own"]:
+        return {"name": row["name"], "address": row["address"], "status": row["status"], "note": "this node"}
+    when = None
+    if row["compared"] is not None:
+        when = f"{row['compared']:.0f} s ago{'' if row['equal'] else ', differed'}"
+    note = row["trouble"] if row["same_filesystem"] else "another filesystem"
+    return {**row, "when": when, "note": note}

@@ -290,19 +290,33 @@ class Services(LogServices):
         return None
 
     def do_members(self) -> Json:
-        """The members of the Serf cluster, this node included."""
+        """The members of the Serf cluster, this node included, and what the sessions with them have told."""
         gossip = self._running_gossip()
-        return [
-            {
-                "name": member.name,
-                "address": member.gossip_address,
-                "status": member.status,
-                "own": member.name == gossip.config.node_name,
-                "same_filesystem": member.tags.get("fs") == self._replica.identity.hex(),
-                "sync_port": member.tags.get("sync"),
-            }
-            for member in gossip.members()
-        ]
+        assert self._sync is not None, "gossip and sync start together"
+        now = asyncio.get_running_loop().time()
+        standing = set(self._sync.standing)
+        found = []
+        for member in gossip.members():
+            port = member.tags.get("sync")
+            address = member.addr, int(port) if port and port.isdecimal() else 0
+            contact = self._sync.contact(address)
+            found.append(
+                {
+                    "name": member.name,
+                    "address": member.gossip_address,
+                    "status": member.status,
+                    "own": member.name == gossip.config.node_name,
+                    "same_filesystem": member.tags.get("fs") == self._replica.identity.hex(),
+                    "sync_port": port,
+                    "standing": address in standing,
+                    "compared": None if contact.compared_at is None else now - contact.compared_at,
+                    "equal": None if contact.compared_at is None else contact.equal,
+                    "sent": contact.sent,
+                    "received": contact.received,
+                    "trouble": contact.trouble,
+                }
+            )
+        return found
 
     def do_network(self) -> Json:
         """Counters of gossip and sync."""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from basefs.sync.contacts import Contact, Contacts
 from basefs.sync.interface import LogState
 from basefs.sync.keeper import SessionKeeper
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
@@ -65,6 +66,7 @@ class SyncService:
         self._connect_timeout = connect_timeout
         self._penalties = PenaltyBox()
         self._throttle = Throttle()
+        self._contacts = Contacts()
         self._schedule = PeerSchedule(self._rng, probability)
         self._keeper = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
         self._server = SyncServer(
@@ -110,6 +112,10 @@ class SyncService:
     def standing(self) -> list[Address]:
         """The peers with which sessions stay open for news."""
         return self._keeper.addresses
+
+    def contact(self, address: Address) -> Contact:
+        """What the sessions with a peer have told of it."""
+        return self._contacts.get(address)
 
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries that are in the log, with their blocks, over the sessions that stand."""
@@ -180,7 +186,8 @@ class SyncService:
 
     def _began(self, session: Session) -> None:
         """A session stands: what it has moved so far counts like any other session's."""
-        self._ended(session.address, Result(Reason.COMPLETE, "it stands", True, replace(session.counters)))
+        counters = replace(session.counters, bytes_sent=0, bytes_received=0)  # of the whole session, when it ends
+        self._ended(session.address, Result(Reason.COMPLETE, "it stands", True, counters))
 
     def _fetch(self, address: Address) -> None:
         self.request(address, "a gap in what it sends")
@@ -190,6 +197,7 @@ class SyncService:
         now = asyncio.get_running_loop().time()
         if result.reason is Reason.COMPLETE:
             self._schedule.talked(address, now)
+        self._contacts.ended(address, result, now)
         self._report(address, result, now)
         if result.counters.rejected and result.reason is Reason.COMPLETE:
             # What an honest node has, it has verified, so it would not come from one.

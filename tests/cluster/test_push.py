@@ -68,3 +68,18 @@ def test_a_session_that_breaks_is_made_again(cluster: Cluster) -> None:
     wait_until(lambda: len(_standing(one)) == 1 and len(_standing(three)) == 1, PATIENCE, "its sessions ended")
     two.mount(NAME, "--owners")
     wait_until(lambda: len(_standing(two)) == 2, PATIENCE, "it has sessions again")
+
+
+def test_members_tell_of_the_sessions_with_them(cluster: Cluster) -> None:
+    one, *_ = cluster.nodes
+    wait_until(lambda: len(_standing(one)) == 2, PATIENCE, "sessions stand")
+    others = [row for row in one.query("members", NAME) if not row["own"]]
+    assert len(others) == 2
+    assert all(row["standing"] and row["status"] == "alive" and row["same_filesystem"] for row in others)
+    wait_until(
+        lambda: all(row["equal"] and row["sent"] and row["received"] for row in ask(one, "members") if not row["own"]),
+        PATIENCE,
+        "they were compared",
+    )
+    printed = one.basefs("members", NAME)
+    assert printed.count(" s ago\tyes\t") == 2 and printed.count("\tthis node") == 1
