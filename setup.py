@@ -18,6 +18,7 @@ setup(
         "bsdiff4>=1.2",
         "click>=8.1",
         "cryptography>=41",
+        "dnspython>=2.3",
         "mfusepy>=3.0,<4",
         "msgpack>=1.0",
         "psutil>=5.9",

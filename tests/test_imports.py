@@ -22,6 +22,7 @@ ALLOWED = {
     "bootstrap": {"errors", "log", "view", "replica"},
     "errors": set(),
     "config": {"errors", "log"},
+    "discovery": {"errors", "config"},
     "settings": {"errors", "config"},
     "reconnect": {"errors", "gossip"},
     "lock": {"errors"},

@@ -13,7 +13,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from basefs.config import SYNC_PORT_OFFSET, Home, format_address, parse_address
+from basefs.config import SYNC_PORT_OFFSET, Home, format_address
+from basefs.discovery import describe, find_nodes
 from basefs.errors import BaseFSError, Exists, PeerUnreachable, UsageError
 from basefs.log.durable import sync_directory
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
@@ -29,6 +30,7 @@ from basefs.sync.shell import sync_with
 def get(name: str, address: str, identity: str | None) -> None:
     """Fetch a filesystem from the node at ADDR[:PORT] and call it NAME here.
 
+    ADDR may be a DNS name with TXT records 'basefs=IP:PORT'; the nodes that they name are tried one after another.
     Every hash and signature is verified.  Without --id the first identity that the node tells is taken, so compare what
     is printed with what 'basefs list' shows on a node that you trust.
     """
@@ -36,18 +38,18 @@ def get(name: str, address: str, identity: str | None) -> None:
     directory = home.directory(name)
     if directory.exists():
         raise Exists(f"there is a filesystem {name} already: choose another name, or delete {directory}")
-    host, port = parse_address(address)
+    nodes = find_nodes(address)
     pinned = None if identity is None else _parse_identity(identity)
     directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Fetched beside its place: what is there under its name is whole.
     fresh = Path(tempfile.mkdtemp(prefix=".get-", dir=directory.parent))
     try:
         replica = Replica.create(fresh, pinned)
-        _fetch(replica, host, port + SYNC_PORT_OFFSET)
+        _fetch_from_any(replica, nodes)
         found, totals = replica.identity, replica.totals()
         replica.close()
         if found == ZERO_HASH:
-            raise PeerUnreachable(f"{format_address(host, port)} sent nothing: is a filesystem running there?")
+            raise PeerUnreachable(f"{describe(nodes)} sent nothing: is a filesystem running there?")
         fresh.rename(directory)
         sync_directory(directory.parent)
     except BaseException:
@@ -64,6 +66,17 @@ def _parse_identity(text: str) -> bytes:
     if len(identity) != HASH_SIZE:
         raise UsageError(f"an identity is {2 * HASH_SIZE} hexadecimal digits, as 'basefs list' prints it")
     return identity
+
+
+def _fetch_from_any(replica: Replica, nodes: list[tuple[str, int]]) -> None:
+    """Fetch from the first node that can be reached.  Raises what the last one led to."""
+    for host, port in nodes[:-1]:
+        try:
+            return _fetch(replica, host, port + SYNC_PORT_OFFSET)
+        except PeerUnreachable as error:
+            click.echo(f"{error}; trying the next", err=True)
+    host, port = nodes[-1]
+    return _fetch(replica, host, port + SYNC_PORT_OFFSET)
 
 
 def _fetch(replica: Replica, host: str, port: int) -> None:
