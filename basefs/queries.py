@@ -5,7 +5,6 @@ Every method takes the lock for itself and holds it for one path at the most, bu
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from basefs.log.chains import Incomplete
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.entries import Entry
+from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
@@ -91,16 +91,17 @@ class Queries:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Open the log in a directory.  Raises `StoreError`, or `DamagedLog` without a readable root entry."""
-        self._lock = threading.RLock()
         self._clock = clock
         self._store = Store(directory / LOG_FILE)
+        self._lock = Guard(self._store.database.translate)
         self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE), self._lock)
         self._live: _View | None = None
         self._observed = False
         self.keys = list(keys)
         self.directory = directory
-        if self._store.entry_count():
-            self._open_view()
+        with self._lock:
+            if self._store.entry_count():
+                self._open_view()
 
     def _open_view(self) -> None:
         tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)

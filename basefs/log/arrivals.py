@@ -7,6 +7,7 @@ by the order of arrival here, and this table says how far that had come.  One ro
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 
 class Arrivals:
@@ -26,6 +27,12 @@ class Arrivals:
         if self.pending is not None:
             self._db.execute("INSERT OR REPLACE INTO arrivals VALUES (?, ?)", self.pending)
             self.pending = None
+
+    def replace(self, times: Mapping[int, float]) -> None:
+        """Put other rows in the place of all, inside a transaction: number of an entry -> UNIX seconds."""
+        self.pending = None
+        self._db.execute("DELETE FROM arrivals")
+        self._db.executemany("INSERT INTO arrivals VALUES (?, ?)", list(times.items()))
 
     def sequence_at(self, time: float) -> int | None:
         """The number of the last entry that had arrived at a time, in UNIX seconds; `None` if none had."""

@@ -73,6 +73,10 @@ class Chains:
         """Append a block, inside a transaction, without looking who waits for it: for content made on this node."""
         self._db.execute("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", (block.hash, block.encode()))
 
+    def copy_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Store hashes and encodings of blocks as they are, inside a transaction, before the entries that name them."""
+        self._db.executemany("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", rows)
+
     def store_aside(self, blocks: Sequence[Block]) -> bool:
         """Store some blocks of content made on this node, whose entry comes later, in a transaction of its own.
 

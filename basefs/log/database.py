@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from basefs.errors import NoSpace, StoreError
+from basefs.errors import DamagedLog, NoSpace, StoreError
 from basefs.log.schema import FORMAT, SCHEMA
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Database:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise store_error(error, self.path) from None
+                raise self.translate(error) from None
             raise
         self._unsynced = True
 
@@ -99,7 +99,7 @@ class Database:
                     self.main.execute("ROLLBACK TO rehearsal")
                     self.main.execute("RELEASE rehearsal")
         except sqlite3.Error as error:
-            raise store_error(error, self.path) from None
+            raise self.translate(error) from None
 
     # -- durability ---------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,19 @@ class Database:
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot write the log {self.path} back: {error}") from None
 
-    # -- facts and damage ---------------------------------------------------------------------------------------------
+    # -- errors, facts and damage -------------------------------------------------------------------------------------
+
+    def translate(self, error: sqlite3.Error) -> StoreError:
+        """What an error of SQLite's means; a database that is malformed takes no writes from then on."""
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_FULL":
+            return NoSpace(f"the disk that holds {self.path} is full: free some space")
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            if self.path.name.encode() not in self.damaged:
+                self.damaged.add(self.path.name.encode())
+                log.error("%s is damaged: %s; the filesystem is read-only until it is repaired", self.path, error)
+            return DamagedLog(f"the log {self.path} is damaged, {error}: see 'basefs check'")
+        return StoreError(f"cannot use the log {self.path}: {error}")
 
     def meta(self, key: str) -> bytes | None:
         """A fact about the file; `None` where it is not set."""
@@ -176,10 +188,3 @@ def _connect(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
     return connection
-
-
-def store_error(error: sqlite3.Error, path: Path) -> StoreError:
-    """What a user is told of an error of SQLite's."""
-    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
-        return NoSpace(f"the disk that holds {path} is full: free some space")
-    return StoreError(f"cannot write the log {path}: {error}")

@@ -22,10 +22,9 @@ class Granted:
         self._paths = paths
         #: fingerprint -> path id -> raw public key
         self._keys: dict[Fingerprint, dict[int, bytes]] = {}
-        self.load()
 
     def load(self) -> None:
-        """Read the table again: a transaction has failed, or somebody else has written."""
+        """Read the table."""
         self._keys.clear()
         for path, fingerprint, public in self._db.execute("SELECT path, fingerprint, public FROM granted"):
             self._keys.setdefault(Fingerprint(fingerprint), {})[path] = public

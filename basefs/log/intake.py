@@ -47,6 +47,8 @@ class Intake:
         self._newcomer = newcomer
         self._local = local
         self.now = now
+        #: Those that were kept on disk until now.
+        self._detached: set[EntryHash] = set()
         self.accepted: list[Placed] = []
         self.completed: list[EntryHash] = []
         self.missing_parents: list[EntryHash] = []
@@ -73,11 +75,24 @@ class Intake:
                     # Damage here is no fault of the peer's.
                     self.rejected.append(str(error))
                 continue
-            released = self._orphans.release(entry.hash) if accepted or entry.is_root else []
+            released = self._release(entry.hash) if accepted or entry.is_root else []
             if accepted and entry.action is Action.GRANT:
-                released += self._orphans.release(fingerprint_of(entry.content))
+                released += self._release(fingerprint_of(entry.content))
             # What waited came from others and was never verified, whoever brings what it waited for.
             queue.extend((orphan, sender, False) for orphan, sender in released)
+
+    def _release(self, known: bytes) -> list[tuple[Entry, str]]:
+        """The entries that waited for a parent or a key, in memory or on disk."""
+        detached = self._store.detached.release(known)
+        self._detached.update(entry.hash for entry in detached)
+        return self._orphans.release(known) + [(entry, "") for entry in detached]
+
+    def _hold(self, entry: Entry, needs: bytes, peer: str) -> None:
+        """Keep an entry that needs something else, where it was before."""
+        if entry.hash in self._detached:
+            self._store.detached.hold(entry, needs)
+        else:
+            self._orphans.hold(entry, needs, peer)
 
     def _add_entry(self, entry: Entry, peer: str, is_ours: bool) -> bool:
         if entry.hash in self._store:
@@ -93,13 +108,13 @@ class Intake:
                 self._add_root(root, entry)
                 return True
             # Anything else needs that grant first.
-            self._orphans.hold(entry, entry.parent, peer)
+            self._hold(entry, entry.parent, peer)
             return False
         placed = self._store.place(entry)
         if placed is None:
             if is_ours:
                 raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has no parent here")
-            self._orphans.hold(entry, entry.parent, peer)
+            self._hold(entry, entry.parent, peer)
             self.missing_parents.append(entry.parent)
             return False
         public = self._store.granted.public_key(placed)
@@ -110,7 +125,7 @@ class Intake:
             )
             if is_ours:
                 raise InvalidEntry(reason)
-            self._orphans.hold(entry, entry.fingerprint, peer)
+            self._hold(entry, entry.fingerprint, peer)
             self.rejected.append(reason)
             return False
         if not is_ours:
@@ -136,7 +151,7 @@ class Intake:
             assert placed is not None
             self.accepted.append(self._store.insert(placed, now=self.now))
         self._newcomer.root = None
-        self.add_entries([entry for entry, _ in self._orphans.release(root.hash)], "")
+        self.add_entries([entry for entry, _ in self._release(root.hash)], "")
 
     def add_own_blocks(self, blocks: Sequence[Block]) -> None:
         """Take in the blocks of content made on this node."""

@@ -55,6 +55,10 @@ CREATE INDEX links_path ON links (path);
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
 
+-- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
+CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX detached_needs ON detached (needs);
+
 CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER blocks_no_update BEFORE UPDATE ON blocks BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;

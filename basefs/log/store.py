@@ -13,6 +13,7 @@ Not thread-safe: `Replica` holds its lock around every call.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from basefs.errors import DamagedLog, InvalidEntry
 from basefs.log.arrivals import Arrivals
 from basefs.log.chains import Chains
 from basefs.log.database import Database
+from basefs.log.detached import Detached
 from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
@@ -39,6 +41,7 @@ class Store:
         chains: blocks, and which of them are missing.
         granted: the keys that a signature may be of.
         arrivals: when entries came.
+        detached: entries that lost what they build on.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
@@ -49,8 +52,18 @@ class Store:
         self.chains = Chains(self.database, self.paths)
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
+        self.detached = Detached(self._db)
         #: What links name that has not arrived.
         self._unresolved: set[EntryHash] = set()
+        try:
+            self._load()
+        except sqlite3.Error as error:
+            raise self.database.translate(error) from None
+
+    def _load(self) -> None:
+        """Read what is kept in memory, again where a transaction has failed."""
+        self.granted.load()
+        self.detached.load()
         self._load_links()
 
     def _load_links(self) -> None:
@@ -75,8 +88,7 @@ class Store:
         except BaseException:
             self.paths.forget()
             self.arrivals.pending = None
-            self.granted.load()
-            self._load_links()
+            self._load()
             raise
 
     @contextmanager
@@ -89,8 +101,7 @@ class Store:
         finally:
             self.paths.restore(pending)
             self.arrivals.pending = arrival
-            self.granted.load()
-            self._load_links()
+            self._load()
 
     @contextmanager
     def as_of(self, sequence: int) -> Iterator[None]:
@@ -167,7 +178,7 @@ class Store:
             entry = Entry.decode(data)
         except InvalidEntry:
             entry = None
-        if entry is None or entry.hash != hash or checksum != _checksum(data):
+        if entry is None or entry.hash != hash or checksum != checksum_of(data):
             self.database.report_damage("entry", hash)
             return None
         return Placed(entry, EntryKind(kind), path, EntryHash(directory))
@@ -239,7 +250,7 @@ class Store:
         data = entry.encode()
         cursor = self._db.execute(
             "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (entry.hash, entry.parent, placed.kind, placed.path, placed.directory, data, _checksum(data)),
+            (entry.hash, entry.parent, placed.kind, placed.path, placed.directory, data, checksum_of(data)),
         )
         assert cursor.lastrowid is not None
         self.arrivals.note(cursor.lastrowid, now)
@@ -277,5 +288,6 @@ class Store:
         return len(overdue)
 
 
-def _checksum(data: bytes) -> bytes:
+def checksum_of(data: bytes) -> bytes:
+    """What a row says of an encoding, since an entry's hash does not cover its signature."""
     return sha224(data)[:8]

@@ -28,6 +28,7 @@ COMMANDS = (
     "revert",
     "conflicts",
     "blocks",
+    "check",
     "members",
     "serf",
     "keys",

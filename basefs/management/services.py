@@ -130,6 +130,10 @@ class LogServices:
         applied = self._replica.commit(lambda author: author.revert(to_names(path), target))
         return bool(applied.entries)
 
+    def do_check_view(self) -> Json:
+        """The paths where the live view differs from one made from scratch."""
+        return [to_text(names) for names in self._replica.check_view()]
+
     def do_conflicts(self, path: str) -> Json:
         """The branches that lost, at and below a path."""
         key_names = self._replica.key_names()

@@ -1,0 +1,241 @@
+"""Check: whether a log is whole, row by row, and what is wrong where (design, section 3.4).
+
+A log is compared with what its rows make when each is taken as from a stranger (`rebuild`): every encoding, hash,
+signature, parent and grant, the order, and every derived table.  What this cannot see, because it changes nothing that
+anybody can check: the numbers of the rows as long as parents stay before children, and when entries and the last block
+of a chain arrived.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from basefs.errors import StoreError
+from basefs.log.placement import ROOT_PATH_ID
+from basefs.log.rebuild import Finding, Rebuild, Rebuilt
+from basefs.log.schema import FORMAT
+from basefs.log.store import Store
+
+#: Findings of SQLite's own that are reported.
+_MAX_SQLITE_FINDINGS = 20
+
+
+def open_log(path: Path) -> sqlite3.Connection:
+    """A log for reading, as it is at this moment, also while a daemon writes to it.  Raises `StoreError`."""
+    if not path.exists():
+        raise StoreError(f"there is no log at {path}")
+    source = sqlite3.connect(path, isolation_level=None, timeout=30)
+    # Damage may turn text into anything.
+    source.text_factory = bytes
+    source.execute("PRAGMA query_only = ON")
+    # One state of the log for all that follows, however much is written meanwhile.
+    source.execute("BEGIN")
+    return source
+
+
+def count_rows(source: sqlite3.Connection) -> int | None:
+    """How many rows there are to check, `None` where SQLite cannot tell."""
+    try:
+        counts = [source.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("entries", "blocks")]
+    except sqlite3.DatabaseError:
+        return None
+    return int(sum(counts))
+
+
+def check(path: Path, progress: Callable[[int], None] = lambda rows: None) -> list[Finding]:
+    """Everything that is wrong with the log at `path`; nothing if it is whole.
+
+    `progress` is called with how many rows were done since the last call.  Needs room for a copy of the entries in the
+    log's directory.  Raises `StoreError` if there is no log or no room.
+    """
+    with tempfile.TemporaryDirectory(prefix=".check-", dir=path.parent) as scratch:
+        store = Store(Path(scratch) / "log.db", create=True)
+        try:
+            return examine(path, store, keep_blocks=False, progress=progress)
+        finally:
+            store.close()
+
+
+def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[int], None]) -> list[Finding]:
+    """`check`, with what is whole in the empty log `store`; arguments and errors as for `Rebuild` and `check`."""
+    source = open_log(path)
+    try:
+        findings = check_file(source)
+        if findings and findings[0].lost:
+            return findings
+        rebuilt = Rebuild(source, store, keep_blocks=keep_blocks, progress=progress).run()
+        return findings + rebuilt.findings + compare(source, rebuilt)
+    finally:
+        source.close()
+
+
+def check_file(source: sqlite3.Connection) -> list[Finding]:
+    """What SQLite itself finds; a first finding that is `lost` says that nothing can be read."""
+    try:
+        (version,) = source.execute("PRAGMA user_version").fetchone()
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        return [Finding("file", "all", f"SQLite cannot read it: {error}", lost=True)]
+    found = [] if version == FORMAT else [Finding("file", "user_version", f"it is {version} and not {FORMAT}")]
+    try:
+        rows = source.execute(f"PRAGMA integrity_check({_MAX_SQLITE_FINDINGS})").fetchall()
+        told = [_text(line) for (text,) in rows for line in text.split(b"\n") if line != b"ok"]
+    except sqlite3.DatabaseError as error:
+        told = [str(error)]
+    return found + [Finding("file", "SQLite", line) for line in told]
+
+
+def compare(source: sqlite3.Connection, rebuilt: Rebuilt) -> list[Finding]:
+    """What is wrong with the derived tables and columns."""
+    return _Comparison(source, rebuilt).run()
+
+
+class _Comparison:
+    """A log beside what its rows make."""
+
+    def __init__(self, source: sqlite3.Connection, rebuilt: Rebuilt) -> None:
+        self._source = source
+        self._rebuilt = rebuilt
+        self._ours = rebuilt.store.database.main
+        self._findings: list[Finding] = []
+
+    def run(self) -> list[Finding]:
+        """All comparisons; one that SQLite cannot read is a finding, and the others go on."""
+        for table, look in (
+            ("schema", self._schema),
+            ("meta", self._meta),
+            ("entries", self._entries),
+            ("chains", self._chains),
+            ("paths", self._paths),
+            ("granted", self._granted),
+            ("links", self._links),
+        ):
+            try:
+                look()
+            except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+                self._findings.append(Finding(table, "all", f"it cannot be read: {error}"))
+        return self._findings
+
+    def _differ(self, table: str, theirs: Mapping[object, object], ours: Mapping[object, object]) -> None:
+        for key in theirs.keys() | ours.keys():
+            row = _text(key)
+            if key not in ours:
+                self._findings.append(Finding(table, row, "nothing in the log makes this row"))
+            elif key not in theirs:
+                self._findings.append(Finding(table, row, "the row is missing"))
+            elif theirs[key] != ours[key]:
+                self._findings.append(Finding(table, row, "it says something else than the log"))
+
+    def _both(self, query: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+        return self._source.execute(query).fetchall(), self._ours.execute(query).fetchall()
+
+    def _schema(self) -> None:
+        theirs, ours = self._both("SELECT CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master")
+        mine = {name: sql for name, sql in ours if not str(name).startswith("b'sqlite_")}
+        self._differ("schema", {n: s for n, s in theirs if not str(n).startswith("b'sqlite_")}, mine)
+
+    def _meta(self) -> None:
+        theirs, ours = self._both("SELECT CAST(key AS BLOB), value FROM meta")
+        self._differ("meta", dict(theirs), dict(ours))  # type: ignore[arg-type]
+
+    def _entries(self) -> None:
+        """The columns that repeat what an entry says, or where it stands, and the order."""
+        store = self._rebuilt.store
+        names = self._names()
+        seen: set[object] = set()
+        for hash, (seq, parent, kind, path, directory) in self._rebuilt.rows.items():
+            placed = store.get(hash)
+            if hash in self._rebuilt.left:
+                needs = self._rebuilt.left[hash].hex()[:12]
+                what = f"entry {hash.hex()[:12]} builds on {needs}, which is missing or damaged"
+                self._findings.append(Finding("entries", str(seq), what, lost=True))
+                continue
+            if placed is None:
+                continue
+            entry = placed.entry
+            if not entry.is_root and entry.parent not in seen:
+                self._findings.append(Finding("entries", str(seq), "it comes before its parent"))
+            seen.add(hash)
+            wanted = (entry.parent, placed.kind.value, placed.directory, store.paths.names(placed.path))
+            if (parent, kind, directory, names.get(path)) != wanted:
+                self._findings.append(Finding("entries", str(seq), "what the row says of it is not what it is"))
+
+    def _names(self) -> dict[object, tuple[bytes, ...]]:
+        """The paths of the log by their number there."""
+        rows = {id: (parent, name) for id, parent, name in self._source.execute("SELECT id, parent, name FROM paths")}
+        found: dict[object, tuple[bytes, ...]] = {}
+        for id in rows:
+            names: list[bytes] = []
+            at = id
+            while at in rows and at != ROOT_PATH_ID and len(names) <= len(rows):
+                at, name = rows[at]
+                names.append(name)
+            if at == ROOT_PATH_ID:
+                found[id] = tuple(reversed(names))
+        return found
+
+    def _paths(self) -> None:
+        theirs = self._names()
+        rows = self._source.execute("SELECT id, parent, hash FROM paths").fetchall()
+        store = self._rebuilt.store
+        mine = self._ours.execute("SELECT id, hash FROM paths").fetchall()
+        ours = {store.paths.names(id): hash for id, hash in mine}
+        lost = [id for id, _, _ in rows if id not in theirs]
+        self._findings.extend(Finding("paths", str(id), "it hangs on no path") for id in lost)
+        query = f"SELECT parent, name FROM paths WHERE id = {ROOT_PATH_ID}"
+        if self._source.execute(query).fetchone() != self._ours.execute(query).fetchone():
+            self._findings.append(Finding("paths", str(ROOT_PATH_ID), "the root hangs on another path, or has a name"))
+        if len({theirs[id] for id, _, _ in rows if id in theirs}) != len(rows) - len(lost):
+            self._findings.append(Finding("paths", "all", "a path is there twice"))
+        self._differ("paths", {theirs[id]: hash for id, _, hash in rows if id in theirs}, ours)  # type: ignore[arg-type]
+
+    def _chains(self) -> None:
+        """Whether a chain is stalled cannot be told from the rows; it is taken over, and the Merkle tree shows it."""
+        store = self._rebuilt.store
+        rows = self._source.execute("SELECT first, missing, last, stalled, typeof(changed) FROM chains").fetchall()
+        mine = self._ours.execute("SELECT first, missing, last FROM chains").fetchall()
+        self._differ("chains", {row[0]: row[1:3] for row in rows}, {row[0]: row[1:] for row in mine})
+        known = {row[0] for row in mine}
+        with store.transaction():
+            for first, _, _, stalled, kind in rows:
+                if stalled not in (0, 1) or kind != b"real":
+                    self._findings.append(Finding("chains", _text(first), "it says something else than the log"))
+                elif first in known:
+                    store.chains.set_stalled(first, stalled=bool(stalled), now=0.0)
+        theirs, ours = self._both("SELECT first, entry FROM waiting")
+        self._differ("waiting", dict.fromkeys(theirs), dict.fromkeys(ours))
+
+    def _granted(self) -> None:
+        names, store = self._names(), self._rebuilt.store
+        theirs, ours = self._both("SELECT path, fingerprint, public FROM granted")
+        mine = {(store.paths.names(int(str(path))), key): public for path, key, public in ours}
+        self._differ("granted", {(names.get(path), key): public for path, key, public in theirs}, mine)  # type: ignore[arg-type]
+
+    def _links(self) -> None:
+        names, store = self._names(), self._rebuilt.store
+        theirs, ours = self._both("SELECT entry, target, path FROM links")
+        mine = {
+            entry: (target, None if path is None else store.paths.names(int(str(path)))) for entry, target, path in ours
+        }
+        said = {entry: (target, None if path is None else names.get(path, "?")) for entry, target, path in theirs}
+        self._differ("links", said, mine)
+
+
+def _text(value: object) -> str:
+    """A row's key as people read it."""
+    if isinstance(value, tuple):
+        if all(isinstance(part, bytes) and len(part) < 256 for part in value) and not _is_hash(value[:1]):
+            return "/" + "/".join(_text(part) for part in value)
+        return " ".join(_text(part) for part in value)
+    if isinstance(value, bytes):
+        if _is_hash((value,)):
+            return value.hex()
+        return value.decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+def _is_hash(value: tuple[object, ...]) -> bool:
+    return any(isinstance(part, bytes) and len(part) in (16, 28) and not part.isascii() for part in value)

@@ -1,0 +1,82 @@
+"""Repair: replace a damaged log by what is whole of it; peers bring the rest (design, section 3.4).
+
+The new log is built beside the old one and takes its place at once, so a crash leaves one of the two.  The old one is
+kept under another name: nothing is thrown away.  What is whole but builds on something that is lost waits in the new
+log (`detached`) until that comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from basefs.errors import DamagedLog, StoreError
+from basefs.log.check import examine
+from basefs.log.durable import sync_directory
+from basefs.log.rebuild import Finding
+from basefs.log.store import Store
+
+_SIDE_FILES = ("-wal", "-shm")
+
+
+def repair(path: Path, progress: Callable[[int], None] = lambda rows: None) -> tuple[list[Finding], Path | None]:
+    """Repair the log at `path`, which nobody may use meanwhile.
+
+    Returns what was wrong, and where the damaged log is now; nothing and `None` if it was whole.  Needs room for a
+    second log.  Raises `DamagedLog` if nothing can be saved, `NoSpace`, `StoreError`.
+    """
+    fresh = path.with_name(path.name + ".repair")
+    _remove(fresh)
+    try:
+        store = Store(fresh, create=True)
+        try:
+            findings = examine(path, store, keep_blocks=True, progress=progress)
+            if not findings:
+                return [], None
+            if store.database.meta("identity") is None:
+                raise DamagedLog(
+                    f"the root entry in {path} is lost, and with it what the rest hangs on: fetch the filesystem under "
+                    "another name with 'basefs get'; the log is left as it is"
+                )
+        finally:
+            store.close()
+        aside = _free_name(path)
+        _replace(path, fresh, aside)
+        return findings, aside
+    finally:
+        _remove(fresh)
+
+
+def _replace(path: Path, fresh: Path, aside: Path) -> None:
+    try:
+        descriptor = os.open(fresh, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
+            # The write-ahead log must not meet another database, and what it holds belongs to the old one.
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        os.link(path, aside)
+        for suffix in _SIDE_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+        os.rename(fresh, path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StoreError(f"cannot replace {path}: {error.strerror}") from None
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return aside
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", *_SIDE_FILES):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
