@@ -123,7 +123,8 @@ class Rebuild:
         numbers = [(row[0], self._store.sequence(hash)) for hash, row in self._result.rows.items()]
         known = {old for old, _ in numbers}
         placed = sorted((int(str(old)), new) for old, new in numbers if new is not None)
-        last, position, found = 0, 0, {}
+        last, position = 0, 0
+        found: dict[int, float] = {}
         for seq, time in rows:
             if (seq not in known and not self._result.findings) or not isinstance(time, float):
                 self._find("arrivals", seq, "it names no entry, or no time")
