@@ -20,6 +20,7 @@ help:
 	@echo "make bench-fs what file operations cost, beside bindfs and the plain disk"
 	@echo "make bench-net how soon a change is on 30 nodes, beside a raw Serf event"
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
+	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
 	@echo "make storm   readers on one node while another one delivers 5000 changes"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -74,6 +75,10 @@ posix: install
 		test -x $(VENV)/bin/fsx || cargo install --quiet --locked --root $(VENV) pjdfstest@0.2.2 fsx@0.3.2; \
 	else echo "pjdfstest and fsx are left out: there is no cargo"; fi
 	@$(PYTHON) -m eval.posix
+
+saving: install
+	@sh install.sh --check-root "make saving"
+	@$(PYTHON) -m eval.saving
 
 storm: install
 	@sh install.sh --check-root "make storm"
