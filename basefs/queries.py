@@ -235,13 +235,6 @@ class Queries:
                 raise NotFound(f"nothing was ever at {display(names)}")
             return survey
 
-    def contested_paths(self, names: Names) -> list[Names]:
-        """The live paths at and below a path where a branch lost.  Raises `NotFound`, `NotADirectory`."""
-        with self._lock:
-            self._view.author.node(names)
-            walk = self._view.tree.walk()
-            return [path for path, node in walk if path[: len(names)] == names and node.outcome.contested]
-
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.
 

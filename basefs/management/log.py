@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import difflib
 import sys
-import time
 from typing import Any
 
 import click
@@ -13,18 +12,20 @@ import click
 from basefs.config import Home
 from basefs.errors import UsageError
 from basefs.management.output import json_option, print_json, print_table
+from basefs.management.rows import SHORT, readable
 from basefs.management.session import ask
 from basefs.management.target import Target, parse_target, require_path
 
 
 @click.command()
 @click.argument("target", metavar="NAME:/PATH")
+@click.argument("new", metavar="[HASH]", required=False)
 @click.option("--cat", "shown", metavar="HASH", help="Print the content at a revision.")
-@click.option("--diff", "old", metavar="HASH", help="Print what changed from a revision to now, or to --to.")
-@click.option("--to", "new", metavar="HASH", help="The newer revision for --diff.")
+@click.option("--diff", "old", metavar="HASH", help="Print what changed from a revision to now, or to a second HASH.")
+@click.option("-r", "--recursive", is_flag=True, help="List the revisions of all paths below as well.")
 @json_option
-def log(target: str, shown: str | None, old: str | None, new: str | None, as_json: bool) -> None:
-    """List every revision of a path, the newest first, deleted paths included.
+def log(target: str, new: str | None, shown: str | None, old: str | None, recursive: bool, as_json: bool) -> None:
+    """List every revision of a path, the newest first (in the order of arrival here), deleted paths included.
 
     The last column tells what a revision is worth: current; past, the current one builds on it; lost to a
     conflicting one; ignored, because its key is not valid; incomplete, because its content has not arrived; gone with
@@ -33,20 +34,18 @@ def log(target: str, shown: str | None, old: str | None, new: str | None, as_jso
     home = Home.from_environment()
     parsed = parse_target(home, target)
     require_path(parsed)
+    if new is not None and old is None:
+        raise UsageError("a HASH comes behind --cat or --diff")
     if shown is not None:
         sys.stdout.buffer.write(_content(home, parsed, shown))
         return
     if old is not None:
         _print_difference(home, parsed, old, new)
         return
-    rows = ask(home, parsed.name, "log", path=parsed.path)
+    rows = ask(home, parsed.name, "log", path=parsed.path, below=recursive)
     if as_json:
         print_json(rows)
         return
-    for row in rows:
-        row["short"] = row["entry"][:12]
-        row["when"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
-        row["by"] = row["key"] or row["fingerprint"][:12]
     columns = {
         "ENTRY": "short",
         "TIME": "when",
@@ -55,7 +54,9 @@ def log(target: str, shown: str | None, old: str | None, new: str | None, as_jso
         "SIZE": "size",
         "STANDING": "standing",
     }
-    print_table(columns, rows, "nothing was ever there")
+    if recursive:
+        columns["PATH"] = "path"
+    print_table(columns, [readable(row) for row in rows], "nothing was ever there")
 
 
 def _content(home: Home, target: Target, entry: str) -> bytes:
@@ -67,9 +68,9 @@ def _print_difference(home: Home, target: Target, old: str, new: str | None) -> 
         rows: list[dict[str, Any]] = ask(home, target.name, "log", path=target.path)
         new = next((row["entry"] for row in rows if row["standing"] == "current" and row["size"] is not None), None)
         if new is None:
-            raise UsageError(f"{target.path} is not there now: name the newer revision with --to")
+            raise UsageError(f"{target.path} is not there now: name the newer revision as well")
     before, after = (_lines(home, target, entry) for entry in (old, new))
-    for line in difflib.unified_diff(before, after, old[:12], new[:12]):
+    for line in difflib.unified_diff(before, after, old[:SHORT], new[:SHORT]):
         click.echo(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n", nl=False)
 
 
@@ -77,4 +78,4 @@ def _lines(home: Home, target: Target, entry: str) -> list[str]:
     try:
         return _content(home, target, entry).decode().splitlines(keepends=True)
     except UnicodeDecodeError:
-        raise UsageError(f"the content at {entry[:12]} is not text: compare what --cat prints") from None
+        raise UsageError(f"the content at {entry[:SHORT]} is not text: compare what --cat prints") from None

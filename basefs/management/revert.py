@@ -1,24 +1,39 @@
-"""`basefs revert`: bring an earlier revision back."""
+"""`basefs revert`: bring back what was."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
 from basefs.config import Home
+from basefs.errors import UsageError
+from basefs.management.output import json_option, print_json
+from basefs.management.rows import parse_moment
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
 
 @click.command()
 @click.argument("target", metavar="NAME:/PATH")
-@click.argument("entry", metavar="HASH")
-def revert(target: str, entry: str) -> None:
-    """Make a path again what it was at a revision that 'basefs log' lists.
+@click.argument("entry", metavar="[HASH]", required=False)
+@click.option("--at", "moment", metavar="TIME", help="Bring back what this node had at a time, with all below.")
+@json_option
+def revert(target: str, entry: str | None, moment: str | None, as_json: bool) -> None:
+    """Make a path again what it was: at a revision that 'basefs log' lists, or at a time.
 
-    A deleted path comes back, and so does a revision that lost a conflict. Of a directory only itself is reverted, not
-    what is in it.
+    A deleted path comes back, and so does a revision that lost a conflict. To bring back a directory with all below it,
+    give the HASH of an entry below it, or a TIME such as '2026-01-31 12:00' or 15m (that long ago): what has
+    arrived on this node since then is undone there, also what is new. A revert is itself a change that can be reverted.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    if not ask(home, parsed.name, "revert", path=require_path(parsed), entry=entry):
-        click.echo("that is the current revision: nothing to do", err=True)
+    path = require_path(parsed)
+    if (entry is None) == (moment is None):
+        raise UsageError("give either the HASH of a revision or --at TIME")
+    wanted: dict[str, Any] = {"entry": entry} if moment is None else {"at": parse_moment(moment)}
+    entries = ask(home, parsed.name, "revert", path=path, **wanted)
+    if as_json:
+        print_json({"entries": entries})
+    elif not entries:
+        click.echo("that is what is there now: nothing to do", err=True)

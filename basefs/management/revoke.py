@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from basefs.config import Home
-from basefs.management.output import printable
+from basefs.management.output import json_option, print_json, printable
+from basefs.management.plans import dry_run_option, print_plan
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
@@ -14,7 +15,9 @@ from basefs.management.target import parse_target, require_path
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
 @click.option("--discard", is_flag=True, help="Drop what the key has written, as far as nobody built on it.")
-def revoke(target: str, key: str, discard: bool) -> None:
+@dry_run_option
+@json_option
+def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:
     """Take back the grants of a key on a path, and print the grants that fall with it.
 
     What the key has written stays: each path whose current state it signed is acknowledged first, unless --discard is
@@ -22,6 +25,12 @@ def revoke(target: str, key: str, discard: bool) -> None:
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    done = ask(home, parsed.name, "revoke", path=require_path(parsed), key=key, discard=discard)
-    for fallen in done["fallen"]:
-        click.echo(f"{printable(fallen['name'])}\t{printable(fallen['path'])}")
+    told = ask(home, parsed.name, "revoke", path=require_path(parsed), key=key, discard=discard, dry_run=dry_run)
+    if as_json:
+        print_json(told)
+        return
+    if not dry_run:
+        for fallen in told["fallen"]:
+            click.echo(f"{printable(fallen['name'])}\t{printable(fallen['path'])}")
+    if dry_run or not discard:
+        print_plan(told, dry_run=dry_run)

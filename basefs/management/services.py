@@ -7,24 +7,22 @@ adds what only a running node can tell.  Results are plain JSON values.
 from __future__ import annotations
 
 import asyncio
-import base64
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from basefs.config import format_address
-from basefs.errors import NotFound, NotPermitted, PermissionDenied, Unsupported, UsageError
+from basefs.errors import Unsupported, UsageError
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.service import Gossip
 from basefs.handlers.runner import Runner as HandlerRunner
 from basefs.journal.feed import Feed
-from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import parse_public_key
+from basefs.management.keyservices import KeyServices
+from basefs.management.pastservices import PastServices
+from basefs.management.textpaths import to_names, to_text
 from basefs.replica import Replica
 from basefs.sync.service import SyncService
-from basefs.view.names import Names, display
-from basefs.view.permissions import Grant
 
 Json = Any
 
@@ -32,17 +30,7 @@ Json = Any
 _WITHOUT_PUBLISHING = frozenset({"ping", "summary", "stop", "members", "network"})
 
 
-def to_names(path: str) -> Names:
-    """The names in `/a/b`, as commands write paths: UTF-8 with surrogate escapes."""
-    return tuple(part for part in path.encode("utf-8", "surrogateescape").split(b"/") if part)
-
-
-def to_text(names: Sequence[bytes]) -> str:
-    """The inverse of `to_names`."""
-    return "/" + "/".join(name.decode("utf-8", "surrogateescape") for name in names)
-
-
-class LogServices:
+class LogServices(KeyServices, PastServices):
     """Commands on the log and the view."""
 
     def __init__(self, replica: Replica) -> None:
@@ -86,26 +74,6 @@ class LogServices:
             self._replica.attributes(start)
         return sorted(listed, key=lambda row: str(row["path"]))
 
-    def do_log(self, path: str) -> Json:
-        """Every revision of a path, the newest first."""
-        key_names = self._replica.key_names()
-        return [
-            {
-                "entry": revision.entry.hash.hex(),
-                "time": revision.entry.timestamp,
-                "action": revision.entry.action.name.lower(),
-                "key": key_names.get(revision.entry.fingerprint),
-                "fingerprint": revision.entry.fingerprint.hex(),
-                "size": None if revision.state is None else revision.state.size,
-                "standing": revision.standing.value,
-            }
-            for revision in self._replica.survey(to_names(path)).revisions()
-        ]
-
-    def do_content(self, entry: str) -> Json:
-        """The content at a revision, in base64."""
-        return base64.b64encode(self._replica.content_at(self._entry(entry))).decode()
-
     def do_blocks(self) -> Json:
         """The contents that are not complete, and how many blocks there are in all."""
         now = time.time()
@@ -124,108 +92,9 @@ class LogServices:
             ],
         }
 
-    def do_revert(self, path: str, entry: str) -> Json:
-        """Make a path again what it was at an entry; returns whether that changed anything."""
-        target = self._entry(entry)
-        applied = self._replica.commit(lambda author: author.revert(to_names(path), target))
-        return bool(applied.entries)
-
     def do_check_view(self) -> Json:
         """The paths where the live view differs from one made from scratch."""
         return [to_text(names) for names in self._replica.check_view()]
-
-    def do_conflicts(self, path: str) -> Json:
-        """The branches that lost, at and below a path."""
-        key_names = self._replica.key_names()
-        return [
-            {
-                "path": to_text(names),
-                "lost": conflict.lost.hash.hex(),
-                "lost_key": key_names.get(conflict.lost.fingerprint),
-                "won": conflict.won.hash.hex(),
-                "won_key": key_names.get(conflict.won.fingerprint),
-                "rule": conflict.rule.value,
-            }
-            for names in self._replica.contested_paths(to_names(path))
-            for conflict in self._replica.survey(names).conflicts()
-        ]
-
-    def _entry(self, prefix: str) -> EntryHash:
-        """The one entry whose hash begins with what the user typed."""
-        found = self._replica.find_entries(prefix)
-        if not found:
-            raise NotFound(f"there is no entry {prefix}: 'basefs log' lists those of a path")
-        if len(found) > 1:
-            raise UsageError(f"{prefix} is the beginning of more than one entry: give more digits")
-        return found[0]
-
-    def do_keys(self, path: str | None = None) -> Json:
-        """The grants in force, all or those that count at one path."""
-        found = self._grants_in_force()
-        if path is not None:
-            names = to_names(path)
-            self._replica.attributes(names)
-            found = [(granted, grant) for granted, grant in found if names[: len(granted)] == granted]
-        mine = {key.fingerprint for key in self._replica.keys}
-        return [
-            {
-                "path": to_text(granted),
-                "name": grant.entry.name.decode("utf-8", "replace"),
-                "fingerprint": grant.fingerprint.hex(),
-                "granted_by": grant.entry.fingerprint.hex(),
-                "public": grant.entry.content.hex(),
-                "own": grant.fingerprint in mine,
-            }
-            for granted, grant in found
-        ]
-
-    def _grants_in_force(self) -> list[tuple[Names, Grant]]:
-        """Every grant that counts, with the path on which it hangs."""
-        return [(path, grant) for path in self._replica.granted_paths() for grant in self._replica.grants(path)]
-
-    def do_grant(self, path: str, name: str, public: str) -> Json:
-        """Let a key write at a path and below it."""
-        names = to_names(path)
-        raw = parse_public_key(public)
-        self._replica.commit(lambda author: author.grant(names, name.encode("utf-8", "surrogateescape"), raw))
-        return None
-
-    def do_revoke(self, path: str, key: str, discard: bool = False) -> Json:
-        """Take back the grants of a key (name or fingerprint) on one path; returns the fingerprint and what falls.
-
-        What the key has written there stays, unless `discard` is set.
-        """
-        names = to_names(path)
-        before = set(self._grants_in_force())
-        grant = self._find(names, key)
-        fingerprint = Fingerprint(grant.fingerprint)
-        self._replica.commit(lambda author: author.revoke(names, grant.entry.name, fingerprint, discard=discard))
-        after = set(self._grants_in_force())
-        if (names, grant) in after:
-            raise PermissionDenied(
-                f"the revoke of {key} at {display(names)} has no effect: this node's key has no authority over it"
-            )
-        fallen = sorted((to_text(path), fell.entry.name.decode("utf-8", "replace")) for path, fell in before - after)
-        return {
-            "fingerprint": grant.fingerprint.hex(),
-            "fallen": [{"path": path, "name": name} for path, name in fallen],
-        }
-
-    def _find(self, names: Names, key: str) -> Grant:
-        here = self._replica.grants(names)
-        found = [
-            grant
-            for grant in here
-            if key == grant.entry.name.decode("utf-8", "surrogateescape")
-            or (len(key) >= 8 and grant.fingerprint.hex().startswith(key.lower()))
-        ]
-        if not found:
-            raise UsageError(f"no key {key} is granted at {display(names)}: 'basefs keys' lists those that are")
-        if len({grant.fingerprint for grant in found}) > 1:
-            raise UsageError(f"more than one key is named {key} at {display(names)}: give the fingerprint")
-        if self._replica.is_root_key(found[0].fingerprint):
-            raise NotPermitted("the key that made the filesystem cannot be revoked")
-        return found[0]
 
 
 class Services(LogServices):

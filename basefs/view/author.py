@@ -29,6 +29,7 @@ from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.names import Names, display
 from basefs.view.node import Node
+from basefs.view.past import Past
 from basefs.view.permissions import Authority
 from basefs.view.resolution import SAME_FILE
 from basefs.view.revert import Reverter
@@ -43,6 +44,7 @@ class Author(Signer):
     Attributes:
         key_holder: plans grants and revokes.
         reverter: brings back what was.
+        past: tells what was.
         preparations: the contents of the commit that drafts now.  A draft is good only if they are complete after it.
     """
 
@@ -54,6 +56,7 @@ class Author(Signer):
         self._contents = contents
         self.key_holder = KeyHolder(store, tree, self)
         self.reverter = Reverter(store, tree, self)
+        self.past = Past(store, tree)
         self.preparations = Preparations(contents)
 
     # -- looking up ---------------------------------------------------------------------------------------------------

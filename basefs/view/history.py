@@ -9,7 +9,7 @@ import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from basefs.log.entries import Entry
+from basefs.log.entries import KEY_ACTIONS, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.view.permissions import Authority
@@ -115,6 +115,24 @@ class Survey:
         return [
             Revision(p.entry, self.states.get(p.entry.hash), self._standing(p, walk)) for p in reversed(self.entries)
         ]
+
+    def branches(self) -> list[tuple[int, Revision]]:
+        """Every revision behind the one that it builds on, with the number of forks before it; grants come first."""
+        revisions = {revision.entry.hash: revision for revision in reversed(self.revisions())}
+        behind: dict[EntryHash | None, list[EntryHash]] = {}
+        for hash, revision in revisions.items():
+            parent = revision.entry.parent
+            behind.setdefault(parent if parent in revisions else None, []).append(hash)
+        found = []
+        todo = [(0, hash) for hash in reversed(behind.get(None, ()))]
+        while todo:
+            forks, hash = todo.pop()
+            found.append((forks, revisions[hash]))
+            following = sorted(behind.get(hash, ()), key=lambda hash: revisions[hash].entry.action not in KEY_ACTIONS)
+            states = [hash for hash in following if revisions[hash].entry.action not in KEY_ACTIONS]
+            deeper = forks + (len(states) > 1)
+            todo.extend((deeper if next in states else forks, next) for next in reversed(following))
+        return found
 
     def _standing(self, placed: Placed, walk: set[EntryHash]) -> Standing:
         hash = placed.entry.hash

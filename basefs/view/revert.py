@@ -20,7 +20,6 @@ from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.resolution import Outcome
 from basefs.view.signer import Signer
-from basefs.view.states import State
 from basefs.view.supposing import subtree, supposed
 from basefs.view.tree import Tree
 
@@ -95,7 +94,7 @@ class Reverter:
         now = subtree(tree, names)
         for path in sorted(past.keys() & now.keys() | past.keys() - now.keys(), key=lambda path: (len(path), path)):
             node, was = now.get(path), past[path]
-            if node is not None and _alike(node.state, was.state):
+            if node is not None and _alike(node.outcome, was.outcome):
                 continue
             above = tree.find(path[:-1])
             if above is None or not above.is_directory:
@@ -112,6 +111,10 @@ class Reverter:
         return entries
 
 
-def _alike(now: State, then: State) -> bool:
-    """Whether two states are the same but for the time of the last change, which a revert is itself."""
-    return replace(visible(now), mtime=0) == replace(visible(then), mtime=0)
+def _alike(now: Outcome, then: Outcome) -> bool:
+    """Whether a path is the same but for the time of the last change, which a revert is itself.
+
+    A directory that was made anew is another one: what was in the first one is not in it.
+    """
+    same_state = replace(visible(now.state), mtime=0) == replace(visible(then.state), mtime=0)
+    return same_state and set(then.directories) <= set(now.directories)

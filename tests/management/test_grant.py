@@ -94,3 +94,12 @@ def test_without_permission(tree: Cli) -> None:
     tree.home.default_key.unlink()
     assert "no key of this node may write at /d" in tree.fails("grant", "conf:/d", "alice", ALICE.public.hex())
     assert granted(tree, "/d") == []
+
+
+def test_a_dry_run_and_a_grant_that_is_there_already(tree: Cli) -> None:
+    line = tree("grant", "conf:/d", "alice", ALICE.public.hex(), "-n")
+    assert line == f"grant gained\t/d\talice {ALICE.fingerprint.hex()}\n"
+    assert granted(tree, "/d") == []
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    assert "nothing to do" in tree.empty("grant", "conf:/d", "alice", ALICE.public.hex())
+    assert len(granted(tree, "/d")) == 1

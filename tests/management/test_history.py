@@ -10,6 +10,7 @@ import pytest
 from basefs.log.keys import SigningKey
 from basefs.view.author import Author
 from basefs.view.draft import Draft
+from basefs.view.states import Kind
 from tests.helpers import path
 from tests.management.conftest import Cli
 
@@ -50,7 +51,7 @@ def test_log_prints_a_content(edited: Cli) -> None:
 
 def test_log_prints_a_difference(edited: Cli) -> None:
     newest, second, first = (row["entry"] for row in revisions(edited, "conf:/f"))
-    difference = edited("log", "conf:/f", "--diff", first, "--to", second)
+    difference = edited("log", "conf:/f", "--diff", first, second)
     assert difference.splitlines()[2:] == ["@@ -1 +1,2 @@", " one", "+two", "\\ No newline at end of file"]
     assert "-one" in edited("log", "conf:/f", "--diff", first)
     assert edited("log", "conf:/f", "--diff", newest) == ""
@@ -98,7 +99,7 @@ def test_conflicts_tells_what_lost_and_how_to_bring_it_back(conf: Cli) -> None:
     conf("revert", "conf:/f", row["lost"])
     with conf.replica("conf") as replica:
         assert replica.read(path("/f")).decode() == before[3:]
-    assert "/nowhere does not exist" in conf.fails("conflicts", "conf:/nowhere")
+    assert "nothing was ever at /nowhere" in conf.fails("conflicts", "conf:/nowhere")
 
 
 def _write_beside(author: Author, key: SigningKey) -> Draft:
@@ -107,3 +108,87 @@ def _write_beside(author: Author, key: SigningKey) -> Draft:
     written = draft.entries[0]
     beside = key.sign(written.parent, written.timestamp, written.action, b"f", written.content, written.size)
     return Draft([beside], draft.blocks)
+
+
+@pytest.fixture
+def removed(conf: Cli) -> Cli:
+    """`/d`, with a directory, a file and a link in it, that was removed with all of it, and is another one now."""
+    with conf.replica("conf") as replica:
+        for text in ("/d", "/d/e"):
+            replica.commit(lambda author, text=text: author.make_directory(path(text)))
+        replica.commit(lambda author: author.write(path("/d/e/f"), b"first", mode=0o600))
+        replica.commit(lambda author: author.make_symlink(path("/d/l"), b"e/f"))
+        for text, directory in (("/d/l", False), ("/d/e/f", False), ("/d/e", True), ("/d", True)):
+            replica.commit(lambda author, t=text, d=directory: author.remove(path(t), directory=d))
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        replica.commit(lambda author: author.write(path("/d/new"), b"new"))
+    return conf
+
+
+def contents(cli: Cli) -> dict[str, bytes]:
+    with cli.replica("conf") as replica:
+        assert replica.check_view() == []
+        return {
+            b"/".join(names).decode(): b"" if kind is Kind.DIRECTORY else replica.read(names)
+            for names, kind in replica.live_paths()
+            if names[:1] == (b"d",)
+        }
+
+
+def test_a_directory_comes_back_with_all_below_it(removed: Cli) -> None:
+    link = next(row for row in json.loads(removed("log", "-r", "conf:/d", "--json")) if row["action"] == "slink")
+    assert removed("revert", "conf:/d", link["entry"][:12]) == ""
+    assert contents(removed) == {"d": b"", "d/e": b"", "d/e/f": b"first", "d/l": b"e/f"}
+    with removed.replica("conf") as replica:
+        assert replica.attributes(path("/d/e/f")).mode == 0o600
+    assert "nothing to do" in removed.empty("revert", "conf:/d", link["entry"])
+
+
+def test_a_tree_can_be_reverted_to_a_time_and_back(removed: Cli) -> None:
+    before = contents(removed)
+    deleted = next(row for row in json.loads(removed("log", "-r", "conf:/d", "--json")) if row["path"] == "/d/new")
+    with removed.replica("conf") as replica:
+        replica.commit(lambda author: author.reverter.tree(path("/d"), 6))
+    assert contents(removed) != before
+    removed("revert", "conf:/d", deleted["entry"])
+    assert contents(removed) == before
+
+
+def test_times(removed: Cli) -> None:
+    assert "nothing to do" in removed.empty("revert", "conf:/d", "--at", "2106-01-01")
+    message = removed.fails("revert", "conf:/d", "--at", "1999-12-31 23:59")
+    assert "this node knew nothing before" in message and message.count("\n") == 1
+    assert "is no time" in removed.fails("revert", "conf:/d", "--at", "yesterday", code=2)
+    assert "give either" in removed.fails("revert", "conf:/d", code=2)
+    assert "give either" in removed.fails("revert", "conf:/d", "abcd", "--at", "1h", code=2)
+    assert "nothing was" in removed.fails("revert", "conf:/never", "--at", "2106-01-01")
+
+
+def test_a_hash_from_elsewhere(removed: Cli) -> None:
+    other = json.loads(removed("log", "conf:/.cluster", "--json"))[0]["entry"]
+    assert "nor of anything below" in removed.fails("revert", "conf:/d", other)
+
+
+def test_log_of_all_below(removed: Cli) -> None:
+    rows = json.loads(removed("log", "-r", "conf:/d", "--json"))
+    assert [(row["action"], row["path"]) for row in rows][:3] == [
+        ("write", "/d/new"),
+        ("mkdir", "/d"),
+        ("delete", "/d"),
+    ]
+    assert removed("log", "--recursive", "conf:/d").splitlines()[0].split("\t")[-1] == "/d/new"
+    assert "--cat or --diff" in removed.fails("log", "conf:/d", "abcd", code=2)
+
+
+def test_conflicts_of_deleted_paths_are_told_with_the_command(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        key = replica.keys[0]
+        replica.commit(lambda author: author.write(path("/f"), b"one"))
+        replica.commit(lambda author: _write_beside(author, key))
+        replica.commit(lambda author: author.remove(path("/f"), directory=False))
+    (row,) = json.loads(conf("conflicts", "conf", "--json"))
+    assert row["command"] == f"basefs revert conf:/f {row['lost'][:12]}"
+    assert (row["lost_kind"], row["won_kind"]) == ("file", "absent")
+    conf(*row["command"].split()[1:])
+    with conf.replica("conf") as replica:
+        assert replica.read(path("/f")) in (b"one", b"two")

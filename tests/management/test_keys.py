@@ -28,7 +28,7 @@ def test_those_of_a_filesystem_and_those_that_count_at_a_path(conf: Cli) -> None
         replica.commit(lambda author: author.grant(path("/a"), b"alice", ALICE.public))
         replica.commit(lambda author: author.grant(path("/b"), b"bob\n\xff", BOB.public))
     root = SigningKey.load(conf.home.default_key)
-    rows = json.loads(conf("keys", "conf", "--json"))
+    rows = json.loads(conf("keys", "-d", "conf", "--json"))
     assert [(row["path"], row["fingerprint"], row["own"]) for row in rows] == [
         ("/", root.fingerprint.hex(), True),
         ("/a", ALICE.fingerprint.hex(), False),
@@ -36,10 +36,11 @@ def test_those_of_a_filesystem_and_those_that_count_at_a_path(conf: Cli) -> None
     ]
     assert {row["granted_by"] for row in rows} == {root.fingerprint.hex()}
     for text, expected in (("/", ["/"]), ("/a", ["/", "/a"]), ("/b", ["/", "/b"]), ("/.cluster", ["/"])):
-        assert [row["path"] for row in json.loads(conf("keys", f"conf:{text}", "--json"))] == expected
+        assert [row["path"] for row in json.loads(conf("keys", "-d", f"conf:{text}", "--json"))] == expected
     lines = conf("keys", "conf").splitlines()
     assert len(lines) == 3
-    assert lines[1].split("\t") == ["alice", ALICE.fingerprint.hex(), "no", root.fingerprint.hex(), "/a"]
+    assert conf("keys", "-d", "conf").splitlines()[1].split("\t")[:2] == ["/a", "alice"]
+    assert lines[0].split("\t") == ["alice", ALICE.fingerprint.hex(), "no", "1", "valid", rows[0]["name"], "/a"]
 
 
 def test_an_unknown_path_or_filesystem(conf: Cli) -> None:
@@ -51,3 +52,16 @@ def test_a_default_key_that_cannot_be_read(cli: Cli) -> None:
     cli.home.path.mkdir()
     cli.home.default_key.write_text("this is no key")
     assert "is not an unencrypted private key" in cli.fails("keys", code=2)
+
+
+def test_those_that_do_not_count_any_more(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/a")))
+        replica.commit(lambda author: author.grant(path("/a"), b"alice", ALICE.public))
+    conf("revoke", "conf:/a", "alice")
+    assert "alice" not in conf("keys", "conf")
+    (row,) = (row for row in json.loads(conf("keys", "--all", "conf", "--json")) if row["name"] == "alice")
+    assert (row["standing"], row["depth"]) == ("revoked", None)
+    conf("grant", "conf:/a", "alice", ALICE.public.hex())
+    standings = [row["standing"] for row in json.loads(conf("keys", "-a", "conf", "--json")) if row["name"] == "alice"]
+    assert standings == ["revoked", "valid"]

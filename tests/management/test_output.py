@@ -63,7 +63,7 @@ def test_a_terminal_gets_a_table_with_titles(node: Node, conf: Cli) -> None:
         replica.commit(lambda author: author.write((b"[red]x",), b""))
     master, slave = pty.openpty()
     environment = {**node.environment, "TERM": "xterm", "COLUMNS": "200"}
-    with subprocess.Popen([COMMAND, "show", "conf"], env=environment, stdout=slave) as process:
+    with subprocess.Popen([COMMAND, "show", "-l", "conf"], env=environment, stdout=slave) as process:
         os.close(slave)
         printed = b""
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from basefs.log.entries import Action
@@ -132,3 +134,27 @@ def test_without_permission(tree: Cli) -> None:
 def test_names_that_would_break_lines(tree: Cli) -> None:
     tree("grant", "conf:/d", "new\nline", CAROL.public.hex())
     assert tree("revoke", "conf:/d", CAROL.fingerprint.hex()) == "new\\nline\t/d\n"
+
+
+def test_a_dry_run_lists_what_would_change_and_changes_nothing(tree: Cli) -> None:
+    before = shown(tree), granted(tree)
+    lines = [line.split("\t") for line in tree("revoke", "conf:/d", "alice", "--dry-run").splitlines()]
+    assert [line[:2] for line in lines if line[0] == "grant fallen"] == [
+        ["grant fallen", "/d"],
+        ["grant fallen", "/d/e"],
+    ]
+    assert ["acknowledged", "/d/e/hers", ""] in lines
+    told = json.loads(tree("revoke", "conf:/d", "alice", "--discard", "--dry-run", "--json"))
+    assert told["acks"] == [] and {"path": "/d/e/hers", "before": "file", "after": None} in told["changed"]
+    assert (shown(tree), granted(tree)) == before
+    assert json.loads(tree("revoke", "conf:/d", "alice", "--json"))["fallen"][0]["name"] == "alice"
+
+
+def test_a_revoke_that_fails_leaves_nothing_in_the_log(tree: Cli) -> None:
+    tree("grant", "conf:/d", "carol", CAROL.public.hex())
+    CAROL.save(tree.home.default_key, overwrite=True)
+    with tree.replica("conf") as replica:
+        before = replica.totals()["entries"]
+    tree.fails("revoke", "conf:/d", "alice")
+    with tree.replica("conf") as replica:
+        assert replica.totals()["entries"] == before

@@ -48,7 +48,6 @@ def test_a_branch_that_lost_is_told_with_the_rule(story: Story) -> None:
     replica = story.replica()
     assert standings(replica, "/f") == [(last, Standing.LOST), (lost, Standing.LOST), (won, Standing.CURRENT)]
     assert replica.survey(path("/f")).conflicts() == [Conflict(last, won, Rule.HASH)]
-    assert replica.contested_paths(()) == [path("/f")]
 
 
 def test_the_rule_is_contributors_where_they_differ(story: Story) -> None:
@@ -73,7 +72,6 @@ def test_directories_that_merge_are_no_conflict(story: Story) -> None:
     replica = story.replica()
     assert replica.survey(path("/d")).conflicts() == []
     assert [standing for _, standing in standings(replica, "/d")] == [Standing.CURRENT, Standing.CURRENT]
-    assert replica.contested_paths(()) == []
 
 
 def test_a_fork_in_the_middle_is_found(story: Story) -> None:

@@ -1,0 +1,100 @@
+"""The past: every path that ever was, every grant that was ever made, and how far the log had come at a time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from basefs.errors import NotFound
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.keys import fingerprint_of
+from basefs.log.placement import EntryKind
+from basefs.log.store import Store
+from basefs.view.names import Names, display
+from basefs.view.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A grant that was ever made.
+
+    Attributes:
+        names: the path on which it hangs.
+        entry: the grant; its name is the key's name.
+        fingerprint: the key.
+        depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid.
+        standing: "valid"; "revoked"; "fallen", because who granted it lost his own; "gone" with the path.
+    """
+
+    names: Names
+    entry: Entry
+    fingerprint: Fingerprint
+    depth: int | None
+    standing: str
+
+
+class Past:
+    """Reads the history of one log."""
+
+    def __init__(self, store: Store, tree: Tree) -> None:
+        self._store = store
+        self._tree = tree
+
+    def paths(self, names: Names) -> list[Names]:
+        """Every path at and below one that any entry ever named, sorted.  Raises `NotFound` where none ever did."""
+        top = self._store.paths.find_names(names)
+        if top is None:
+            raise NotFound(f"nothing was ever at {display(names)}")
+        found = []
+        todo = [(names, top)]
+        while todo:
+            names, path = todo.pop()
+            found.append(names)
+            todo.extend(((*names, row.name), row.id) for row in self._store.paths.below(path))
+        return sorted(found)
+
+    def path_of(self, entry: EntryHash) -> Names:
+        """The path that an entry belongs to.  Raises `NotFound` for an unknown one."""
+        placed = self._store.get(entry)
+        if placed is None:
+            raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+        return self._store.paths.names(placed.path)
+
+    def sequence(self, entry: EntryHash) -> int:
+        """The number of an entry in the order of arrival on this node.  Raises `NotFound` for an unknown one."""
+        sequence = self._store.sequence(entry)
+        if sequence is None:
+            raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+        return sequence
+
+    def sequence_at(self, when: float) -> int:
+        """The number of the last entry that had arrived here at a time, in UNIX seconds.
+
+        Raises `NotFound` for a time before this node knew anything.
+        """
+        sequence = self._store.arrivals.sequence_at(when)
+        if sequence is None:
+            first = self._store.arrivals.first()
+            since = "" if first is None else time.strftime(" before %Y-%m-%d %H:%M:%S", time.localtime(first))
+            raise NotFound(f"this node knew nothing{since}: give a later time, or the hash of an entry")
+        return sequence
+
+    def grants(self) -> list[Granted]:
+        """Every grant that was ever made, by path and in order of arrival."""
+        found = []
+        for path in self._store.granted.paths():
+            names = self._store.paths.names(path)
+            node = self._tree.find(names)
+            placed = [one.entry for one in self._store.entries_at(path) if one.kind is EntryKind.KEY]
+            in_force = set() if node is None else {grant.entry.hash for grant in node.authority.grants}
+            revoked = {entry.content for entry in placed if entry.action is Action.REVOKE}
+            for entry in placed:
+                if entry.action is Action.GRANT:
+                    key = fingerprint_of(entry.content)
+                    standing = "gone" if node is None else "revoked" if key in revoked else "fallen"
+                    depth = None
+                    if node is not None and entry.hash in in_force:
+                        standing, depth = "valid", node.authority.depths.get(key)
+                    found.append(Granted(names, entry, key, depth, standing))
+        return sorted(found, key=lambda granted: granted.names)
