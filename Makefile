@@ -9,7 +9,7 @@ PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv pyth
 TESTSUITE := $(shell python3 -c 'import test.test_os' 2>/dev/null || \
   python3 -c 'import sys; print("libpython3.%d-testsuite" % sys.version_info.minor)')
 
-.PHONY: demo test lint format bench bench-fs bench-net posix storm clean install
+.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents posix storm clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,8 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   what a copy of /etc costs, beside bindfs, and how soon others have it"
 	@echo "make bench-fs what file operations cost, beside bindfs and the plain disk"
+	@echo "make bench-log what entries cost, beside verifying signatures alone"
+	@echo "make bench-contents what large files cost in memory and in waiting, and edits in bytes"
 	@echo "make bench-net how soon a change is on 30 nodes, beside a raw Serf event"
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
@@ -63,6 +65,12 @@ bench-fs: install
 	@sh install.sh --check-root "make bench-fs"
 	@sh install.sh bindfs
 	@$(PYTHON) -m eval.bench_fs
+
+bench-log: install
+	@$(PYTHON) -m eval.bench_log
+
+bench-contents: install
+	@$(PYTHON) -m eval.bench_contents
 
 bench-net: install
 	@sh install.sh --check-root "make bench-net"

@@ -218,7 +218,7 @@ CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD, FRAME)}
 
 
 def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
-    """The chain's bytes for `new`, with the codec that takes the fewest blocks, then the fewest bytes.
+    """The chain's bytes for `new`, with the codec that takes the fewest bytes, and so the fewest blocks of one size.
 
     Args:
         new: the content, not empty.
@@ -234,7 +234,7 @@ def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
                 choices.append(_chain(BSDIFF, new, old))
         elif max(len(old), len(new)) <= MAX_DELTA_CONTENT:
             choices.append(_chain(ZSTD, new, old))
-    return min(choices, key=lambda chain: (block_count(len(chain)), len(chain)))
+    return min(choices, key=len)
 
 
 def _chain(codec: Codec, new: bytes, old: bytes = b"") -> bytes:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from basefs.errors import InvalidEntry
 from basefs.log import varint
@@ -92,6 +92,7 @@ class Entry:
         fingerprint: of the key that signed (16 bytes).
         signature: Ed25519 (64 bytes).
         hash: SHA-224 of the encoding before the signature; derived.
+        body: the bytes before the signature; derived.
     """
 
     parent: EntryHash
@@ -103,19 +104,16 @@ class Entry:
     fingerprint: Fingerprint
     signature: bytes
     hash: EntryHash = field(init=False, compare=False, repr=False)
+    body: bytes = field(init=False, compare=False, repr=False)
+    known_body: InitVar[bytes | None] = None
 
-    def __post_init__(self) -> None:
-        body = signed_part(
+    def __post_init__(self, known_body: bytes | None) -> None:
+        """`known_body`: the bytes before the signature, from who has just read the fields out of them."""
+        body = known_body or signed_part(
             self.parent, self.timestamp, self.action, self.name, self.content, self.size, self.fingerprint
         )
+        object.__setattr__(self, "body", body)
         object.__setattr__(self, "hash", EntryHash(sha224(body)))
-
-    @property
-    def body(self) -> bytes:
-        """The bytes before the signature."""
-        return signed_part(
-            self.parent, self.timestamp, self.action, self.name, self.content, self.size, self.fingerprint
-        )
 
     @property
     def is_root(self) -> bool:
@@ -161,6 +159,8 @@ class Entry:
             size=size,
             fingerprint=Fingerprint(data[end : end + FINGERPRINT_SIZE]),
             signature=data[end + FINGERPRINT_SIZE :],
+            # One encoding an entry, so this is what the fields would be encoded to.
+            known_body=data[: end + FINGERPRINT_SIZE],
         )
 
 

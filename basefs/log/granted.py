@@ -47,7 +47,7 @@ class Granted:
         while path:
             if path in places:
                 return places[path]
-            path = self._paths.row(path).parent
+            path = self._paths.above(path)
         return None
 
     def paths(self) -> set[int]:

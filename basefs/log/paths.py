@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from basefs.log.hashes import ZERO_HASH, xor
 from basefs.log.placement import ROOT_PATH_ID
 
+#: Places kept in memory, about 200 bytes each.
+_REMEMBERED_PLACES = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class PathRow:
@@ -30,6 +33,8 @@ class Paths:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._pending: dict[int, bytes] = {}
+        #: Path id -> path above and name, which never change, of those that were asked for lately.
+        self._places: dict[int, tuple[int, bytes]] = {}
 
     def row(self, path: int) -> PathRow:
         """The path with this id, which must exist."""
@@ -61,10 +66,22 @@ class Paths:
         """The components of a path, from the root down; empty for the root."""
         names: list[bytes] = []
         while path != ROOT_PATH_ID:
-            row = self.row(path)
-            names.append(row.name)
-            path = row.parent
+            path, name = self._place(path)
+            names.append(name)
         return tuple(reversed(names))
+
+    def above(self, path: int) -> int:
+        """The id of the path that holds this one; 0 for the root."""
+        return self._place(path)[0]
+
+    def _place(self, path: int) -> tuple[int, bytes]:
+        place = self._places.get(path)
+        if place is None:
+            row = self.row(path)
+            if len(self._places) >= _REMEMBERED_PLACES:
+                self._places.clear()
+            place = self._places[path] = (row.parent, row.name)
+        return place
 
     def root_hash(self) -> bytes:
         """XOR of everything in the Merkle tree; `ZERO_HASH` for an empty log."""
@@ -108,7 +125,9 @@ class Paths:
     def restore(self, pending: dict[int, bytes]) -> None:
         """Collect again what was taken, and only that."""
         self._pending = pending
+        self._places.clear()
 
     def forget(self) -> None:
         """Drop what was collected: the transaction has failed."""
         self._pending.clear()
+        self._places.clear()

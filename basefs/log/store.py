@@ -31,6 +31,9 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 
+#: Entries kept in memory, about 1 kB each.
+_REMEMBERED_ENTRIES = 2048
+
 
 class Store:
     """The log of one filesystem on disk.
@@ -55,6 +58,10 @@ class Store:
         self.detached = Detached(self._db)
         #: What links name that has not arrived.
         self._unresolved: set[EntryHash] = set()
+        #: The paths that some link names.
+        self._linked: set[int] = set()
+        #: Entries that were asked for or stored lately: what arrives builds on what has just arrived.
+        self._recent: dict[EntryHash, Placed] = {}
         try:
             self._load()
         except sqlite3.Error as error:
@@ -62,13 +69,12 @@ class Store:
 
     def _load(self) -> None:
         """Read what is kept in memory, again where a transaction has failed."""
+        self._recent.clear()
         self.granted.load()
         self.detached.load()
-        self._load_links()
-
-    def _load_links(self) -> None:
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
         self._unresolved = {EntryHash(target) for (target,) in rows}
+        self._linked = {path for (path,) in self._db.execute("SELECT DISTINCT path FROM links WHERE path NOT NULL")}
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
@@ -108,9 +114,11 @@ class Store:
         """Inside, no entry is seen that arrived after the one with this number; nothing can be inserted."""
         # A temporary view hides the table of the same name, whose indexes it uses.
         self._db.execute(f"CREATE TEMP VIEW entries AS SELECT * FROM main.entries WHERE seq <= {int(sequence)}")
+        self._recent.clear()
         try:
             yield
         finally:
+            self._recent.clear()
             self._db.execute("DROP VIEW temp.entries")
 
     def sequence(self, hash: EntryHash) -> int | None:
@@ -129,10 +137,20 @@ class Store:
 
     def get(self, hash: EntryHash) -> Placed | None:
         """The entry with this hash, or `None` if it is unknown or its row is damaged."""
+        recent = self._recent.get(hash)
+        if recent is not None:
+            return recent
         row = self._db.execute(
             "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE hash = ?", (hash,)
         ).fetchone()
-        return None if row is None else self._placed(row)
+        return None if row is None else self._remember(self._placed(row))
+
+    def _remember(self, placed: Placed | None) -> Placed | None:
+        if placed is not None:
+            if len(self._recent) >= _REMEMBERED_ENTRIES:
+                self._recent.clear()
+            self._recent[placed.entry.hash] = placed
+        return placed
 
     def find(self, prefix: str) -> list[EntryHash]:
         """The hashes of the entries that begin with these hexadecimal digits, at most 16 of them."""
@@ -185,6 +203,8 @@ class Store:
 
     def links_to(self, path: int) -> list[Placed]:
         """The link entries whose target is an entry of this path."""
+        if path not in self._linked:
+            return []
         rows = self._db.execute(
             "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum "
             "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path = ?",
@@ -205,7 +225,7 @@ class Store:
 
     def has_links(self, path: int) -> bool:
         """Whether a link entry ever named an entry of this path."""
-        return self._db.execute("SELECT 1 FROM links WHERE path = ? LIMIT 1", (path,)).fetchone() is not None
+        return path in self._linked
 
     def key_names(self) -> dict[Fingerprint, str]:
         """The names under which keys were granted, the latest where there are several; for people."""
@@ -263,9 +283,11 @@ class Store:
             self._link(entry)
         if entry.hash in self._unresolved:
             self._unresolved.discard(entry.hash)
+            self._linked.add(placed.path)
             self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path, entry.hash))
         if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete):
             self.paths.contribute(placed.path, entry.hash)
+        self._remember(placed)
         return placed
 
     def _link(self, entry: Entry) -> None:
@@ -273,6 +295,8 @@ class Store:
         row = self._db.execute("SELECT path FROM entries WHERE hash = ?", (target,)).fetchone()
         if row is None:
             self._unresolved.add(target)
+        else:
+            self._linked.add(row[0])
         self._db.execute("INSERT INTO links VALUES (?, ?, ?)", (entry.hash, target, None if row is None else row[0]))
 
     def stall(self, *, older_than: float) -> int:
