@@ -14,11 +14,12 @@ It ends, whatever others do to the path meanwhile:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from basefs.errors import StoreError
+from basefs.errors import NoSpace, StoreError
 from basefs.log import codecs
 from basefs.log.blocks import Block, split
 from basefs.log.cache import disk_error
@@ -35,6 +36,8 @@ _QUICK_KEYFRAME = 32 * 1024
 _SMALL_CHAIN = 128 * 1024
 #: Blocks that are stored in one transaction: at most 1 MiB.
 BLOCKS_AT_ONCE = 32
+#: Bytes that a commit takes besides the blocks, with room to spare.
+_ROOM_FOR_THE_REST = 1024 * 1024
 _EXACT_ROUNDS = 2
 _FREE_ROUNDS = 4
 #: What stands for a chain in a draft that will be thrown away.
@@ -212,8 +215,10 @@ class Preparations:
             spool = Spool(self._contents.cache.directory)
             try:
                 codecs.encode_large(content, old, spool.file)
-                if spool.seal() <= _SMALL_CHAIN:
+                size = spool.seal()
+                if size <= _SMALL_CHAIN:
                     return _in_memory(spool.read())
+                self._check_room(spool, size)
                 spool.cut()
             except BaseException:
                 spool.close()
@@ -221,6 +226,14 @@ class Preparations:
         except OSError as error:
             raise disk_error(error) from None
         return Preparation(spool.first, spool=spool)
+
+    @staticmethod
+    def _check_room(spool: Spool, size: int) -> None:
+        """Raise `NoSpace` where the log has no room for a chain: its blocks would be stored in vain, and for ever."""
+        disk = os.fstatvfs(spool.file.fileno())
+        # They are written twice, to the write-ahead log and from there to the database.
+        if disk.f_bavail * disk.f_frsize < 2 * size + _ROOM_FOR_THE_REST:
+            raise NoSpace(f"the disk has no room for a file that takes {size} bytes in the log: free some space")
 
     def close(self) -> None:
         """Release the files."""

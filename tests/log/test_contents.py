@@ -9,13 +9,14 @@ import pytest
 
 from basefs.errors import DamagedLog
 from basefs.log import codecs
+from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.log.cache import ContentCache
 from basefs.log.contents import MAX_DELTAS
 from basefs.log.entries import Action
 from basefs.log.hashes import EntryHash
 from basefs.replica import CACHE_FILE, Applied, Replica
 
-from ..helpers import ROOT_KEY, make_replica, noise, path
+from ..helpers import ROOT_KEY, copy_replica, make_replica, noise, path
 
 F = path("/f")
 
@@ -74,6 +75,60 @@ def test_a_large_file(tmp_path: Path) -> None:
     again = Replica(tmp_path)
     assert again.read(F) == content + b"more"
     again.close()
+
+
+def realistic(lines: int) -> list[str]:
+    """Lines as in configuration files: sections, comments, values that do not compress."""
+    found = []
+    for number in range(lines):
+        if number % 20 == 0:
+            found.append(f"\n[section {number}]\n")
+        value = noise(number, 5).hex()
+        found.append(
+            (f"# {value}\n", f"option_{number} = {value}\n", f"{value}:x:{number}:/home/{value}\n")[number % 3]
+        )
+    return found
+
+
+@pytest.mark.parametrize("lines", [30, 300, 900, 4000])
+@pytest.mark.parametrize("where", [0.0, 0.5, 0.99])
+def test_an_edit_of_one_line_costs_one_event(tmp_path: Path, lines: int, where: float) -> None:
+    replica = make_replica(tmp_path)
+    text = realistic(lines)
+    write(replica, "".join(text).encode())
+    position = int(len(text) * where)
+    changed = [*text[:position], "option = something else\n", *text[position + 1 :]]
+    longer = [*changed[:position], "# a line more\n", *changed[position:]]
+    swapped = [*longer[1:], longer[0]]
+    for version in (changed, longer, longer[1:], swapped, text):
+        (block,) = write(replica, "".join(version).encode()).blocks
+        assert len(block.data) <= GOSSIP_BLOCK_DATA
+        assert replica.read(F) == "".join(version).encode()
+    replica.close()
+
+
+def test_a_cold_read_costs_the_same_after_30_and_after_3000_edits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = make_replica(tmp_path / "log")
+    content = noise(0, 1500)
+    write(replica, content)
+    costs = []
+    decoded: list[int] = []
+    decode = codecs.decode
+    monkeypatch.setattr(codecs, "decode", lambda *arguments: decoded.append(1) or decode(*arguments))
+    for number in range(3000):
+        content = content[:700] + b"%04d" % number + content[704:]
+        write(replica, content)
+        if number + 1 in (30, 1000, 2999, 3000):
+            cold = copy_replica(replica, tmp_path / f"copy{number}")
+            decoded.clear()
+            assert cold.read(F) == content
+            costs.append(len(decoded))
+            cold.close()
+    assert costs[0] == 31
+    assert max(costs) <= MAX_DELTAS + 1
+    replica.close()
 
 
 def test_equal_contents_are_stored_once(tmp_path: Path) -> None:
