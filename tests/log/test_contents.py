@@ -111,7 +111,7 @@ def test_a_cold_read_costs_the_same_after_30_and_after_3000_edits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = make_replica(tmp_path / "log")
-    content = noise(0, 1500)
+    content = noise(0, 6000)
     write(replica, content)
     costs = []
     decoded: list[int] = []
