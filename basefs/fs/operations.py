@@ -10,10 +10,11 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, NameTooLong
 from basefs.fs.errno import errno_of
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.metadata import ATTRIBUTES
+from basefs.log.entries import MAX_NAME
 from basefs.view.names import Names
 
 log = logging.getLogger(__name__)
@@ -48,9 +49,15 @@ def _translated(handler: _Handler) -> _Handler:
 
 
 def parse(path: str) -> Names:
-    """The names in a path as mfusepy gives it: UTF-8 with surrogate escapes, so that every byte survives."""
+    """The names in a path as mfusepy gives it: UTF-8 with surrogate escapes, so that every byte survives.
+
+    Raises `NameTooLong`: for FUSE the kernel's own limit is 1024 bytes or more.
+    """
     raw = path.encode("utf-8", "surrogateescape")
-    return tuple(raw.split(b"/")[1:]) if raw != b"/" else ()
+    names = tuple(raw.split(b"/")[1:]) if raw != b"/" else ()
+    if any(len(name) > MAX_NAME for name in names):
+        raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
+    return names
 
 
 class Operations:
@@ -172,6 +179,15 @@ class Operations:
         """fsync(2) of a directory."""
         self._fs.sync(None)
         return 0
+
+    @_translated
+    def mknod(self, path: str, mode: int, dev: int) -> int:
+        """mknod(2): an empty file; devices, pipes and sockets belong to one machine and are not shared."""
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EPERM, "only files, directories and symbolic links are shared")
+        handle = self.create(path, mode)
+        self.flush(path, handle)
+        return int(self.release(path, handle))
 
     @_translated
     def mkdir(self, path: str, mode: int) -> int:

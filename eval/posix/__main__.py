@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval.places import PLACES
+from eval.posix.deviations import is_known
 from eval.posix.outcome import Outcome, Status
 from eval.posix.python import python
 from eval.posix.rust import find, fsx, pjdfstest
@@ -69,7 +70,7 @@ def compare(name: str, program: Program) -> tuple[Row, list[Row]]:
         results[place], seconds[place] = _run(program, place)
     disk, ours = results["disk"], results["BaseFS"]
     found: list[Row] = [
-        {"program": name, "case": case, "detail": outcome.detail}
+        {"program": name, "case": case, "listed": "yes" if is_known(name, case) else "no", "detail": outcome.detail}
         for case, outcome in ours.items()
         if outcome.status is Status.FAILED and (case not in disk or disk[case].status is not Status.FAILED)
     ]
@@ -79,6 +80,7 @@ def compare(name: str, program: Program) -> tuple[Row, list[Row]]:
             row[f"{place} {status.value}"] = sum(outcome.status is status for outcome in outcomes.values())
         row[f"{place} s"] = round(seconds[place], 1)
     row["deviations"] = len(found)
+    row["not listed"] = sum(deviation["listed"] == "no" for deviation in found)
     return row, found
 
 

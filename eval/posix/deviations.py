@@ -1,0 +1,47 @@
+"""The deviations that are known, each with its reason; docs/posix.md holds the same table."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+_NODES = "devices, pipes and sockets belong to one machine and are not shared: EPERM"
+_SET_ID = "setuid, setgid and sticky are never stored, so that nobody who may write files gains a user's rights"
+_ATIME = "an access time is not kept: it shows the time of modification"
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """Cases of a program that fail on a mount and pass on a disk.
+
+    Attributes:
+        program: as `eval.posix` names it.
+        cases: a pattern, as in fnmatch(3).
+        reason: why it is so.
+    """
+
+    program: str
+    cases: str
+    reason: str
+
+
+KNOWN = [
+    Deviation("pjdfstest", "*::fifo", _NODES),
+    Deviation("pjdfstest", "*::block", _NODES),
+    Deviation("pjdfstest", "*::char", _NODES),
+    Deviation("pjdfstest", "*::socket", _NODES),
+    Deviation("pjdfstest", "mkfifo::*", _NODES),
+    Deviation("pjdfstest", "mknod::*", _NODES),
+    Deviation("pjdfstest", "chmod::clear_isgid_bit", _SET_ID),
+    Deviation("pjdfstest", "utimensat::*", _ATIME),
+    Deviation("python", "test_os.UtimeTests.*", _ATIME),
+    Deviation("python", "test_shutil.*named_pipe", _NODES),
+    Deviation("python", "test_pathlib.*.test_is_fifo_true", _NODES),
+    Deviation("python", "test_pathlib.*.test_is_socket_true", _NODES),
+    Deviation("stress-ng", "mknod", _NODES),
+]
+
+
+def is_known(program: str, case: str) -> bool:
+    """Whether a deviation is listed."""
+    return any(known.program == program and fnmatch.fnmatchcase(case, known.cases) for known in KNOWN)
