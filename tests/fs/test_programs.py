@@ -1,4 +1,4 @@
-"""Public test programs on a real mount: what differs from the plain disk is listed in docs/posix.md, and nothing else."""
+"""Public test programs on a real mount: what differs from the plain disk is in docs/posix.md, and nothing else."""
 
 from __future__ import annotations
 
