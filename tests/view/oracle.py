@@ -1,0 +1,330 @@
+"""The view once more, simple and slow: straight from design.md, section 4, by plain recursion over the set of entries.
+
+No store, no order of arrival, nothing incremental, nothing shared with `basefs.view.resolution` and `permissions`: what
+both agree on is not a slip of one of them.  Only the step from one state to the next (`states.step`) is the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from basefs.errors import InvalidEntry
+from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
+from basefs.log.keys import fingerprint_of
+from basefs.view.names import Names
+from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
+
+Depths = dict[bytes, int]
+FILES = (Kind.FILE, Kind.SYMLINK)
+CONTINUES = (Action.WRITE, Action.MODE, Action.ACK, Action.REVERT)
+HOPS = 16
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Where a branch ends: its state, the merged directories, the keys there, its contributors, its first entry."""
+
+    state: State
+    directories: tuple[bytes, ...]
+    keys: Depths
+    contributors: Depths
+    first: bytes
+
+    @property
+    def rank(self) -> tuple[int, int, bytes]:
+        return -min(self.contributors.values(), default=1 << 30), len(self.contributors), self.first
+
+
+class Oracle:
+    """What a set of entries shows.
+
+    Attributes:
+        entries: hash -> entry; the parents of all of them are among them.
+        complete: whether the content of a write can be read.
+    """
+
+    def __init__(self, entries: Iterable[Entry], complete: Callable[[Entry], bool]) -> None:
+        self.entries: dict[bytes, Entry] = {entry.hash: entry for entry in entries}
+        self.complete = complete
+        self.root = next(entry for entry in self.entries.values() if entry.is_root)
+        self.place = lru_cache(None)(self._place)
+        self.under = lru_cache(None)(self._under)
+
+    def tree(self) -> dict[Names, tuple[State, Depths]]:
+        """Every live path: what is there, and the keys that are valid there."""
+        shown: dict[Names, tuple[State, Depths]] = {}
+        todo: list[tuple[Names, Branch | None]] = [((), self.path((), (b"",), {self.root.fingerprint: 0}))]
+        while todo:
+            names, branch = todo.pop()
+            if branch is None or branch.state.kind is Kind.ABSENT:
+                continue
+            shown[names] = branch.state, branch.keys
+            for name in self.names_under(branch.directories):
+                todo.append(((*names, name), self.path((*names, name), branch.directories, branch.keys)))
+        return shown
+
+    # -- where entries stand ------------------------------------------------------------------------------------------
+
+    def _place(self, hash: bytes) -> tuple[Names, bytes]:
+        """The path of an entry, and the mkdir under which its chain lives."""
+        entry = self.entries[hash]
+        if entry.is_root:
+            return (), b""
+        names, directory = self.place(entry.parent)
+        if entry.action in CHILD_ACTIONS and self.entries[entry.parent].action is Action.MKDIR:
+            return (*names, entry.name), entry.parent
+        return names, directory
+
+    def _under(self, directory: bytes) -> tuple[Entry, ...]:
+        """The entries of all chains in one incarnation of a directory."""
+        return tuple(entry for hash, entry in self.entries.items() if self.place(hash)[1] == directory)
+
+    def names_under(self, directories: Iterable[bytes]) -> set[bytes]:
+        """The names that were ever in a directory."""
+        return {self.place(entry.hash)[0][-1] for mkdir in directories for entry in self.under(mkdir)}
+
+    def path(self, names: Names, directories: tuple[bytes, ...], keys: Depths) -> Branch | None:
+        """What a path is, in these incarnations of its directory, in which these keys are valid."""
+        members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
+        return Path(self, members, keys, len(names)).result()
+
+    def linked(self, target: bytes, hops: int) -> State:
+        """What a link to an entry shows: the file that it belongs to, whatever became of that file's own name."""
+        if target not in self.entries or hops >= HOPS:
+            return UNKNOWN
+        names, directory = self.place(target)
+        members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
+        path = Path(self, members, self.keys_above(directory), len(names), start=self.entries[target], hops=hops + 1)
+        if target not in path.states():
+            return UNKNOWN
+        branch = path.branch(self.entries[target]) if path.belongs(self.entries[target]) else None
+        state = path.state(self.entries[target]) if branch is None else branch.state
+        return state if state.kind in FILES else UNKNOWN
+
+    def keys_above(self, directory: bytes) -> Depths:
+        """The keys valid in one incarnation of a directory, by its own ancestors alone."""
+        if not directory:
+            return {self.root.fingerprint: 0}
+        above = self.keys_above(self.place(directory)[1])
+        return granted(above, self.hanging(directory), len(self.place(directory)[0]))
+
+    def hanging(self, hash: bytes) -> list[Entry]:
+        """The grants and revokes that hang on an entry."""
+        found = [entry for entry in self.entries.values() if entry.parent == hash and entry.action in KEY_ACTIONS]
+        return found + [below for entry in found for below in self.hanging(entry.hash)]
+
+
+class Path:
+    """The entries of one path, and what they come to."""
+
+    def __init__(
+        self, oracle: Oracle, members: list[Entry], keys: Depths, depth: int, start: Entry | None = None, hops: int = 0
+    ) -> None:
+        self.oracle, self.keys, self.depth, self.start, self.hops = oracle, keys, depth, start, hops
+        self.members = {entry.hash: entry for entry in members}
+        self.memo: dict[tuple[str, bytes], object] = {}
+
+    def heads(self) -> list[Entry]:
+        return [entry for entry in self.members.values() if entry.parent not in self.members]
+
+    def successors(self, entry: Entry) -> list[Entry]:
+        return [e for e in self.members.values() if e.parent == entry.hash and e.action not in KEY_ACTIONS]
+
+    def states(self) -> dict[bytes, State]:
+        return {hash: self.state(entry) for hash, entry in self.members.items() if entry.action not in KEY_ACTIONS}
+
+    def state(self, entry: Entry) -> State:
+        """What the path is after an entry."""
+        if ("state", entry.hash) not in self.memo:
+            self.memo["state", entry.hash] = self._state(entry)
+        found = self.memo["state", entry.hash]
+        assert isinstance(found, State)
+        return found
+
+    def _state(self, entry: Entry) -> State:
+        before = self.state(self.members[entry.parent]) if entry.parent in self.members else ABSENT
+        if entry.action is Action.LINK:
+            if self.start is not None and entry.hash != self._basis():
+                return UNKNOWN
+            return replace(self.oracle.linked(entry.content, self.hops), link=entry.content)
+        if entry.action is Action.REVERT:
+            target = self.members.get(entry.content)
+            state = UNKNOWN if target is None or target.action in KEY_ACTIONS else self.state(target)
+            return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
+        try:
+            return step(before, entry, complete=entry.action is not Action.WRITE or self.oracle.complete(entry))
+        except InvalidEntry:
+            return before
+
+    def _basis(self) -> bytes | None:
+        """The hard link whose state that of `start` is, if it is one's."""
+        entry = self.start
+        while entry is not None:
+            if entry.action is Action.LINK:
+                return entry.hash
+            if entry.action not in (Action.MODE, Action.ACK, Action.REVERT):
+                return None
+            entry = self.members.get(entry.content if entry.action is Action.REVERT else entry.parent)
+        return None
+
+    def belongs(self, entry: Entry) -> bool:
+        """Whether an entry is looked at: all are, or (for a link) those that continue the same file."""
+        if self.start is None:
+            return True
+        if self.state(entry).kind not in FILES:
+            return False
+        if entry.hash == self.start.hash:
+            return True
+        parent = self.members.get(entry.parent)
+        return parent is not None and entry.action in CONTINUES and self.belongs(parent)
+
+    def keys_at(self, entry: Entry) -> Depths:
+        """The keys valid at an entry: those granted above, and on this incarnation of the path."""
+        parent = self.members.get(entry.parent)
+        keys = self.keys if parent is None else self.keys_at(parent)
+        if parent is not None and entry.action in CHILD_ACTIONS and self.state(parent).kind is Kind.ABSENT:
+            # What is made anew does not inherit grants.
+            keys = self.keys
+        if entry.action is Action.REVERT:
+            target = self.members.get(entry.content)
+            return keys if target is None or target.action in KEY_ACTIONS else self.keys_at(target)
+        return granted(keys, self.oracle.hanging(entry.hash), self.depth)
+
+    def branch(self, entry: Entry) -> Branch | None:
+        """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
+        keys = self.keys_at(entry)
+        own = {entry.fingerprint: keys[entry.fingerprint]} if entry.fingerprint in keys else {}
+        following = [self.branch(next) for next in self.successors(entry) if self.belongs(next)]
+        branches = [branch for branch in following if branch is not None]
+        chosen = self.choose(branches)
+        if chosen is not None:
+            contributors = united([own, *(branch.contributors for branch in branches)])
+            return replace(chosen, contributors=contributors, first=entry.hash)
+        state = self.state(entry)
+        if not state.complete or not (own or self.is_built_upon(entry, keys)):
+            return None
+        if state.kind is Kind.ABSENT and state.remains is not None:
+            assert state.remains.origin is not None
+            if self.lives(state.remains.origin, keys, self.depth):
+                state = state.remains
+        directories: tuple[bytes, ...] = ()
+        if state.kind is Kind.DIRECTORY:
+            assert state.origin is not None
+            directories = (state.origin,)
+        return Branch(state, directories, keys, own, entry.hash)
+
+    def is_built_upon(self, entry: Entry, keys: Depths) -> bool:
+        """Whether anything valid builds on an entry: a grant, or something in the directory that it makes."""
+        if any(key.fingerprint in keys for key in self.oracle.hanging(entry.hash)):
+            return True
+        return entry.action is Action.MKDIR and any(True for _ in self.below(entry.hash, keys, self.depth, heads=True))
+
+    def below(self, mkdir: bytes, keys: Depths, depth: int, *, heads: bool = False) -> Iterable[Branch]:
+        """What the paths in one incarnation of a directory are; `heads`: every branch of them that counts."""
+        for name in self.oracle.names_under((mkdir,)):
+            names = (*self.oracle.place(mkdir)[0], name)
+            members = [entry for entry in self.oracle.under(mkdir) if self.oracle.place(entry.hash)[0] == names]
+            path = Path(self.oracle, members, keys, depth + 1)
+            found = [path.branch(head) for head in path.heads()] if heads else [path.result()]
+            yield from (branch for branch in found if branch is not None)
+
+    def lives(self, mkdir: bytes, keys: Depths, depth: int) -> bool:
+        """Whether any path in one incarnation of a directory is live."""
+        return any(branch.state.kind is not Kind.ABSENT for branch in self.below(mkdir, keys, depth))
+
+    def contributors_below(self, mkdir: bytes, keys: Depths, depth: int) -> Depths:
+        found = []
+        for branch in self.below(mkdir, keys, depth):
+            found.append(branch.contributors)
+            found += [self.contributors_below(deeper, branch.keys, depth + 1) for deeper in branch.directories]
+        return united(found)
+
+    def choose(self, branches: list[Branch]) -> Branch | None:
+        """The winner: higher authority, then more contributors, then the higher hash; directories are one."""
+        if len(branches) < 2:
+            return branches[0] if branches else None
+        directories = sorted((b for b in branches if b.directories), key=lambda b: b.rank, reverse=True)
+        others = [branch for branch in branches if not branch.directories]
+        if not directories:
+            return max(others, key=lambda branch: branch.rank)
+        # rmdir removes the branches that it saw, and no other.
+        others = [branch for branch in others if branch.state.remains is None]
+        contributors = [branch.contributors for branch in directories]
+        if others:
+            contributors += [
+                self.contributors_below(mkdir, branch.keys, self.depth)
+                for branch in directories
+                for mkdir in branch.directories
+            ]
+        merged = replace(
+            directories[0],
+            directories=tuple(dict.fromkeys(mkdir for branch in directories for mkdir in branch.directories)),
+            contributors=united(contributors),
+            first=max(branch.first for branch in directories),
+        )
+        return max([merged, *others], key=lambda branch: branch.rank)
+
+    def result(self) -> Branch | None:
+        """What the path is."""
+        heads = [self.branch(head) for head in self.heads()]
+        winner = self.choose([branch for branch in heads if branch is not None])
+        if winner is not None and len(winner.directories) > 1:
+            hanging = [entry for mkdir in winner.directories for entry in self.oracle.hanging(mkdir)]
+            winner = replace(winner, keys=granted(self.keys, hanging, self.depth))
+        return winner
+
+
+def united(all_contributors: Iterable[Depths]) -> Depths:
+    """Contributors together, each with its highest authority."""
+    found: Depths = {}
+    for contributors in all_contributors:
+        for key, depth in contributors.items():
+            found[key] = min(depth, found.get(key, depth))
+    return found
+
+
+def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
+    """The keys valid where these grants and revokes hang: level by level, from the keys valid above downwards."""
+    if not hanging:
+        return above
+    known = {entry.hash: entry for entry in hanging}
+
+    def comes_after(entry: Entry, other: Entry) -> bool:
+        return entry.parent == other.hash or (entry.parent in known and comes_after(known[entry.parent], other))
+
+    keys = dict(above)
+    #: key -> the keys from which its grants here stem
+    stems: dict[bytes, set[bytes]] = {}
+    counting: list[Entry] = []
+    left = [entry for entry in hanging if entry.action is Action.GRANT]
+    revokes = [entry for entry in hanging if entry.action is Action.REVOKE]
+    while level := [entry for entry in left if entry.fingerprint in keys]:
+        left = [entry for entry in left if entry.fingerprint not in keys]
+
+        def falls(grant: Entry, others: list[Entry]) -> bool:
+            key = fingerprint_of(grant.content)
+            granters = {grant.fingerprint, *stems.get(grant.fingerprint, ())}
+            for revoke in revokes:
+                if revoke.content != key or comes_after(grant, revoke):
+                    continue
+                higher = revoke.fingerprint in above and above[revoke.fingerprint] < above.get(key, depth)
+                if not (revoke.fingerprint == key or revoke.fingerprint in granters or higher):
+                    continue
+                answers = (other for other in others if fingerprint_of(other.content) == key)
+                if comes_after(revoke, grant) or not any(comes_after(answer, revoke) for answer in answers):
+                    return True
+            return False
+
+        while fallen := [grant for grant in level if falls(grant, counting + level)]:
+            level = [grant for grant in level if grant not in fallen]
+        new: dict[bytes, set[bytes]] = {}
+        for grant in level:
+            key = fingerprint_of(grant.content)
+            keys.setdefault(key, depth)
+            new.setdefault(key, set()).update({grant.fingerprint}, stems.get(grant.fingerprint, ()))
+        for key, granters in new.items():
+            stems.setdefault(key, set()).update(granters)
+        counting += level
+    return keys

@@ -1,0 +1,44 @@
+"""The view against the oracle, over random histories."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from basefs.log.entries import Entry
+from basefs.replica import Replica
+from basefs.view.names import Names
+from basefs.view.states import State
+
+from ..helpers import Node
+from .histories import Step, World, steps
+from .oracle import Depths, Oracle
+from .test_laws import SEEDS
+
+
+def oracle_of(node: Node) -> Oracle:
+    """The oracle for what a node has."""
+    store = node.replica._store
+
+    def complete(entry: Entry) -> bool:
+        placed = store.get(entry.hash)
+        assert placed is not None
+        return node.replica._contents.is_complete(placed)
+
+    return Oracle(node.entries.values(), complete)
+
+
+def shown(replica: Replica) -> dict[Names, tuple[State, Depths]]:
+    """Every live path with its state and the keys valid there."""
+    return {names: (node.state, dict(node.authority.depths)) for names, node in replica._view.tree.walk()}
+
+
+@given(steps(), SEEDS)
+def test_the_view_is_what_the_design_says(history: list[Step], seed: int) -> None:
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        for node in world.nodes:
+            assert shown(node.replica) == oracle_of(node).tree()
+        everything = world.node("everything")
+        world.deliver(everything, world.entries(), world.blocks(), seed)
+        assert shown(everything.replica) == oracle_of(everything).tree()
