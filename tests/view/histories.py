@@ -145,6 +145,11 @@ class World:
         ACTIONS[step.what](self, node, step)
         return node
 
+    @staticmethod
+    def action(step: Step) -> Callable[[World, Node, Step], None]:
+        """What a step does."""
+        return ACTIONS[step.what]
+
     def _commit(self, node: Node, make: Callable[[Author], Draft]) -> None:
         try:
             node.replica.commit(make)

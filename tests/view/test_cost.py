@@ -1,0 +1,107 @@
+"""What the view does for one entry: counted in the paths that are resolved and the statements that SQLite runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from basefs.replica import Replica
+from basefs.view.author import Author
+from basefs.view.draft import Draft
+from basefs.view.resolution import Resolver
+
+from ..helpers import BOB, make_replica, path
+
+
+@contextmanager
+def counted(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Count resolved paths and SQL statements."""
+    counts = {"paths": 0, "statements": 0}
+    original = Resolver.path
+
+    def path_(self: Resolver, *arguments: object) -> object:
+        counts["paths"] += 1
+        return original(self, *arguments)  # type: ignore[arg-type]
+
+    def statement(_: str) -> None:
+        counts["statements"] += 1
+
+    monkeypatch.setattr(Resolver, "path", path_)
+    replica._store.database.main.set_trace_callback(statement)
+    try:
+        yield counts
+    finally:
+        replica._store.database.main.set_trace_callback(None)
+        monkeypatch.undo()
+
+
+def grown(directory: Path, files: int) -> Replica:
+    """`/d` with many files, and `/e` with one; all of it has been looked at."""
+    replica = make_replica(directory)
+
+    def make(author: Author) -> Iterator[Draft]:
+        yield author.make_directory((b"d",))
+        yield author.make_directory((b"e",))
+        yield author.write(path("/e/f"), b"")
+        for number in range(files):
+            yield author.write((b"d", b"%d" % number), b"")
+
+    replica.commit(make)
+    replica.observe()
+    return replica
+
+
+def cost(
+    directory: Path, files: int, make: Callable[[Author], Draft], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, int]:
+    replica = grown(directory, files)
+    applied = replica.plan(make)
+    with counted(replica, monkeypatch) as counts:
+        replica.apply(applied.entries, applied.blocks)
+    assert replica.check_view() == []
+    replica.close()
+    return dict(counts)
+
+
+CHANGES: list[Callable[[Author], Draft]] = [
+    lambda author: author.write(path("/e/f"), b"changed"),
+    lambda author: author.write(path("/e/g"), b""),
+    lambda author: author.remove(path("/e/f"), directory=False),
+    lambda author: author.set_attributes(path("/d"), mode=0o700),
+    lambda author: author.make_directory(path("/e/h")),
+]
+
+
+@pytest.mark.parametrize("make", CHANGES)
+def test_one_entry_costs_its_path_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Author], Draft]
+) -> None:
+    few = cost(tmp_path / "few", 3, make, monkeypatch)
+    many = cost(tmp_path / "many", 300, make, monkeypatch)
+    assert few == many
+    assert many["paths"] <= 2 and many["statements"] > 0
+
+
+def test_a_write_behind_the_current_one_resolves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cost(tmp_path, 30, CHANGES[0], monkeypatch)["paths"] == 0
+
+
+def test_a_grant_and_a_revoke_cost_their_subtree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = grown(tmp_path, 200)
+    for make in (
+        lambda author: author.grant((b"e",), b"bob", BOB.public),
+        lambda author: author.revoke((b"e",), b"bob", BOB.fingerprint),
+    ):
+        draft = replica.plan(make)
+        with counted(replica, monkeypatch) as counts:
+            replica.apply(draft.entries, draft.blocks)
+        # The directory, its file, and nothing of the two hundred beside it.
+        assert counts["paths"] <= 4
+    draft = replica.plan(lambda author: author.grant((b"d",), b"bob", BOB.public))
+    with counted(replica, monkeypatch) as counts:
+        replica.apply(draft.entries, draft.blocks)
+    assert 200 <= counts["paths"] <= 204
+    replica.close()
