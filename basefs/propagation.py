@@ -15,7 +15,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from basefs import config
+from basefs import config, gaps
 from basefs.errors import AgentError, LocalProtocolError
 from basefs.gossip.events import Address, Event, encode_announcement, encode_events
 from basefs.gossip.members import Peer
@@ -38,7 +38,7 @@ BLOCK_PATIENCE = 1.5
 _ANNOUNCED_HASHES = 4
 #: Seconds until what was pushed is announced by gossip as well.
 SAFETY_SECONDS = 2.0
-#: Seconds, at the most, until what a standing session lacks is fetched: what is on its way comes in that time.
+#: Seconds, at the most, until what a standing session lacks is fetched.
 GAP_JITTER = 0.1
 
 
@@ -61,6 +61,8 @@ class Propagation:
         self._last_announcement = -config.ANNOUNCE_SECONDS
         self._alive: set[Address] = set()
         self._reconnects = Reconnects()
+        self._gaps = gaps.Gaps(random.Random())
+        self._fetching: asyncio.TimerHandle | None = None
         self._announced: set[Address] = set()
         self._tasks: set[asyncio.Task[object]] = set()
         self._pusher: Pusher | None = None
@@ -84,6 +86,8 @@ class Propagation:
             self._announce_now()
         if self._pusher is not None:
             self._pusher.stop()
+        if self._fetching is not None:
+            self._fetching.cancel()
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
@@ -160,10 +164,30 @@ class Propagation:
 
     def on_gap(self, address: tuple[str, int]) -> None:
         """A peer has told over a standing session of something that is not here."""
-        assert self._sync is not None
         with contextlib.suppress(LocalProtocolError):
             self._announced.add(Address(*address))
-        self._sync.request(address, "a gap in what it sends", jitter=GAP_JITTER)
+        self._gaps.told(address)
+        # What is on its way, over this or another session, comes in that time.
+        self._fetch_in(random.uniform(0, GAP_JITTER))
+
+    def _fetch_in(self, seconds: float) -> None:
+        if self._fetching is None:
+            self._fetching = self._loop.call_later(seconds, self._fetch)
+
+    def _fetch_now(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+        self._fetching = self._loop.call_later(0, self._fetch)
+
+    def _fetch(self) -> None:
+        """Fetch what a peer of a standing session has told of, if nobody else has brought it."""
+        assert self._sync is not None
+        self._fetching = None
+        address = self._gaps.next(self._loop.time(), self._sync.differs)
+        if address is not None:
+            self._sync.request(address, "a gap in what it sends")
+        if self._gaps.waiting:
+            self._fetch_in(gaps.PATIENCE)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         if self._replica.missing_blocks(1):
@@ -198,6 +222,9 @@ class Propagation:
 
     def on_result(self, address: tuple[str, int], result: Result) -> None:
         """A session has ended, whoever began it."""
+        self._gaps.ended(address)
+        if self._gaps.waiting:
+            self._fetch_now()
         try:
             peer = Address(*address)
         except LocalProtocolError:

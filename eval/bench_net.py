@@ -1,7 +1,7 @@
 """`make bench-net`: how soon a change is on all nodes, and in how many bytes, beside a raw Serf event in the same run.
 
-Real nodes in network namespaces, each with a Serf agent and a mount.  Without shaping: what is measured is what Serf's
-timing and our own cost.  Compare the ratios, not the seconds: all nodes share the cores of one machine.
+Real nodes in network namespaces, each with a Serf agent and a mount, on a perfect network or on a bad one
+(`--condition`).  Compare the ratios, not the seconds: all nodes share the cores of one machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from basefs.gossip.client import Client
 from basefs.management.control import call
 from eval.namespaces import NamespaceNetwork, in_namespace
 from eval.node import Node
+from eval.shaping import Condition
 from eval.tables import print_table, write_csv
 from eval.wait import wait_until
 
@@ -32,9 +33,17 @@ NAME = "bench"
 BLOCKS = (0, 1, 2, 4, 16, 64, 254)
 #: Bytes of content in a block that can be gossiped (design, section 3.3).
 BLOCK_BYTES = 480
-#: Seconds on 30 nodes until the last one had the file: the paper's gossip without sync, median (its evaluation, data of
-#: the convergence experiments, number of gossip messages).
-PAPER = {0: 1.056, 1: 0.993, 2: 1.029, 4: 1.561, 16: 6.616, 64: 25.973, 254: 80.809}
+#: Seconds on 30 nodes until the last one had the file, median, by condition and blocks: the paper's gossip and sync
+#: together where it has measured that, else its gossip alone (its evaluation, data of the convergence experiments; it
+#: counts gossip messages, of which 3, 15 and 63 stand here for 4, 16 and 64).
+PAPER = {
+    "none": {0: 1.242, 1: 0.856, 4: 1.399, 16: 6.616, 64: 25.973, 254: 80.809},
+    "loss-30": {0: 33.583, 1: 21.88, 16: 78.293, 64: 192.617},
+    "loss-50": {0: 75.718, 1: 64.225, 16: 955.558, 64: 5339.768},
+    "loss-70": {0: 322.497, 1: 1023.986, 16: 9608.415, 64: 20021.345},
+    "bw-256": {0: 0.72, 1: 0.951, 16: 40.188, 64: 73.633},
+    "bw-32": {0: 0.79, 1: 0.923, 16: 84.017, 64: 4612.756},
+}
 #: Seconds for a change to arrive everywhere, after which the run is given up.
 PATIENCE = 300.0
 #: Seconds of silence between two measurements, so that no safety net of the one falls into the next.
@@ -49,45 +58,80 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=30, help="default: 30")
     parser.add_argument("--repeat", type=int, default=5, help="measurements of which the median counts (default: 5)")
     parser.add_argument("--profile", choices=["wan", "lan", "local"], action="append", help="default: wan and lan")
+    parser.add_argument(
+        "--condition",
+        action="append",
+        type=_condition,
+        help="none, loss-PERCENT or bw-KBITS (what each node can send); default: none",
+    )
+    parser.add_argument("--blocks", type=int, action="append", help=f"sizes of files, default: {BLOCKS}")
+    parser.add_argument("--no-gossip", action="store_true", help="leave out the runs without sessions that stay open")
     parser.add_argument("--csv", type=Path, default=Path("eval/results/bench_net.csv"))
     arguments = parser.parse_args()
     rows: list[Row] = []
     for profile in arguments.profile or ("wan", "lan"):
-        for options in ((), ("--no-push",)):
+        for options in ((), ("--no-push",)) if not arguments.no_gossip else ((),):
             with tempfile.TemporaryDirectory(prefix="basefs-net-") as text:
-                rows += _measure(Path(text), arguments.nodes, profile, options, arguments.repeat)
+                for row in _measure(
+                    Path(text),
+                    arguments.nodes,
+                    profile,
+                    options,
+                    arguments.repeat,
+                    arguments.condition or ["none"],
+                    arguments.blocks or BLOCKS,
+                ):
+                    print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+                    rows.append(row)
+    print()
     print_table(rows)
     write_csv(arguments.csv, rows)
     print(f"\nwritten to {arguments.csv}")
 
 
-def _measure(directory: Path, count: int, profile: str, options: tuple[str, ...], repeat: int) -> list[Row]:
-    mode = "gossip" if options else "push"
+def _condition(text: str) -> str:
+    Condition.parse(text)
+    return text
+
+
+def _measure(
+    directory: Path,
+    count: int,
+    profile: str,
+    options: tuple[str, ...],
+    repeat: int,
+    conditions: Sequence[str],
+    sizes: Sequence[int],
+) -> Iterator[Row]:
+    """One cluster, under one condition after the other."""
     with NamespaceNetwork(directory, count) as network:
         _start(network.nodes, profile, options)
-        rows = []
-        with _listening(network.nodes) as events:
+        for condition in conditions:
+            for node in network.nodes:
+                Condition.parse(condition).apply(node)
+            common = {"profile": profile, "mode": "gossip" if options else "push", "condition": condition}
             idle = _idle_bytes(network)
-            serf = _times(network, idle, repeat, lambda number: _raw_event(network.nodes, events, number))
-            rows.append(
-                {"profile": profile, "mode": mode, "change": "raw Serf event", **serf, "x serf": 1.0, "paper": ""}
-            )
-        for blocks in BLOCKS:
-            content = os.urandom(blocks * BLOCK_BYTES)
-            times = _times(
-                network,
-                idle,
-                repeat if blocks <= 4 else max(1, repeat // 2),
-                lambda number, content=content: _change(network.nodes, f"{len(content)}-{number}", content),
-            )
-            ratio = times["seconds"] / serf["seconds"]
-            what = f"file of {blocks} blocks"
-            rows.append(
-                {"profile": profile, "mode": mode, "change": what, **times, "x serf": ratio, "paper": PAPER[blocks]}
-            )
-        print_table(rows)
-        print(flush=True)
-        return rows
+            serf = None
+            if condition == "none":
+                # A bad network loses such an event, and then nothing brings it.
+                with _listening(network.nodes) as events:
+                    serf = _times(network, idle, repeat, lambda number: _raw_event(network.nodes, events, number))
+                yield {**common, "change": "raw Serf event", **serf, "x serf": 1.0, "paper": ""}
+            for blocks in sizes:
+                content = os.urandom(blocks * BLOCK_BYTES)
+                times = _times(
+                    network,
+                    idle,
+                    repeat if blocks <= 4 else max(1, repeat // 2),
+                    lambda number: _change(network.nodes, f"{condition}-{len(content)}-{number}", content),  # noqa: B023
+                )
+                yield {
+                    **common,
+                    "change": f"file of {blocks} blocks",
+                    **times,
+                    "x serf": "" if serf is None else times["seconds"] / serf["seconds"],
+                    "paper": PAPER.get(condition, {}).get(blocks, ""),
+                }
 
 
 def _start(nodes: list[Node], profile: str, options: tuple[str, ...]) -> None:

@@ -23,6 +23,7 @@ ALLOWED = {
     "errors": set(),
     "config": {"errors", "log"},
     "discovery": {"errors", "config"},
+    "gaps": {"sync"},
     "settings": {"errors", "config"},
     "reconnect": {"errors", "gossip"},
     "lock": {"errors"},

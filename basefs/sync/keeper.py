@@ -79,6 +79,10 @@ class SessionKeeper:
         """The peers of the sessions that stand."""
         return sorted(session.address for session in self._sessions)
 
+    def differs(self, address: Address) -> bool:
+        """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""
+        return any(session.differs for session in self._sessions if session.address == address)
+
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""
         for session in list(self._sessions):

@@ -104,7 +104,7 @@ class SyncProtocol:
                 self._talk.refuse(Refusal.USELESS, Reason.USELESS, useless)
             self._talk.maybe_close(busy=self.wants_work)
             if self.standing and not self._talk.intake.pending and self._talk.intake.wanted_parents():
-                self._talk.standing.gap = True
+                self._talk.standing.miss_parent()
         except RemoteProtocolError as error:
             self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
 
@@ -160,6 +160,11 @@ class SyncProtocol:
         """Whether the peer has told of something that is not here, so that another session must fetch it; once."""
         gap, self._talk.standing.gap = self._talk.standing.gap, False
         return gap
+
+    @property
+    def differs(self) -> bool:
+        """Whether the peer of a standing session has something that is not here, as far as it has told."""
+        return self._talk.standing.differs
 
     @property
     def peer_port(self) -> int:

@@ -113,6 +113,10 @@ class SyncService:
         """The peers with which sessions stay open for news."""
         return self._keeper.addresses
 
+    def differs(self, address: Address) -> bool:
+        """Whether the root hash that a peer has told last, over a session that stands, is not the one here."""
+        return self._keeper.differs(address)
+
     def contact(self, address: Address) -> Contact:
         """What the sessions with a peer have told of it."""
         return self._contacts.get(address)

@@ -121,6 +121,11 @@ class Session:
         return self._core.role
 
     @property
+    def differs(self) -> bool:
+        """Whether the peer of a standing session has something that is not here, as far as it has told."""
+        return self._core.differs
+
+    @property
     def counters(self) -> Counters:
         """What was moved so far."""
         return self._core.counters

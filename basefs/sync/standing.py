@@ -41,6 +41,8 @@ class Standing:
         self._known = Recent(_KNOWN)
         self._told_at: float | None = None
         self._owes_root = False
+        self._peer_root: bytes | None = None
+        self._parents_miss = False
         self.began = False
         self.gap = False
 
@@ -85,7 +87,19 @@ class Standing:
 
     def heard_root(self, root: bytes) -> None:
         """The peer has told its root hash."""
-        self.gap = self.gap or root != self._log.root_hash()
+        self._peer_root = root
+        self._parents_miss = False
+        self.gap = self.gap or self.differs
+
+    def miss_parent(self) -> None:
+        """The peer has sent an entry whose parent is not here."""
+        self._parents_miss = True
+        self.gap = True
+
+    @property
+    def differs(self) -> bool:
+        """Whether the peer has something that is not here, as far as it has told."""
+        return self._parents_miss or self._peer_root not in (None, self._log.root_hash())
 
     @property
     def _full(self) -> bool:
