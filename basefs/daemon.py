@@ -247,6 +247,7 @@ class _Network:
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
             on_gap=propagation.on_gap,
+            on_progress=propagation.on_progress,
         )
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)

@@ -1,8 +1,8 @@
 """Whom to fetch from when several peers tell of news at once.  No I/O and no clock.
 
 All of them have the same news as a rule, so one session at a time is enough: several would fetch everything several
-times, which on a slow link takes that many times as long.  A session that takes long may be stuck, so that another one
-is begun beside it.
+times, which on a slow link takes that many times as long.  A session in which nothing moves may be stuck, so another
+one is begun beside it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from basefs.sync.schedule import Address
 
-#: Seconds after which another session is begun although the last one has not ended.
+#: Seconds without a byte after which another session is begun although the last one has not ended.
 PATIENCE = 2.0
 
 
@@ -32,6 +32,11 @@ class Gaps:
         """A session with a peer has ended."""
         self._fetching.pop(address, None)
 
+    def moved(self, address: Address, now: float) -> None:
+        """Something has come from a peer; `now` in seconds."""
+        if address in self._fetching:
+            self._fetching[address] = now
+
     def next(self, now: float, differs: Callable[[Address], bool]) -> Address | None:
         """Whom to fetch from now, `None` if nobody (yet).
 
@@ -39,7 +44,7 @@ class Gaps:
             now: seconds.
             differs: whether what a peer has told last is still not here.
         """
-        if any(now - began < PATIENCE for began in self._fetching.values()):
+        if any(now - moved < PATIENCE for moved in self._fetching.values()):
             return None
         while self._told:
             address = self._rng.choice(list(self._told))

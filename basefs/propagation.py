@@ -170,6 +170,10 @@ class Propagation:
         # What is on its way, over this or another session, comes in that time.
         self._fetch_in(random.uniform(0, GAP_JITTER))
 
+    def on_progress(self, address: tuple[str, int]) -> None:
+        """Something has come in a session that this node opened."""
+        self._gaps.moved(address, self._loop.time())
+
     def _fetch_in(self, seconds: float) -> None:
         if self._fetching is None:
             self._fetching = self._loop.call_later(seconds, self._fetch)

@@ -26,12 +26,15 @@ def test_one_at_a_time_and_only_what_is_still_missing():
     assert not gaps.waiting
 
 
-def test_a_session_that_takes_long_is_not_waited_for():
+def test_a_session_in_which_nothing_moves_is_not_waited_for():
     gaps = gaps_told_by(ONE, TWO)
     first = gaps.next(0.0, lambda address: True)
-    second = gaps.next(PATIENCE, lambda address: True)
-    assert {first, second} == {ONE, TWO}
+    gaps.moved(first, 1.0)
+    gaps.moved(THREE, 1.5)
     assert gaps.next(PATIENCE, lambda address: True) is None
+    second = gaps.next(1.0 + PATIENCE, lambda address: True)
+    assert {first, second} == {ONE, TWO}
+    assert gaps.next(1.0 + PATIENCE, lambda address: True) is None
 
 
 def test_who_tells_again_is_asked_again():

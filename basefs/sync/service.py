@@ -49,17 +49,19 @@ class SyncService:
         connect_timeout: float = CONNECT_TIMEOUT,
         degree: int = 0,
         on_gap: Callable[[Address], None] | None = None,
+        on_progress: Callable[[Address], None] | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
         `on_result` gets every session's end, incoming (with the peer's own sync port, 0 if unknown) and outgoing.
         `interval` in seconds, 0: no periodic sessions.  `degree`: sessions that stay open for news, 0: none.
         `on_gap` is told of a peer that has something which was not sent over such a session, and requests a session; by
-        default that is all that happens.
+        default that is all that happens.  `on_progress` is told when something came in a session that this node opened.
         """
         self._state = state
         self._peers = peers
         self._on_result = on_result
+        self._on_progress = on_progress
         self._rng = rng or random.Random()
         self._limits = limits
         self._interval = interval
@@ -178,6 +180,7 @@ class SyncService:
             own_port=self.port,
             limits=self._limits,
             connect_timeout=self._connect_timeout,
+            progress=lambda counters: self._on_progress and self._on_progress(address),
             keeper=keeper,
         )
         now = asyncio.get_running_loop().time()
