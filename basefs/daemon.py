@@ -27,6 +27,8 @@ from basefs.bootstrap import CLUSTER_FILE
 from basefs.config import Home, format_address, parse_address
 from basefs.errors import AgentError, BaseFSError, DaemonError, StoreError, UsageError
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.kernel import Kernel
+from basefs.fs.mirror import Mirror
 from basefs.fs.mount import caller, check_mountpoint, serve
 from basefs.fs.operations import Operations
 from basefs.fs.owners import Owners
@@ -76,6 +78,7 @@ class DaemonOptions:
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
         settings: of the network.
+        inotify: whether those who watch the mount hear of other nodes' changes; without it the kernel caches nothing.
         handlers: commands that run for changes.
     """
 
@@ -93,6 +96,7 @@ class DaemonOptions:
     single: bool
     encrypt_key: str | None
     settings: Settings
+    inotify: bool
     handlers: HandlerSettings
 
 
@@ -125,8 +129,17 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
             on_ready()
             stop.wait()
             return
-        operations = Operations(filesystem, on_ready, caller if options.keep_owners else None)
-        serve(operations, options.mountpoint, options.name, options.fuse_options)
+        kernel = Kernel()
+        filesystem.mirror = Mirror(filesystem.working, kernel, options.mountpoint) if options.inotify else None
+        operations = Operations(
+            filesystem,
+            on_ready,
+            caller=caller,
+            keeps_owners=options.keep_owners,
+            kernel=kernel,
+            mirror=filesystem.mirror,
+        )
+        serve(operations, kernel, options.mountpoint, options.name, options.fuse_options)
 
 
 class _EventLoopThread:

@@ -30,7 +30,7 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
     for step in (step for step in steps if step.do <= Do.MAKE):
         if step.do is Do.MAKE_DIRECTORY:
             yield from _tried(step, _make_directory(author, step))
-        elif _is_directory(author, step.names[0]):
+        elif any(_is_directory(author, names) for names in step.names):
             # What is deleted now has to make room first.
             waiting.append(step)
         else:
@@ -99,9 +99,9 @@ def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
     """A file or a symbolic link, under all of its names."""
     names = sorted(step.names, key=lambda name: not _is_same(step, _find(author, name)))
     first = names[0]
+    yield from _parents(author, first)
     there = _find(author, first)
     at_home = None if step.home is None else _find(author, step.home)
-    yield from _parents(author, first)
     if _is_same(step, there):
         yield from _fill(author, step, first)
     elif step.home is not None and _is_same(step, at_home) and (there is None or not step.leaves_home):
@@ -109,16 +109,8 @@ def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
             yield from _delete(author, first)
         yield author.rename(step.home, first) if step.leaves_home else author.make_link(first, step.home)
         yield from _fill(author, step, first)
-    elif step.kind is Kind.SYMLINK:
-        if there is not None and len(author.names_of(first, there)) > 1:
-            yield from _delete(author, first)
-        yield author.make_symlink(first, step.target, mtime=step.mtime, replace=True)
-        yield from _set(author, step, first)
     else:
-        if there is not None and (there.is_directory or len(author.names_of(first, there)) > 1):
-            # Its other names keep what they have.
-            yield from _delete(author, first)
-        yield _write(author, step, first, load(step.base) if step.content is None else step.content)
+        yield from _make_anew(author, step, first, there, load)
     for other in names[1:]:
         there = _find(author, other)
         made = author.node(first)
@@ -127,6 +119,22 @@ def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
             if there is not None:
                 yield from _delete(author, other)
             yield author.make_link(other, first)
+
+
+def _make_anew(author: Author, step: Step, names: Names, there: Node | None, load: Load) -> Iterator[Draft]:
+    """A file or a symbolic link that cannot be moved from anywhere."""
+    if step.shown is not None:
+        step.mode = step.shown.mode if step.mode is None else step.mode
+        step.owner = step.shown.owner if step.owner is None else step.owner
+        step.mtime = step.shown.mtime if step.mtime is None else step.mtime
+    if there is not None and (there.is_directory or len(author.names_of(names, there)) > 1):
+        # Its other names keep what they have.
+        yield from _delete(author, names)
+    if step.kind is Kind.SYMLINK:
+        yield author.make_symlink(names, step.target, mtime=step.mtime, replace=True)
+        yield from _set(author, step, names)
+    else:
+        yield _write(author, step, names, load(step.base) if step.content is None else step.content)
 
 
 def _fill(author: Author, step: Step, names: Names) -> Iterator[Draft]:

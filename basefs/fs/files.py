@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 import os
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from basefs.errors import Exists, IsADirectory, StoreError, Unsupported
 from basefs.fs.inode import Inode
 from basefs.fs.publisher import Publisher, log
 from basefs.fs.workingset import WorkingSet
+from basefs.log.hashes import EntryHash
 from basefs.view.names import Names, display
 from basefs.view.states import MODE_MASK, Kind
+
+#: Paths of which it is known where the kernel's pages come from; of others they are read again.
+MAX_CACHED = 100_000
 
 
 @dataclass(slots=True)
@@ -26,6 +32,18 @@ class Handle:
     writes: bool
 
 
+class Pages(enum.Enum):
+    """What the kernel may do with the pages that it has of a file.
+
+    They are right if they come from the version that is opened now, and useless if others have another version of the
+    same path open, which share them.
+    """
+
+    KEEP = "keep"
+    DROP = "drop"
+    BYPASS = "bypass"
+
+
 class Files:
     """The operations on open files."""
 
@@ -34,6 +52,8 @@ class Files:
         self._publisher = publisher
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
+        #: What the kernel's pages of a path come from.
+        self._cached: OrderedDict[Names, EntryHash] = OrderedDict()
 
     def inode_of(self, handle: int) -> Inode:
         """What a handle has open."""
@@ -112,8 +132,39 @@ class Files:
         self._next_handle += 1
         self._handles[number] = handle
         handle.inode.handles += 1
+        self._working.opened.add(handle.inode)
         handle.inode.writers += handle.writes
         return number
+
+    def pages(self, names: Names, handle: int) -> Pages:
+        """What the kernel may do with its pages of a path that was just opened."""
+        inode = self._handles[handle].inode
+        working = self._working
+        had = self._cached.pop(names, None)
+        with working.lock:
+            if any(other.home == inode.home and other is not inode for other in working.opened) and inode.home:
+                return Pages.BYPASS
+        if inode.dirty or inode.base is None:
+            return Pages.DROP
+        self._cached[names] = inode.base
+        if len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
+        return Pages.KEEP if had == inode.base else Pages.DROP
+
+    def forget_pages(self, names: Names) -> None:
+        """A path stands for another file now, or for one that somebody writes to; so may those below it."""
+        if names in self._cached:
+            del self._cached[names]
+        else:
+            for other in [other for other in self._cached if other[: len(names)] == names]:
+                del self._cached[other]
+
+    def keep_version(self, inode: Inode, hidden: Names) -> None:
+        """Another node has changed or removed a file that is open here: libfuse gives that another name."""
+        with self._working.lock:
+            inode.handles += 1
+            inode.parted = True
+            self._working.hidden[hidden] = inode
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`.  Raises `StoreError`."""
@@ -146,21 +197,26 @@ class Files:
                 working.make_spool(inode)
             inode.touch(working.now())
 
-    def flush(self, handle: int) -> None:
-        """A close(2): what was written is durable and visible.  Raises `NoSpace`, `StoreError`."""
+    def flush(self, handle: int) -> bool:
+        """A close(2): what was written is durable and visible; returns whether anything was.
+
+        Raises `NoSpace`, `StoreError`.
+        """
         opened = self._handles[handle]
         inode = opened.inode
         if not opened.writes or inode.unlinked:
-            return
+            return False
         working = self._working
         with working.lock:
             if inode.written:
                 inode.written = inode.unflushed = False
                 working.record(inode)
                 working.changed()
-            elif inode.is_new and not inode.journaled:
+                return True
+            if inode.is_new and not inode.journaled:
                 # Empty so far.  It need not be published before the last close, but it must not be lost.
                 working.record(inode, empty=True)
+            return False
 
     def sync(self, handle: int | None) -> None:
         """fsync(2): publish a file that others know, and make everything survive a power cut.  Raises `StoreError`."""
@@ -185,6 +241,8 @@ class Files:
         working = self._working
         with working.lock:
             inode.handles -= 1
+            if not inode.handles:
+                working.opened.discard(inode)
             inode.writers -= opened.writes
             if opened.writes and not inode.unlinked and not inode.writers and (inode.unflushed or inode.dirty):
                 was_closed = not inode.unflushed and inode.journaled

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from basefs.errors import StoreError
 from basefs.fs.files import Files
 from basefs.fs.metadata import Metadata
+from basefs.fs.mirror import Mirror
 from basefs.fs.namespace import Namespace
 from basefs.fs.owners import Owners
 from basefs.fs.publisher import Publisher
@@ -29,6 +30,7 @@ class Filesystem(Files, Namespace, Metadata):
     Attributes:
         working: what was changed here and is not published.
         publisher: publishes it.
+        mirror: shows the changes of other nodes to watchers on the mount, if there is one.
     """
 
     def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
@@ -40,6 +42,7 @@ class Filesystem(Files, Namespace, Metadata):
         Metadata.__init__(self, working)
         self.working = working
         self.publisher = publisher
+        self.mirror: Mirror | None = None
 
     def start(self) -> None:
         """Publish from now on without being asked."""
@@ -64,6 +67,8 @@ class Filesystem(Files, Namespace, Metadata):
         return self.working.unpublished()
 
     def keep_durable(self) -> None:
-        """Make what is pending and what is published survive a power cut.  Raises `StoreError`."""
+        """Make what is pending and published survive a power cut; call it every 100 ms.  Raises `StoreError`."""
+        if self.mirror is not None:
+            self.mirror.check()
         self.working.sync_journal()
         self.working.replica.sync_to_disk()

@@ -37,6 +37,7 @@ class Inode:
         written: whether bytes came since the last flush.
         journaled: whether the journal knows it.
         unlinked: whether it has lost its last name; it lives on for those who have it open.
+        parted: whether the kernel knows it from what another node has made of its path since it was opened.
         refused: why the log would not take it, empty while nothing is wrong.
         handles, writers: open files, and how many of them may write.
         version, content_version: counted up by each change, and by each change of the content.
@@ -63,6 +64,7 @@ class Inode:
     written: bool = False
     journaled: bool = False
     unlinked: bool = False
+    parted: bool = False
     refused: str = ""
     handles: int = 0
     writers: int = 0

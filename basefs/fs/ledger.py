@@ -48,6 +48,8 @@ class Ledger:
         self._directory = directory
         self._journal = Journal(directory / JOURNAL_FILE)
         self._numbers = itertools.count()
+        #: Inodes that the journal has told of since it was begun.
+        self._known: set[int] = set()
 
     def new_spool(self, content: Content | None = None) -> Spool:
         """A place for the content of a file.  Raises `StoreError`."""
@@ -74,6 +76,7 @@ class Ledger:
             # Nothing of it was closed.
             return
         self._journal.append(_record_of(inode))
+        self._known.add(inode.number)
         inode.journaled = True
         if inode.kept is not None and not inode.unflushed:
             inode.kept.close()
@@ -81,10 +84,16 @@ class Ledger:
 
     def note_attributes(self, inode: Inode) -> None:
         """The attributes of an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
+        if inode.number not in self._known:
+            self.note_inode(inode)
+            return
         self._journal.append(("a", inode.number, inode.mode, inode.owner, inode.mtime, inode.ctime, inode.exact))
 
     def note_name(self, names: Names, inode: Inode) -> None:
         """A name was given to an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
+        if inode.number not in self._known:
+            self.note_inode(inode)
+            return
         self._journal.append(("n", names, inode.number))
 
     def note_gone(self, names: Names) -> None:
@@ -99,6 +108,7 @@ class Ledger:
         """Begin the journal again if nothing is in the overlay, or if it is long and most of it superseded."""
         if not self._working.overlay:
             self._journal.reset()
+            self._known.clear()
         elif self._journal.wants_compaction:
             self.rewrite()
 
@@ -113,6 +123,7 @@ class Ledger:
                 seen.add(inode)
                 records.append(_record_of(inode))
         self._journal.reset(records)
+        self._known = {inode.number for inode in seen}
 
     def sync(self, inode: Inode | None) -> None:
         """Make the journal, and the content of one inode, survive a power cut.  Raises `StoreError`."""
@@ -131,10 +142,15 @@ class Ledger:
         """Put back what an earlier process left.  Raises `StoreError`."""
         records = self._journal.load()
         inodes: dict[int, Inode] = {}
+        # Opened at the end: what earlier records name may have been published and removed since.
+        spools: dict[int, tuple[str, int]] = {}
         overlay = self._working.overlay
         try:
             for record in records:
-                self._replay(record, inodes)
+                self._replay(record, inodes, spools)
+            for number, (name, size) in spools.items():
+                if inodes[number].names:
+                    inodes[number].spool = Spool.reopen(self._directory / Path(name).name, size)
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
             kept = self._directory / f"{JOURNAL_FILE}.unreadable"
@@ -169,7 +185,7 @@ class Ledger:
             inode.dirty = True
         inode.origin = inode.home = inode.base = inode.shown = None
 
-    def _replay(self, record: Record, inodes: dict[int, Inode]) -> None:
+    def _replay(self, record: Record, inodes: dict[int, Inode], spools: dict[int, tuple[str, int]]) -> None:
         overlay = self._working.overlay
         if record[0] == "i":
             found = self._inode_of(record)
@@ -178,6 +194,9 @@ class Ledger:
                 for names in previous.names:
                     overlay.drop(names)
             inodes[found.number] = found
+            spools.pop(found.number, None)
+            if isinstance(record[-1], tuple):
+                spools[found.number] = record[-1]
             for names in found.names:
                 self._release(names)
                 overlay.put(names, found)
@@ -224,9 +243,6 @@ class Ledger:
         )
         if isinstance(content, bytes):
             inode.spool = self.new_spool(BytesContent(content))
-        elif content is not None:
-            name, size = content
-            inode.spool = Spool.reopen(self._directory / Path(name).name, size)
         return inode
 
 

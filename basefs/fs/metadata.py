@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from basefs.errors import NoData, NotFound, PathError
 from basefs.fs.inode import Inode
+from basefs.fs.overlay import MISSING
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Attributes
 from basefs.view.names import Names, display
@@ -51,7 +52,9 @@ class Metadata:
             if inode is not None:
                 return self._stat_inode(inode, attributes)
             assert attributes is not None
-            return self._stat_published(attributes)
+            found = self._stat_published(attributes)
+            found.links = working.published_links(names, attributes)
+            return found
 
     def stat_inode(self, inode: Inode) -> Stat:
         """What fstat(2) shows."""
@@ -93,6 +96,23 @@ class Metadata:
         if inode.ctime is not None:
             found.ctime = inode.ctime
         return found
+
+    def other_names(self, names: Names) -> list[Names]:
+        """The other names of a file; none where there is nothing."""
+        working = self._working
+        with working.lock:
+            try:
+                inode, attributes = working.find(names)
+            except PathError:
+                return []
+            links = 1 if attributes is None else attributes.links
+            if links + (0 if inode is None else len(inode.names)) < 2 or (inode or attributes).kind is Kind.DIRECTORY:  # type: ignore[union-attr]
+                return []
+            if inode is not None:
+                live = working.live_names(inode)
+            else:
+                live = {other for other in working.replica.names_of(names) if working.overlay.get(other) is MISSING}
+            return [other for other in live if other != names]
 
     def list(self, names: Names) -> list[tuple[bytes, int, int]]:
         """The names in a directory with their type bits and inode numbers.  Raises `NotFound`, `NotADirectory`."""

@@ -16,9 +16,12 @@ os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
 import mfusepy
 
 from basefs.errors import MountFailed, UsageError
-from basefs.fs.operations import Operations
+from basefs.fs.files import Pages
+from basefs.fs.kernel import Kernel
+from basefs.fs.operations import BLOCK_SIZE, Operations
 
 _MNT_DETACH = 2  # umount2(2)
+_NANOSECONDS = 10**9
 #: Options that decide how this mount works, so they cannot be set from outside.
 _RESERVED = frozenset(
     {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
@@ -26,7 +29,20 @@ _RESERVED = frozenset(
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
-    """mfusepy's FUSE with the flags of renameat2(2) and the handle of ftruncate(2), which it drops."""
+    """mfusepy's FUSE with what it leaves out.
+
+    The flags of renameat2(2), the handle of ftruncate(2), what the kernel may do with the pages of an opened file, and
+    a `stat` that fills in the structure without a dictionary: the kernel asks for it more often than for anything else.
+    """
+
+    def __init__(self, operations: Operations, mountpoint: str, kernel: Kernel, **options: Any) -> None:
+        self._kernel = kernel
+        super().__init__(operations, mountpoint, **options)
+
+    def init_fuse_3(self, connection: Any, config: Any) -> None:
+        fuse = int(mfusepy._libfuse.fuse_get_context().contents.fuse)
+        self._kernel.attach(mfusepy._libfuse, fuse, config.contents)
+        super().init_fuse_3(connection, config)
 
     def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
         decoded = (path.decode(self.encoding, self.errors) for path in (old, new))
@@ -35,11 +51,39 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     def truncate_fuse_3(self, path: bytes, length: int, info: Any) -> int:
         return int(self.ftruncate(path, length, info))
 
+    def open(self, path: bytes, info: Any) -> int:
+        opened = info.contents
+        decoded = path.decode(self.encoding, self.errors)
+        opened.fh = self.operations.open(decoded, opened.flags)
+        pages = self.operations.opened(decoded, opened.fh)
+        opened.keep_cache = pages is Pages.KEEP
+        opened.direct_io = pages is Pages.BYPASS
+        return 0
 
-def caller() -> tuple[int, int]:
-    """User and group id of the process whose request is served."""
-    uid, gid, _ = mfusepy.fuse_get_context()
-    return uid, gid
+    def fgetattr(self, path: bytes, buffer: Any, info: Any) -> int:
+        handle = info.contents.fh if info else None
+        found = self.operations.find(path.decode(self.encoding, self.errors), handle)
+        ctypes.memset(buffer, 0, ctypes.sizeof(buffer.contents))
+        status = buffer.contents
+        status.st_mode = found.mode
+        status.st_ino = found.number
+        status.st_nlink = found.links
+        status.st_uid = found.uid
+        status.st_gid = found.gid
+        status.st_size = found.size
+        status.st_blocks = -(-found.size // 512)
+        status.st_blksize = BLOCK_SIZE
+        mtime, ctime = divmod(found.mtime, _NANOSECONDS), divmod(found.ctime, _NANOSECONDS)
+        status.st_atimespec.tv_sec, status.st_atimespec.tv_nsec = mtime
+        status.st_mtimespec.tv_sec, status.st_mtimespec.tv_nsec = mtime
+        status.st_ctimespec.tv_sec, status.st_ctimespec.tv_nsec = ctime
+        return 0
+
+
+def caller() -> tuple[int, int, int]:
+    """User and group id of the process whose request is served, and the id of its thread."""
+    uid, gid, pid = mfusepy.fuse_get_context()
+    return uid, gid, pid
 
 
 def parse_options(text: str) -> dict[str, str | bool]:
@@ -68,7 +112,7 @@ def check_mountpoint(path: Path) -> None:
         raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
 
 
-def serve(operations: Operations, mountpoint: Path, name: str, options: dict[str, str | bool]) -> None:
+def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, options: dict[str, str | bool]) -> None:
     """Mount and serve until unmounted or told to stop by a signal; in the main thread.  Raises `MountFailed`."""
     defaults: dict[str, str | bool] = {"nosuid": True, "nodev": True}
     if os.geteuid() == 0:
@@ -78,6 +122,7 @@ def serve(operations: Operations, mountpoint: Path, name: str, options: dict[str
         _Fuse(
             operations,
             str(mountpoint),
+            kernel,
             foreground=True,
             nothreads=True,
             fsname=f"basefs:{name}",
@@ -85,7 +130,7 @@ def serve(operations: Operations, mountpoint: Path, name: str, options: dict[str
             default_permissions=True,
             # Numbers of ours: the same for all names of a file, and stable while this runs.
             use_ino=True,
-            # Nothing is cached in the kernel, so a change from another node is seen by the next system call.
+            # Until the mirror runs nothing is cached, so a change from another node is seen by the next system call.
             attr_timeout=0,
             entry_timeout=0,
             negative_timeout=0,

@@ -242,6 +242,11 @@ class Namespace:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
         working = self._working
         self._publisher.publish()
+        for directory, file in ((source, target), (target, source)):
+            slot = working.overlay.get(file)
+            if exchange and isinstance(slot, Inode) and slot.kind is not Kind.DIRECTORY:
+                self._exchange_pending(directory, file, slot)
+                return
         aside = (*target[:-1], target[-1][:200] + b".exchanged")
 
         def make(author: Author) -> Iterator[Draft]:
@@ -253,12 +258,36 @@ class Namespace:
                 yield author.rename(source, target)
 
         with working.lock:
-            working.replica.commit(make)
+            working.moving = (source, target, aside)
+            try:
+                working.replica.commit(make)
+            finally:
+                working.moving = ()
             if exchange:
                 working.move_below(target, aside)
             working.move_below(source, target)
             if exchange:
                 working.move_below(aside, source)
+            working.rewrite()
+
+    def _exchange_pending(self, directory: Names, file: Names, inode: Inode) -> None:
+        """Let a published directory change places with a file that nobody has closed yet."""
+        working = self._working
+        with working.lock:
+            inode.handles += 1
+            del inode.names[file]
+            working.overlay.drop(file)
+            working.moving = (directory, file)
+            try:
+                working.replica.commit(lambda author: author.rename(directory, file))
+            except BaseException:
+                working.give(file, inode)
+                raise
+            finally:
+                working.moving = ()
+                inode.handles -= 1
+            working.move_below(directory, file)
+            working.give(directory, inode)
             working.rewrite()
 
     def _hide(self, source: Names, hidden: Names) -> None:

@@ -10,10 +10,13 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from basefs.errors import BaseFSError, NameTooLong
+from basefs.errors import BaseFSError, NameTooLong, NotADirectory, NotFound
 from basefs.fs.errno import errno_of
+from basefs.fs.files import Pages
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.metadata import ATTRIBUTES
+from basefs.fs.kernel import Kernel
+from basefs.fs.metadata import ATTRIBUTES, KIND_BITS, Stat
+from basefs.fs.mirror import Mirror
 from basefs.log.entries import MAX_NAME
 from basefs.view.names import Names
 
@@ -23,7 +26,7 @@ log = logging.getLogger(__name__)
 _UTIME_NOW = (1 << 30) - 1
 _UTIME_OMIT = (1 << 30) - 2
 #: What stat(2) recommends for reading and writing, bytes.
-_BLOCK_SIZE = 128 * 1024
+BLOCK_SIZE = 128 * 1024
 _OUR_ATTRIBUTES = "user.basefs."
 _ALL_BITS = 2**32 - 1
 
@@ -69,25 +72,78 @@ class Operations:
         self,
         filesystem: Filesystem,
         on_ready: Callable[[], None],
-        caller: Callable[[], tuple[int, int]] | None = None,
+        *,
+        caller: Callable[[], tuple[int, int, int]] | None = None,
+        keeps_owners: bool = False,
+        kernel: Kernel | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
-        """`caller` tells user and group id of who asks, if owners are kept."""
+        """`caller` tells user, group and thread id of who asks; it is needed for owners and for the mirror.
+
+        `kernel` is told what one name's operations do to a file's other names.
+        """
         self._fs = filesystem
         self._on_ready = on_ready
         self._ask_caller = caller
+        self._keeps_owners = keeps_owners and caller is not None
+        self._mirror = mirror if caller is not None else None
+        self._kernel = kernel
 
     def _caller(self) -> tuple[int, int] | None:
-        return None if self._ask_caller is None else self._ask_caller()
+        return self._ask_caller()[:2] if self._keeps_owners and self._ask_caller is not None else None
+
+    def _mirroring(self) -> Mirror | None:
+        """The mirror, if it is who asks: what it does has happened already."""
+        mirror = self._mirror
+        if mirror is None or not mirror.is_busy or self._ask_caller is None:
+            return None
+        return mirror if self._ask_caller()[2] == mirror.thread else None
 
     def init(self, path: str) -> None:
         """The kernel has accepted the mount."""
+        if self._mirror is not None:
+            self._mirror.start()
         self._on_ready()
+
+    def destroy(self, path: str) -> None:
+        """The mount has ended."""
+        if self._mirror is not None:
+            self._mirror.stop()
+        if self._kernel is not None:
+            self._kernel.detach()
+
+    def _other_names(self, path: str) -> list[Names]:
+        return [] if self._kernel is None else self._fs.other_names(parse(path))
+
+    def _tell(self, others: list[Names]) -> None:
+        """The kernel knows each name of a file as a file: what one did must be asked anew for the others."""
+        if others and self._kernel is not None:
+            self._kernel.invalidate(others, wait=True)
+
+    @_translated
+    def find(self, path: str, fh: int | None) -> Stat:
+        """`getattr` without the dictionary."""
+        fs = self._fs
+        if fh is not None:
+            return fs.stat_inode(fs.inode_of(fh))
+        names = parse(path)
+        mirror = self._mirroring()
+        if mirror is None:
+            return fs.stat(names)
+        if names == mirror.absent:
+            raise NotFound("the mirror is about to make it")
+        try:
+            return fs.stat(names)
+        except (NotFound, NotADirectory):
+            kind = mirror.present.get(names)
+            if kind is None:
+                raise
+            return Stat(KIND_BITS[kind] | 0o755, 1, os.getuid(), os.getgid(), 0, 0, 0, mirror.number)
 
     @_translated
     def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
         """stat(2)."""
-        fs = self._fs
-        found = fs.stat(parse(path)) if fh is None else fs.stat_inode(fs.inode_of(fh))
+        found = self.find(path, fh)
         return {
             "st_mode": found.mode,
             "st_ino": found.number,
@@ -96,7 +152,7 @@ class Operations:
             "st_gid": found.gid,
             "st_size": found.size,
             "st_blocks": -(-found.size // 512),
-            "st_blksize": _BLOCK_SIZE,
+            "st_blksize": BLOCK_SIZE,
             "st_atime": found.mtime,
             "st_mtime": found.mtime,
             "st_ctime": found.ctime,
@@ -132,12 +188,27 @@ class Operations:
     @_translated
     def create(self, path: str, mode: int, flags: int = 0) -> int:
         """open(2) with O_CREAT of a name that does not exist."""
+        mirror = self._mirroring()
+        if mirror is not None:
+            mirror.absent = None
+            return self._fs.open(parse(path), os.O_RDONLY)
         return self._fs.create(parse(path), mode, self._caller())
 
     @_translated
     def open(self, path: str, flags: int) -> int:
         """open(2)."""
-        return self._fs.open(parse(path), flags)
+        if self._mirroring() is not None:
+            flags = os.O_RDONLY
+        try:
+            return self._fs.open(parse(path), flags)
+        except NotFound:
+            # The kernel asks for what it knows by name, so another node has removed it since.  At this answer it looks
+            # the name up again, and creates the file if that was wanted.
+            raise OSError(errno.ESTALE, "removed") from None
+
+    def opened(self, path: str, handle: int) -> Pages:
+        """What the kernel may do with the pages of a file that was just opened."""
+        return self._fs.pages(parse(path), handle)
 
     @_translated
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
@@ -153,13 +224,16 @@ class Operations:
     @_translated
     def truncate(self, path: str, length: int, fh: int | None = None) -> int:
         """truncate(2) and ftruncate(2)."""
-        self._fs.truncate(parse(path), length, fh)
+        if self._mirroring() is None:
+            self._fs.truncate(parse(path), length, fh)
+            self._tell(self._other_names(path))
         return 0
 
     @_translated
     def flush(self, path: str, fh: int) -> int:
         """close(2)."""
-        self._fs.flush(fh)
+        if self._fs.flush(fh):
+            self._tell(self._other_names(path))
         return 0
 
     @_translated
@@ -192,58 +266,93 @@ class Operations:
     @_translated
     def mkdir(self, path: str, mode: int) -> int:
         """mkdir(2)."""
-        self._fs.make_directory(parse(path), mode, self._caller())
+        mirror = self._mirroring()
+        if mirror is None:
+            self._fs.make_directory(parse(path), mode, self._caller())
+        else:
+            mirror.absent = None
         return 0
 
     @_translated
     def symlink(self, path: str, target: str) -> int:
         """symlink(2): `path` is the new link."""
-        self._fs.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"), self._caller())
+        mirror = self._mirroring()
+        if mirror is None:
+            self._fs.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"), self._caller())
+        else:
+            mirror.absent = None
         return 0
 
     @_translated
     def link(self, path: str, target: str) -> int:
         """link(2): `path` is the new name."""
         self._fs.make_link(parse(path), parse(target))
+        self._tell(self._other_names(path))
         return 0
 
     @_translated
     def unlink(self, path: str) -> int:
         """unlink(2)."""
-        self._fs.unlink(parse(path))
+        mirror = self._mirroring()
+        if mirror is None:
+            others = self._other_names(path)
+            self._fs.unlink(parse(path))
+            self._fs.forget_pages(parse(path))
+            self._tell(others)
+        else:
+            mirror.present.clear()
         return 0
 
     @_translated
     def rmdir(self, path: str) -> int:
         """rmdir(2)."""
-        self._fs.remove_directory(parse(path))
+        mirror = self._mirroring()
+        if mirror is None:
+            self._fs.remove_directory(parse(path))
+        else:
+            mirror.present.clear()
         return 0
 
     @_translated
     def rename(self, old: str, new: str, flags: int = 0) -> int:
         """renameat2(2)."""
+        mirror = self._mirroring()
+        if mirror is not None:
+            # libfuse keeps what somebody has open before the mirror takes its name away.
+            if mirror.held:
+                self._fs.keep_version(mirror.held[0], parse(new))
+                mirror.kept = parse(new)
+            return 0
         no_replace, exchange = bool(flags & 1), bool(flags & 2)
+        others = [*self._other_names(old), *self._other_names(new)]
         self._fs.rename(parse(old), parse(new), replace=not no_replace, exchange=exchange)
+        for path in (old, new):
+            self._fs.forget_pages(parse(path))
+        self._tell(others)
         return 0
 
     @_translated
     def chmod(self, path: str, mode: int) -> int:
         """chmod(2)."""
-        self._fs.set_mode(parse(path), mode)
+        if self._mirroring() is None:
+            self._fs.set_mode(parse(path), mode)
+            self._tell(self._other_names(path))
         return 0
 
     @_translated
     def chown(self, path: str, uid: int, gid: int) -> int:
         """chown(2)."""
         self._fs.set_owner(parse(path), _id(uid), _id(gid))
+        self._tell(self._other_names(path))
         return 0
 
     @_translated
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
         """utimensat(2), in nanoseconds."""
         mtime = _UTIME_NOW if times is None else times[1]
-        if mtime != _UTIME_OMIT:
+        if mtime != _UTIME_OMIT and self._mirroring() is None:
             self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime)
+            self._tell(self._other_names(path))
         return 0
 
     @_translated

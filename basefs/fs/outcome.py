@@ -7,6 +7,7 @@ import logging
 from basefs.errors import NotEmpty, PathError
 from basefs.fs.inode import Inode
 from basefs.fs.plan import Do, Step
+from basefs.fs.scratch import is_scratch
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Attributes
 from basefs.view.names import display
@@ -92,7 +93,11 @@ def _release(working: WorkingSet, step: Step, inode: Inode) -> None:
         if working.overlay.get(names) is inode:
             working.drop(names)
             inode.names.pop(names, None)
-    if inode.kind is Kind.FILE and inode.names:
-        # A scratch name of it is left.
-        working.record(inode)
     working.forget_idle(inode)
+
+
+def separate_scratch(working: WorkingSet) -> None:
+    """What is left of a published file under scratch names is a file of its own: they never leave this node."""
+    for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
+        if inode.kind is not Kind.DIRECTORY and not inode.handles and all(map(is_scratch, inode.names)):
+            working.separate(inode)

@@ -18,6 +18,7 @@ from basefs.fs.scratch import is_scratch
 from basefs.fs.workingset import WorkingSet
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
+from basefs.replica import Attributes
 from basefs.view.names import Names
 from basefs.view.states import Kind, Owner
 
@@ -53,6 +54,7 @@ class Step:
         exact: whether an application has chosen the time.
         origin, home: the file of the view that it is, and where the view had it.
         leaves_home: whether that name is to be deleted.
+        shown: what the view showed of it there, in case that it must be made anew.
         version, content_version: of the inode when the step was made.
         error: why it was not published.
     """
@@ -71,6 +73,7 @@ class Step:
     origin: EntryHash | None = None
     home: Names | None = None
     leaves_home: bool = False
+    shown: Attributes | None = None
     version: int = 0
     content_version: int = 0
     error: BaseFSError | None = None
@@ -100,7 +103,8 @@ def make_plan(working: WorkingSet, only: Inode | None = None) -> list[Step]:
 
 
 def _wanted(working: WorkingSet, only: Inode | None) -> Iterator[tuple[Names, Inode | None]]:
-    if only is None:
+    if only is None or any(inode is None for _, inode in working.overlay.items()):
+        # What was removed may be in its way.
         yield from working.overlay.items()
         return
     wanted: dict[Names, Inode] = {}
@@ -128,8 +132,10 @@ def _step(working: WorkingSet, inode: Inode, names: Names) -> Step:
         mtime=None if inode.mtime is None else inode.mtime // _NANOSECONDS,
         exact=inode.exact,
         origin=inode.origin,
-        home=inode.home,
+        # Where another inode has taken its place, nothing is left there that it could be moved from.
+        home=None if isinstance(home_slot, Inode) and home_slot is not inode else inode.home,
         leaves_home=home_slot is None,
+        shown=inode.shown,
         version=inode.version,
         content_version=inode.content_version,
     )

@@ -13,7 +13,7 @@ from functools import partial
 from basefs.errors import StoreError
 from basefs.fs.drafts import drafts
 from basefs.fs.inode import Inode
-from basefs.fs.outcome import take_over
+from basefs.fs.outcome import separate_scratch, take_over
 from basefs.fs.plan import make_plan, portions
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
@@ -141,4 +141,5 @@ class Publisher:
                 with working.lock:
                     working.in_flight = set()
             with working.lock:
+                separate_scratch(working)
                 working.tidy()

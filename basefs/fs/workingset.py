@@ -14,34 +14,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 
-from basefs.errors import (
-    Exists,
-    InvalidName,
-    NameTooLong,
-    NotADirectory,
-    NotFound,
-    NotPermitted,
-    PathError,
-    PermissionDenied,
-    ReadOnly,
-)
-from basefs.fs.identity import Identities
+from basefs.errors import PathError
 from basefs.fs.inode import Inode
 from basefs.fs.ledger import Ledger
-from basefs.fs.overlay import MISSING, Overlay
+from basefs.fs.lookup import Lookup
+from basefs.fs.overlay import MISSING
 from basefs.fs.owners import Owners
-from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
+from basefs.fs.scratch import is_scratch
 from basefs.fs.spool import Spool
 from basefs.log.content import BytesContent, Content
-from basefs.log.entries import MAX_NAME
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes, Replica
-from basefs.view.names import Names, display
-from basefs.view.states import Kind, Owner
+from basefs.view.names import Names
+from basefs.view.states import Kind
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +39,7 @@ DIRECTORY = "working"
 HIDE_SECONDS = 0.05
 
 
-class WorkingSet:
+class WorkingSet(Lookup):
     """Names and inodes of this node.
 
     Attributes:
@@ -61,20 +49,16 @@ class WorkingSet:
         overlay: names that are not what the view shows.
         identities: inode numbers and times.
         by_origin: inodes of the view that are open or pending.
+        opened: inodes with handles.
         hidden: open files without a name, by the name that libfuse gave them.
         in_flight: names that are being published.
+        mirrored: whether the mirror parts what is open from what another node makes of its path.
+        moving: directories that are being renamed here.
     """
 
     def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
         """Load what an earlier process left.  Raises `StoreError`."""
-        self.lock = threading.RLock()
-        self.replica = replica
-        self.owners = owners
-        self.overlay = Overlay()
-        self.identities = Identities()
-        self.by_origin: dict[EntryHash, Inode] = {}
-        self.hidden: dict[Names, Inode] = {}
-        self.in_flight: set[Names] = set()
+        super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool], None]] = []
         self._deferred: dict[Names, float] = {}
@@ -102,154 +86,6 @@ class WorkingSet:
     def new_spool(self, content: Content | None = None) -> Spool:
         """A place for the content of a file."""
         return self._ledger.new_spool(content)
-
-    # -- looking ------------------------------------------------------------------------------------------------------
-
-    def find(self, names: Names) -> tuple[Inode | None, Attributes | None]:
-        """What is at a path: its inode if it is open or pending, and what the view shows, if it is in the view.
-
-        Raises `NotFound`, `NotADirectory`.
-        """
-        slot = self.overlay.get(names)
-        if slot is None:
-            raise NotFound(f"{display(names)} was removed")
-        if slot is not MISSING:
-            return slot, self.attributes(slot)
-        if names and names[-1].startswith(HIDDEN_PREFIX) and names in self.hidden:
-            inode = self.hidden[names]
-            return inode, self.attributes(inode)
-        if self.overlay.hides(names):
-            raise NotFound(f"{display(names)} does not exist")
-        attributes = self.replica.attributes(names)
-        if not self.by_origin or attributes.origin is None:
-            return None, attributes
-        known = self.by_origin.get(attributes.origin)
-        if known is not None and not known.dirty and known.base != attributes.content:
-            # Who has it open keeps the version that they opened.
-            known = None
-        return known, attributes
-
-    def attributes(self, inode: Inode) -> Attributes | None:
-        """What the view shows of an inode; what it showed last, if that is gone; `None` if it was never published."""
-        if inode.home is None or inode.origin is None:
-            return inode.shown
-        try:
-            found = self.replica.attributes(inode.home)
-        except PathError:
-            return inode.shown
-        return found if found.origin == inode.origin and self._is_current(inode, found) else inode.shown
-
-    @staticmethod
-    def _is_current(inode: Inode, attributes: Attributes) -> bool:
-        return inode.dirty or inode.base == attributes.content
-
-    def exists(self, names: Names) -> bool:
-        """Whether there is anything at a path."""
-        try:
-            self.find(names)
-        except (NotFound, NotADirectory):
-            return False
-        return True
-
-    def is_published(self, names: Names) -> bool:
-        """Whether the log has something live at a path, or is being given it."""
-        if names in self.in_flight:
-            return True
-        try:
-            self.replica.attributes(names)
-        except PathError:
-            return False
-        return True
-
-    def directory(self, names: Names) -> tuple[Inode | None, Attributes | None]:
-        """A directory.  Raises `NotFound`, `NotADirectory`."""
-        inode, attributes = self.find(names)
-        kind = inode.kind if inode is not None else attributes.kind if attributes is not None else Kind.ABSENT
-        if kind is not Kind.DIRECTORY:
-            raise NotADirectory(f"{display(names)} is not a directory")
-        return inode, attributes
-
-    def kinds(self, names: Names) -> dict[bytes, tuple[Kind, int]]:
-        """The names in a directory, with kind and inode number.  Raises `NotFound`, `NotADirectory`."""
-        inode, _ = self.directory(names)
-        found: dict[bytes, tuple[Kind, int]] = {}
-        if inode is None or not inode.is_new:
-            number = self.identities.number
-            found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(names)}
-        for name, slot in self.overlay.within(names).items():
-            if slot is None:
-                found.pop(name, None)
-            else:
-                found[name] = (slot.kind, slot.number)
-        return found
-
-    def links(self, inode: Inode, attributes: Attributes | None) -> int:
-        """How many names a file has."""
-        if inode.unlinked:
-            return 0
-        if inode.is_new or inode.home is None:
-            return len(inode.names)
-        if attributes is not None and attributes.links == 1 and not inode.names:
-            return 1 if self.overlay.get(inode.home) is MISSING else 0
-        return len(self.live_names(inode))
-
-    def live_names(self, inode: Inode) -> set[Names]:
-        """All names of an inode."""
-        live = set(inode.names)
-        if inode.home is not None and inode.origin is not None:
-            with contextlib.suppress(PathError):
-                if self.replica.attributes(inode.home).origin == inode.origin:
-                    published = self.replica.names_of(inode.home)
-                    live.update(names for names in published if self.overlay.get(names) is MISSING)
-        return live
-
-    # -- rights -------------------------------------------------------------------------------------------------------
-
-    def check_writable(self, names: Names, attributes: Attributes | None) -> None:
-        """Raise `PermissionDenied` or `ReadOnly` where this node may not write.
-
-        Args:
-            names: the path.
-            attributes: what the view shows there; `None` if it was never published, and the directory above decides.
-        """
-        while attributes is None:
-            names = names[:-1]
-            slot = self.overlay.get(names)
-            if slot is None or slot is MISSING:
-                attributes = self.replica.attributes(names)
-            else:
-                attributes = self.attributes(slot)
-        if not attributes.writable:
-            if self.replica.damaged:
-                raise ReadOnly("the log is damaged and takes no writes: 'basefs check' tells more")
-            raise PermissionDenied(
-                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
-            )
-
-    @staticmethod
-    def check_name(names: Names) -> None:
-        """Raise `NameTooLong`, `InvalidName` or `NotPermitted` for a name that nothing can have."""
-        name = names[-1]
-        if len(name) > MAX_NAME:
-            raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
-        if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
-            raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
-        if name.startswith(HIDDEN_PREFIX):
-            raise NotPermitted(f"names that begin with {HIDDEN_PREFIX.decode()} belong to FUSE")
-
-    def check_new(self, names: Names) -> None:
-        """Raise what making a path would raise: `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..."""
-        if not names:
-            raise Exists("/ exists already")
-        self.check_name(names)
-        _, attributes = self.directory(names[:-1])
-        if self.exists(names):
-            raise Exists(f"{display(names)} exists already")
-        self.check_writable(names, attributes)
-
-    def owner_of(self, caller: tuple[int, int] | None) -> Owner | None:
-        """The owner of what a user makes; `None` for whoever mounts."""
-        return None if caller is None else self.owners.maker(*caller)
 
     # -- inodes -------------------------------------------------------------------------------------------------------
 
@@ -302,6 +138,8 @@ class WorkingSet:
             for names in slot.names:
                 self.overlay.put(names, inode)
             inode.names, slot.names = slot.names, {}
+            inode.mode = slot.mode if inode.mode is None else inode.mode
+            inode.owner = slot.owner if inode.owner is None else inode.owner
             self.by_origin[inode.origin or EntryHash(b"")] = inode
             return
         if slot is not MISSING:
@@ -309,6 +147,9 @@ class WorkingSet:
             if not others:
                 return
             inode.home = min(others)
+        if inode.mode is None and inode.shown is not None and not self.is_published(inode.home):
+            # Another node has removed it: it is made again, with the attributes that it had.
+            inode.mode, inode.owner = inode.shown.mode, inode.shown.owner
         if inode.origin is not None:
             self.by_origin[inode.origin] = inode
         self.give(inode.home, inode)
@@ -330,9 +171,7 @@ class WorkingSet:
         slot = self.overlay.get(names)
         inode = slot if isinstance(slot, Inode) else None
         if inode is None:
-            inode, attributes = self.find(names)
-            if inode is None and attributes is not None and attributes.links > 1:
-                inode = self.adopt(names, attributes)
+            inode, _ = self.find(names)
         if inode is not None and names in inode.names:
             del inode.names[names]
             inode.version += 1
@@ -346,6 +185,22 @@ class WorkingSet:
                 self._ledger.note_drop(names)
         if inode is not None and not inode.names and not self._has_home(inode):
             self._part(inode)
+        for stale in self.opened:
+            # Opened before another node changed the file, so the names do not lead to it any more.
+            if stale is not inode and stale.home == names and stale.origin is not None and not stale.names:
+                self._follow(stale, names)
+
+    def _follow(self, stale: Inode, gone: Names) -> None:
+        """An open inode learns where its file is now that it has lost a name, or that it has lost the last one."""
+        current = None if stale.origin is None else self.by_origin.get(stale.origin)
+        left = set() if current is None else set(current.names)
+        with contextlib.suppress(PathError):
+            if self.replica.attributes(gone).origin == stale.origin:
+                left.update(other for other in self.replica.names_of(gone) if self.overlay.get(other) is MISSING)
+        if left:
+            stale.home = min(left)
+        else:
+            stale.unlinked = True
 
     def _has_home(self, inode: Inode) -> bool:
         """Whether the view still has a name of this inode, and moves the home there."""
@@ -405,6 +260,37 @@ class WorkingSet:
         self.forget_idle(inode)
         return True
 
+    def separate(self, inode: Inode) -> None:
+        """Make what an inode is under its names here a file of its own, that was never published."""
+        attributes = self.attributes(inode)
+        mtime, ctime = (self.now(),) * 2 if attributes is None else self.identities.times(attributes)
+        other = Inode(
+            self.identities.new_number(),
+            inode.kind,
+            names=inode.names,
+            target=inode.target,
+            mode=inode.mode if inode.mode is not None or attributes is None else attributes.mode,
+            owner=inode.owner if inode.owner is not None or attributes is None else attributes.owner,
+            mtime=mtime if inode.mtime is None else inode.mtime,
+            ctime=inode.ctime or ctime,
+            dirty=inode.kind is Kind.FILE,
+        )
+        if inode.kind is Kind.FILE:
+            if inode.spool is not None:
+                other.spool = self._ledger.copy_spool(inode.spool)
+            else:
+                self.load(inode)
+                other.spool = self.new_spool(inode.snapshot)
+        for names in other.names:
+            self.overlay.put(names, other)
+        self._ledger.note_inode(other)
+        inode.names = {}
+        inode.version += 1
+        inode.settle()
+        if not self._has_home(inode):
+            self._part(inode)
+        self.forget_idle(inode)
+
     def forget_idle(self, inode: Inode) -> None:
         """Forget an inode that nobody has open and that holds nothing of its own."""
         if inode.handles or inode.names:
@@ -422,7 +308,7 @@ class WorkingSet:
             self.overlay.put(moved, inode)
             if inode is not None:
                 inode.names = {moved if other == names else other: None for other in inode.names}
-        for inode in {*self.by_origin.values(), *(i for _, i in self.overlay.items() if i is not None)}:
+        for inode in {*self.by_origin.values(), *self.opened, *(i for _, i in self.overlay.items() if i is not None)}:
             if inode.home is not None and inode.home[:size] == source:
                 inode.home = (*target, *inode.home[size:])
         for names in [names for names in self.hidden if names[:size] == source]:

@@ -92,6 +92,7 @@ def launch(
     profile: str | None,
     encrypt_key_file: Path | None,
     push: bool | None,
+    inotify: bool = False,
     handlers: Sequence[str],
     handler_jobs: int,
     handler_timeout: float,
@@ -132,6 +133,7 @@ def launch(
         handlers=HandlerSettings([Rule.parse(text) for text in handlers], handler_jobs, handler_timeout),
         encrypt_key=None if encrypt_key_file is None else _read_secret(encrypt_key_file),
         settings=_settings(home, profile, push),
+        inotify=inotify,
     )
     pipe = os.environ.pop(_PIPE_VARIABLE, None)
     if pipe is None and not foreground:

@@ -18,6 +18,9 @@ from basefs.management import launch
 @click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, e.g. ro.")
 @click.option("--uid", type=int, help="Owner of what has none (default: who mounts).")
 @click.option("--gid", type=int, help="Group of what has none (default: of who mounts).")
+@click.option(
+    "--inotify/--no-inotify", default=True, help="Tell watchers of other nodes' changes, and cache (default: yes)."
+)
 @click.option("--owners", is_flag=True, help="Keep owner and group (chown); as root only.")
 def mount(name: str, mountpoint: Path, **options: Any) -> None:
     """Run the filesystem NAME and mount it on MOUNTPOINT; returns when the mount answers.

@@ -1,0 +1,101 @@
+"""The kernel's caches of a mount: how long they hold, and what must be looked up again (design, section 5).
+
+libfuse's calls are made through ctypes by a thread that serves no request: an invalidation waits for pages that are
+being read, which only the thread that serves can bring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from basefs.view.names import Names
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which the kernel believes names and attributes.  It is told of every change, so this only limits how long
+#: a mistake of ours could last; more would save nothing that can be measured.
+TIMEOUT = 60.0
+#: Seconds that an operation waits until what it changed under another name is known.  It must not wait longer, since a
+#: page that is being read may wait for it.
+WAIT_SECONDS = 0.02
+
+
+def path_of(names: Names) -> bytes:
+    """A path as libfuse knows it."""
+    return b"/" + b"/".join(names)
+
+
+class Kernel:
+    """What the kernel remembers of one mount."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._fuse: int | None = None
+        self._config: Any = None
+        self._thread: threading.Thread | None = None
+        self._queue: queue.SimpleQueue[tuple[list[Names], threading.Event] | None] = queue.SimpleQueue()
+
+    def attach(self, library: Any, fuse: int, config: Any) -> None:
+        """The mount has begun.
+
+        Args:
+            library: libfuse, loaded by ctypes.
+            fuse: its `struct fuse *`.
+            config: its `struct fuse_config`, which it goes on reading.
+        """
+        library.fuse_invalidate_path.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+        library.fuse_invalidate_path.restype = ctypes.c_int
+        self._library, self._fuse, self._config = library, fuse, config
+        self._thread = threading.Thread(target=self._main, name="kernel-caches", daemon=True)
+        self._thread.start()
+
+    def cache(self, seconds: float) -> None:
+        """Let the kernel believe names and attributes that it learns from now on for so long."""
+        if self._config is not None:
+            self._config.entry_timeout = self._config.attr_timeout = seconds
+
+    def invalidate(self, paths: Iterable[Names], *, wait: bool = False) -> None:
+        """Have attributes and pages of these paths read again; `wait` until that is done, but not for long."""
+        if self._fuse is None:
+            return
+        done = threading.Event()
+        self._queue.put((list(paths), done))
+        if wait:
+            done.wait(WAIT_SECONDS)
+
+    def detach(self) -> None:
+        """The mount has ended; libfuse's structures are gone."""
+        self._fuse = self._config = None
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _main(self) -> None:
+        while (item := self._queue.get()) is not None:
+            paths, done = item
+            for names in paths:
+                if self._fuse is not None:
+                    # A path that the kernel does not know is an error that says just that.
+                    self._library.fuse_invalidate_path(self._fuse, path_of(names))
+            done.set()
+
+
+def leave_files() -> None:
+    """Give this thread a file table of its own, with nothing in it.
+
+    A thread that waits for its own mount when the process is killed would otherwise keep /dev/fuse open, so that the
+    request it waits for never ends, nor does the mount.  Raises `OSError`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_files = 0x400
+    if libc.unshare(clone_files) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    with contextlib.suppress(OSError):
+        os.closerange(3, max(int(name) for name in os.listdir("/proc/thread-self/fd")) + 1)

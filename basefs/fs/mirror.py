@@ -1,0 +1,224 @@
+"""The mirror: what another node has changed happens once more through the mount (design, section 5).
+
+No filesystem in user space can send inotify events.  But when a thread of ours makes the file that another node has
+made, the kernel tells whoever watches, and learns of it itself, so that its caches are right.  The handlers recognise
+the thread and treat what it does as done already.
+
+Invariant: whatever the mirror does or fails to do, nothing reaches the log, and no other process waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+
+from basefs.fs.inode import Inode
+from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
+from basefs.fs.overlay import MISSING
+from basefs.fs.workingset import WorkingSet
+from basefs.replica import Applied
+from basefs.view.changes import Change
+from basefs.view.names import Names
+from basefs.view.states import Kind, State
+
+log = logging.getLogger(__name__)
+
+#: Seconds that one change may take before the mirror counts as hanging: longer than a loaded machine needs.
+HANGS_AFTER = 5.0
+#: Changes that wait at the most.  Beyond it the oldest are dropped: the kernel forgets them by itself in a minute.
+MAX_WAITING = 100_000
+
+
+class Mirror:
+    """Performs the changes of other nodes on the mount.
+
+    Attributes:
+        number: inode number of what is gone already while it removes it.
+        thread: native id of the thread that does it; 0 while it does not run.
+        absent: a path that this thread shall not find, since it is about to make it.
+        held: open inodes of the file that it is about to change.
+        kept: the name that libfuse has given to them.
+        present: paths that it shall find as they were, since it is about to remove them.
+    """
+
+    def __init__(self, working: WorkingSet, kernel: Kernel, mountpoint: Path) -> None:
+        self._working = working
+        self._kernel = kernel
+        self._root = os.fsencode(mountpoint)
+        self._waiting: OrderedDict[Names, tuple[State | None, State | None]] = OrderedDict()
+        self._wake = threading.Condition()
+        #: When the change that is being performed was begun, monotonic seconds.
+        self._since: float | None = None
+        self._stopped = False
+        self.number = working.identities.new_number()
+        self.thread = 0
+        self.absent: Names | None = None
+        self.present: dict[Names, Kind] = {}
+        self.held: list[Inode] = []
+        self.kept: Names | None = None
+
+    def start(self) -> None:
+        """Follow the changes of the view from now on; the mount must be there."""
+        threading.Thread(target=self._main, name="mirror", daemon=True).start()
+        self._working.replica.subscribe(self._on_applied)
+
+    def stop(self) -> None:
+        """Do nothing any more."""
+        with self._wake:
+            self._stopped = True
+            self._waiting.clear()
+            self._wake.notify()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the thread is performing a change."""
+        return self._since is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many changes are not performed yet."""
+        with self._wake:
+            return len(self._waiting) + (self._since is not None)
+
+    def check(self) -> None:
+        """Give up if a change hangs; call this now and then."""
+        since = self._since
+        if since is not None and not self._stopped and time.monotonic() - since > HANGS_AFTER:
+            log.warning("a change of another node cannot be shown to watchers: no events and no caching from now on")
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._working.mirrored = False
+        self._kernel.cache(0.0)
+        self.stop()
+
+    def _on_applied(self, applied: Applied) -> None:
+        # No lock of the working set here: whoever commits may hold it, and wait for this to end.
+        own = self._working.in_flight if applied.local else frozenset()
+        changes = [
+            c for c in applied.changes if c.names and c.names not in own and not self._working.is_moving(c.names)
+        ]
+        with self._wake:
+            if self._stopped or not changes:
+                return
+            for change in changes:
+                self._add(change)
+            self._wake.notify()
+        held = {inode.origin for inode in list(self._working.opened)}
+        # Known at once to those who ask, and to those who watch a moment later.
+        self._kernel.invalidate([c.names for c in changes if c.before and c.after and c.before.origin not in held])
+
+    def _add(self, change: Change) -> None:
+        """Several changes of a path that wait become one."""
+        before, _ = self._waiting.pop(change.names, (change.before, None))
+        self._waiting[change.names] = (before, change.after)
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popitem(last=False)
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            leave_files()
+        except OSError as error:
+            log.warning("no events for the changes of other nodes, and no caching: %s", error)
+            self._give_up()
+            return
+        self.thread = threading.get_native_id()
+        # From here on the kernel hears of every change.
+        self._kernel.cache(TIMEOUT)
+        self._working.mirrored = True
+        while True:
+            with self._wake:
+                while not self._waiting and not self._stopped:
+                    self._wake.wait()
+                if self._stopped:
+                    return
+                names, (before, after) = self._waiting.popitem(last=False)
+                self._since = time.monotonic()
+            try:
+                self._perform(names, before, after)
+            except OSError as error:
+                # Somebody here has changed the path meanwhile, and the kernel knows that.
+                log.debug("%r was not shown to watchers: %s", names, error)
+            except Exception:
+                log.exception("a bug in the mirror")
+            finally:
+                self._end()
+                with self._wake:
+                    self._since = None
+
+    def _end(self) -> None:
+        """From now on the path is what the view shows, whoever has another version open."""
+        for inode in self.held:
+            inode.parted = True
+        if self.kept is not None:
+            # While both were one file to the kernel, it may have taken the size of the other one for it.
+            self._kernel.invalidate([self.kept])
+        self.absent, self.present, self.held, self.kept = None, {}, [], None
+
+    def _perform(self, names: Names, before: State | None, after: State | None) -> None:
+        working = self._working
+        with working.lock:
+            if working.overlay.get(names) is not MISSING or working.overlay.hides(names):
+                # What this node shows is its own change, which it publishes in a moment.
+                self._kernel.invalidate([names])
+                return
+            self.held = [] if before is None else working.stale(before.origin)
+        path = self._root + b"/" + b"/".join(names)
+        if before is not None and after is not None and before.kind is after.kind:
+            if after.kind is Kind.FILE and before.content != after.content:
+                if self.held:
+                    # Who has it open keeps it: the kernel must take what comes now for another file.
+                    self._remove(names, path, before)
+                    self._make(names, path, after)
+                else:
+                    self._rewrite(path, after)
+                return
+            if after.kind is not Kind.SYMLINK or before.target == after.target:
+                self._touch(path, after)
+                return
+        if before is not None:
+            self._remove(names, path, before)
+        if after is not None:
+            self._make(names, path, after)
+
+    def _make(self, names: Names, path: bytes, after: State) -> None:
+        for inode in self.held:
+            inode.parted = True
+        self.absent = names
+        if after.kind is Kind.DIRECTORY:
+            os.mkdir(path)
+        elif after.kind is Kind.SYMLINK:
+            os.symlink(after.target, path)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+    def _remove(self, names: Names, path: bytes, before: State) -> None:
+        self.present = {names[:depth]: Kind.DIRECTORY for depth in range(1, len(names))}
+        self.present[names] = before.kind
+        if before.kind is Kind.DIRECTORY:
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+    @staticmethod
+    def _rewrite(path: bytes, after: State) -> None:
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            os.ftruncate(descriptor, after.size)
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def _touch(path: bytes, after: State) -> None:
+        if after.kind is Kind.SYMLINK:
+            with contextlib.suppress(OSError):
+                os.utime(path, follow_symlinks=False)
+        else:
+            os.chmod(path, after.mode)

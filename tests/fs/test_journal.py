@@ -1,0 +1,87 @@
+"""The journal: records that survive, whatever is cut off or left over behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.errors import NoSpace
+from basefs.fs.journal import Journal, Record
+from tests.mounts import temporary_directory
+
+RECORDS = st.lists(st.tuples(st.sampled_from("ing"), st.binary(max_size=50), st.integers(0, 2**60)), max_size=8)
+
+
+def reopened(path: Path) -> list[Record]:
+    """What another process finds."""
+    journal = Journal(path)
+    found = journal.load()
+    journal.close()
+    return found
+
+
+@given(RECORDS, RECORDS, RECORDS)
+def test_what_was_appended_since_the_last_reset_is_found(
+    old: list[Record], kept: list[Record], new: list[Record]
+) -> None:
+    with temporary_directory() as scratch:
+        journal = Journal(scratch / "journal")
+        for record in old:
+            journal.append(record)
+        journal.reset(kept)
+        for record in new:
+            journal.append(record)
+        assert reopened(scratch / "journal") == [*kept, *new]
+        journal.close()
+
+
+@given(RECORDS.filter(bool), st.data())
+def test_a_torn_tail_ends_it_and_is_written_over(records: list[Record], data: st.DataObject) -> None:
+    with temporary_directory() as scratch:
+        path = scratch / "journal"
+        journal = Journal(path)
+        for record in records[:-1]:
+            journal.append(record)
+        whole = journal._end
+        journal.append(records[-1])
+        cut = data.draw(st.integers(whole, journal._end - 1))
+        journal.close()
+        with path.open("r+b") as file:
+            file.truncate(cut)
+        again = Journal(path)
+        assert again.load() == records[:-1]
+        again.append(("n", b"more", 1))
+        again.close()
+        assert reopened(path) == [*records[:-1], ("n", b"more", 1)]
+
+
+def test_an_empty_reset_gives_back_what_a_burst_has_allocated(scratch: Path) -> None:
+    journal = Journal(scratch / "journal")
+    for _ in range(8):
+        journal.append(("i", bytes(1024 * 1024)))
+    assert (scratch / "journal").stat().st_size > 8 * 1024 * 1024
+    journal.reset()
+    assert (scratch / "journal").stat().st_size <= 1024 * 1024
+    assert reopened(scratch / "journal") == []
+    journal.close()
+
+
+def test_on_a_full_disk_small_records_still_fit(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(scratch / "journal")
+    journal.append(("g", b"first"))
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(NoSpace):
+        for _ in range(100):
+            journal.append(("i", bytes(60_000)))
+    before = len(reopened(scratch / "journal"))
+    for _ in range(100):
+        journal.append(("g", b"removed"))
+    assert len(reopened(scratch / "journal")) == before + 100
+    journal.close()
