@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import sys
 
 import click
 
 from basefs.config import Home
-from basefs.management.output import json_option, print_json, print_table
+from basefs.management.output import json_option, print_json, print_table, printable
 from basefs.management.rows import SHORT
 from basefs.management.session import ask
 from basefs.management.target import parse_target
@@ -31,6 +32,15 @@ def conflicts(target: str, as_json: bool) -> None:
         return
     for row in rows:
         row["lost_short"], row["won_short"] = row["lost"][:SHORT], row["won"][:SHORT]
+    if sys.stdout.isatty() and rows:
+        # One below the other: a command that is wrapped inside a table cannot be copied.
+        for row in rows:
+            lost, won = (row[f"{side}_key"] or "an unknown key" for side in ("lost", "won"))
+            click.secho(printable(row["path"]), bold=True)
+            click.echo(f"  lost      {row['lost_short']}  {row['lost_kind']} by {printable(lost)}")
+            click.echo(f"  to        {row['won_short']}  {row['won_kind']} by {printable(won)}: {row['rule']}")
+            click.echo(f"  bring it back with:  {printable(row['command'])}")
+        return
     columns = {
         "PATH": "path",
         "LOST": "lost_short",

@@ -13,6 +13,7 @@ from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.keyholder import Plan
 from basefs.view.names import Names, display
+from basefs.view.node import Node
 from basefs.view.permissions import Grant
 
 Json = Any
@@ -90,8 +91,8 @@ class KeyServices:
             "changed": [
                 {
                     "path": to_text(change.names),
-                    "before": None if change.before is None else change.before.state.kind.value,
-                    "after": None if change.after is None else change.after.state.kind.value,
+                    "before": _side(change.before),
+                    "after": _side(change.after),
                 }
                 for change in plan.changed
             ],
@@ -114,6 +115,13 @@ class KeyServices:
         if self._replica.is_root_key(found[0].fingerprint):
             raise NotPermitted("the key that made the filesystem cannot be revoked")
         return found[0]
+
+
+def _side(node: Node | None) -> dict[str, Json] | None:
+    """What is at a path, on one side of a change."""
+    if node is None:
+        return None
+    return {"kind": node.state.kind.value, "size": node.state.size, "entry": node.outcome.tips[0].hash.hex()}
 
 
 def _grant(names: Names, grant: Grant) -> dict[str, Json]:

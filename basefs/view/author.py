@@ -11,339 +11,42 @@ from basefs.errors import (
     Exists,
     InvalidName,
     IsADirectory,
-    NameTooLong,
     NotADirectory,
     NotEmpty,
     NotPermitted,
-    StoreError,
-    TooLarge,
 )
-from basefs.log.content import BytesContent, Content
-from basefs.log.contents import MAX_CONTENT_BYTES, Contents
-from basefs.log.entries import MAX_CONTENT, MAX_NAME, Action, Entry
+from basefs.log.contents import Contents
+from basefs.log.entries import Action
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
-from basefs.log.preparations import Preparations
 from basefs.log.store import Store
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.past import Past
-from basefs.view.permissions import Authority
-from basefs.view.resolution import SAME_FILE
 from basefs.view.revert import Reverter
-from basefs.view.signer import Signer
-from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
+from basefs.view.states import Kind
 from basefs.view.tree import Tree
+from basefs.view.writer import Writer
 
 
-class Author(Signer):
+class Author(Writer):
     """Drafts what users do.
 
     Attributes:
         key_holder: plans grants and revokes.
         reverter: brings back what was.
         past: tells what was.
-        preparations: the contents of the commit that drafts now.  A draft is good only if they are complete after it.
     """
 
     def __init__(
         self, store: Store, contents: Contents, tree: Tree, keys: Sequence[SigningKey], clock: Callable[[], float]
     ) -> None:
-        super().__init__(tree, keys, clock)
-        self._store = store
-        self._contents = contents
+        super().__init__(store, contents, tree, keys, clock)
         self.key_holder = KeyHolder(store, tree, self)
         self.reverter = Reverter(store, tree, self)
         self.past = Past(store, tree)
-        self.preparations = Preparations(contents)
-
-    # -- looking up ---------------------------------------------------------------------------------------------------
-
-    def _directory(self, names: Names) -> Node:
-        node = self.node(names)
-        if not node.is_directory:
-            raise NotADirectory(f"{display(names)} is not a directory")
-        return node
-
-    def _check_new(self, names: Names) -> Node:
-        """The directory that will hold a new name.  Raises where the name exists or cannot be."""
-        if not names:
-            raise Exists("/ exists already")
-        name = names[-1]
-        if len(name) > MAX_NAME:
-            raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
-        if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
-            raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
-        directory = self._directory(names[:-1])
-        if name in self._tree.children(directory):
-            raise Exists(f"{display(names)} exists already")
-        return directory
-
-    # -- making paths -------------------------------------------------------------------------------------------------
-
-    def check_create(self, names: Names) -> None:
-        """Raise what creating a path would raise."""
-        directory = self._check_new(names)
-        self.signer(directory.authority, names)
-
-    def make_directory(
-        self, names: Names, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
-    ) -> Draft:
-        """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
-        draft = Draft()
-        made = self._begin(draft, names, Action.MKDIR, b"", mtime=mtime)
-        self._set_mode(draft, made, mode, owner, self._check_new(names).authority, names)
-        return draft
-
-    def make_symlink(self, names: Names, target: bytes, *, mtime: int | None = None, replace: bool = False) -> Draft:
-        """A new symbolic link, with `replace` also in the place of a file or another one.
-
-        Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes.
-        """
-        if not 0 < len(target) <= MAX_CONTENT:
-            raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
-        draft = Draft()
-        node = self._tree.children(self._directory(names[:-1])).get(names[-1]) if replace and names else None
-        if node is not None and not node.is_directory:
-            if node.state.kind is not Kind.SYMLINK or node.state.target != target:
-                key = self.signer(node.authority, names)
-                stamp = self.now() if mtime is None else mtime
-                draft.entries.append(key.sign(node.outcome.tips[0].hash, stamp, Action.SLINK, names[-1], target))
-            return draft
-        self._begin(draft, names, Action.SLINK, target, mtime=mtime)
-        return draft
-
-    def make_link(self, names: Names, target: Names) -> Draft:
-        """A hard link: another name for a file.  Raises as `make_directory`, and `NotPermitted` for directories."""
-        node = self.node(target)
-        if node.is_directory:
-            raise NotPermitted("a directory cannot have a second name")
-        draft = Draft()
-        self._begin_link(draft, names, node)
-        return draft
-
-    def _begin_link(self, draft: Draft, names: Names, node: Node) -> None:
-        key, parent = self._opening(names)
-        self._link(draft, key, parent, names[-1], node)
-
-    def _link(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
-        """Another name for the file at `node`, with the attributes that it shows.
-
-        A link to a link names the file itself, so that renaming a file often makes no chain of links.
-        """
-        state = node.state
-        target = state.link or self._beginning(node)
-        link = key.sign(parent, state.mtime, Action.LINK, name, target)
-        draft.entries.append(link)
-        shown = self._tree.linked(target)
-        self._follow_with_mode(draft, key, link, shown, state.mode, state.owner, state.mtime)
-
-    def _begin(self, draft: Draft, names: Names, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:
-        key, parent = self._opening(names)
-        entry = key.sign(parent, self.now() if mtime is None else mtime, action, names[-1], content)
-        draft.entries.append(entry)
-        return entry
-
-    def _opening(self, names: Names) -> tuple[SigningKey, EntryHash]:
-        """Who signs the first entry of a new path, and what it hangs on.  Raises where there can be none."""
-        directory = self._check_new(names)
-        return self.signer(directory.authority, names), self._slot(directory, names[-1])
-
-    def _slot(self, directory: Node, name: bytes) -> EntryHash:
-        """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
-        before = self._tree.absent(directory, name)
-        return directory.outcome.directories[0] if before is None else before.tips[0].hash
-
-    def _beginning(self, node: Node) -> EntryHash:
-        """The earliest entry from which a file goes on without a break.
-
-        All later forks are behind it, so that every name chooses among them alike.
-        """
-        first = node.outcome.tips[0]
-        while first.hash != node.state.origin and first.action in SAME_FILE:
-            parent = self._store.get(first.parent)
-            if parent is None or parent.entry.action not in SAME_FILE | {Action.SLINK}:
-                break
-            first = parent.entry
-        return first.hash
-
-    # -- files --------------------------------------------------------------------------------------------------------
-
-    def write(
-        self,
-        names: Names,
-        content: bytes | Content,
-        *,
-        mode: int | None = None,
-        owner: Owner | None = None,
-        mtime: int | None = None,
-        written: int | None = None,
-    ) -> Draft:
-        """Create a file, or give it a new content; a file that stays the same costs nothing.
-
-        Args:
-            names: the path.
-            content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
-            mode: permission bits; `None` keeps them, or gives a new file 0644.
-            owner: names of owner and group; `None` keeps them, or leaves a new file to whoever mounts.
-            mtime: UNIX seconds, also if the content stays the same; `None` is `written`.
-            written: UNIX seconds, when the content was written; `None` is now.
-
-        Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
-        """
-        content = BytesContent(content) if isinstance(content, bytes) else content
-        if content.size > MAX_CONTENT_BYTES:
-            raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
-        draft = Draft()
-        stamp = written if mtime is None else mtime
-        directory = self._directory(names[:-1]) if names else self._tree.root
-        node = self._tree.children(directory).get(names[-1]) if names else self._tree.root
-        if node is None:
-            key, parent = self._opening(names)
-            write = self._write(draft, key, parent, names[-1], content, None, stamp)
-            self._set_mode(draft, write, mode, owner, directory.authority, names)
-            return draft
-        if node.is_directory:
-            raise IsADirectory(f"{display(names)} is a directory")
-        names, node = self._owner(names, node)
-        key = self.signer(node.authority, names)
-        tip = node.outcome.tips[0]
-        state = node.state
-        base = state.content if state.kind is Kind.FILE else None
-        if base is not None and self.preparations.is_same(content, base):
-            return self.set_attributes(names, mode=mode, owner=owner, mtime=mtime)
-        write = self._write(draft, key, tip.hash, names[-1], content, self._contents.source(tip.hash), stamp)
-        if state.kind is Kind.FILE:
-            kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
-            self._follow_with_mode(draft, key, write, step(state, write, complete=True), *kept)
-        else:
-            self._set_mode(draft, write, mode, owner, node.authority, names)
-        if state.link is not None:
-            # The first name is gone or not ours to write, so the other names must be told where the file is now.
-            self._relink(draft, names, node, write)
-        return draft
-
-    def foresee(self, names: Names, content: Content) -> None:
-        """Prepare a content that will be written at a path, if the path stays as it is until then."""
-        try:
-            node = self._tree.find(names)
-            if node is None or node.state.kind is not Kind.FILE:
-                self.preparations.want(content, None)
-                return
-            names, node = self._owner(names, node)
-            base = node.state.content
-            if base is None or not self.preparations.is_same(content, base):
-                self.preparations.want(content, self._contents.source(node.outcome.tips[0].hash))
-        except StoreError:
-            # The draft will meet it again, and tell.
-            return
-
-    def _write(
-        self,
-        draft: Draft,
-        key: SigningKey,
-        parent: EntryHash,
-        name: bytes,
-        content: Content,
-        base: EntryHash | None,
-        mtime: int | None,
-    ) -> Entry:
-        prepared = self.preparations.want(content, base)
-        stamp = self.now() if mtime is None else mtime
-        entry = key.sign(parent, stamp, Action.WRITE, name, prepared.first, content.size)
-        draft.entries.append(entry)
-        draft.blocks.extend(prepared.blocks)
-        draft.contents[entry.hash] = content
-        return entry
-
-    def names_of(self, names: Names, node: Node) -> list[tuple[Names, Node]]:
-        """All live names of a file, itself included."""
-        found = {names: node}
-        path = node.path
-        if node.state.link is not None:
-            target = self._store.get(node.state.link)
-            if target is not None:
-                path = target.path
-                first = self._store.paths.names(path)
-                owner = self._tree.find(first)
-                if owner is not None and owner.path == path and owner.state.origin == node.state.origin:
-                    found[first] = owner
-        for other, link in self._tree.links(path):
-            if link.state.origin == node.state.origin:
-                found[other] = link
-        return list(found.items())
-
-    def _owner(self, names: Names, node: Node) -> tuple[Names, Node]:
-        """The name on which a file's changes are recorded: the one that links point to, if it lives and is ours."""
-        if node.state.link is None:
-            return names, node
-        for other, candidate in self.names_of(names, node):
-            if candidate.state.link is None and self.may_write(candidate.authority):
-                return other, candidate
-        return names, node
-
-    def _relink(self, draft: Draft, names: Names, node: Node, write: Entry) -> None:
-        for other, link in self.names_of(names, node):
-            if other != names and link.state.link is not None and self.may_write(link.authority):
-                tip = link.outcome.tips[0]
-                key = self.signer(link.authority, other)
-                draft.entries.append(key.sign(tip.hash, self.now(), Action.LINK, tip.name, write.hash))
-
-    # -- attributes ---------------------------------------------------------------------------------------------------
-
-    def set_attributes(
-        self, names: Names, *, mode: int | None = None, owner: Owner | None = None, mtime: int | None = None
-    ) -> Draft:
-        """chmod, chown and utimens: a mode entry, whose timestamp is the file's time.  No entry where nothing changes.
-
-        Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
-        """
-        draft = Draft()
-        names, node = self._owner(names, self.node(names))
-        state = node.state
-        bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
-        kept = state.owner if owner is None else owner
-        stamp = state.mtime if mtime is None else mtime
-        # A directory shows when its names last changed; setting its time ends that, whatever the log says.
-        same_time = stamp == state.mtime and (mtime is None or not node.touched)
-        if (bits, kept) == (state.mode, state.owner) and same_time:
-            return draft
-        self.signer(node.outcome.authorities[0], names)
-        for path, name in [(names, node)] if state.link is None else self.names_of(names, node):
-            if path == names or (name.state.link is not None and self.may_write(name.authority)):
-                # Without the first name every name keeps its own record, so all of them are told.
-                key = self.signer(name.outcome.authorities[0], path)
-                tip = name.outcome.tips[0]
-                draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
-        return draft
-
-    @staticmethod
-    def _follow_with_mode(
-        draft: Draft,
-        key: SigningKey,
-        entry: Entry,
-        shown: State,
-        mode: int,
-        owner: Owner | None,
-        mtime: int | None = None,
-    ) -> None:
-        """Follow an entry with a mode entry, where what it shows is not what is wanted."""
-        stamp = shown.mtime if mtime is None else mtime
-        if (shown.mode, shown.owner, shown.mtime) != (mode, owner, stamp):
-            draft.entries.append(key.sign(entry.hash, stamp, Action.MODE, entry.name, encode_mode(mode, owner)))
-
-    def _set_mode(
-        self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, names: Names
-    ) -> None:
-        """Follow a new path's first entry with a mode entry, where the default is not what is wanted."""
-        default = DIRECTORY_MODE if made.action is Action.MKDIR else FILE_MODE
-        bits = default if mode is None else mode & MODE_MASK
-        if bits != default or owner is not None:
-            key = self.signer(authority, names)
-            content = encode_mode(bits, owner)
-            draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, content))
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 

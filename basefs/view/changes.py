@@ -16,7 +16,7 @@ from typing import NamedTuple
 from basefs.log.entries import Entry
 from basefs.view.names import Names
 from basefs.view.node import Node
-from basefs.view.resolution import Outcome
+from basefs.view.outcome import Outcome
 from basefs.view.states import Kind, State
 
 

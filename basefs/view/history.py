@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from basefs.log.entries import KEY_ACTIONS, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
+from basefs.view.outcome import Outcome
 from basefs.view.permissions import Authority
-from basefs.view.resolution import Outcome, Resolver
+from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from basefs.view.outcome import Outcome
 from basefs.view.permissions import Authority
-from basefs.view.resolution import Outcome
 from basefs.view.states import Kind, State
 
 

@@ -1,116 +1,28 @@
-"""Conflict resolution: from the entries of one path to what the path is (paper, section 3.1; design, section 4).
+"""Resolution: from the entries of a path to what the path is.  Everything is pure in the set of entries and blocks.
 
-All functions here are pure in the set of entries and complete blocks.  A path is resolved in two passes over its
-entries, which form a forest:
-
-* forward, from each chain's first entry: the state after each entry, and the keys valid there;
-* backward, from the last entries: the *outcome* of each branch, choosing at every fork by the paper's rules:
-  1. a branch without a complete, effective entry is no branch;
-  2. the branch holding a contributor with the higher authority wins;
-  3. then the branch with more contributors;
-  4. then the branch whose first entry has the higher hash.
-
-An entry is effective if its key is valid at its path, or if any effective entry builds on it.  All branches that end
-as a live directory are one candidate; a deleted directory in which something lives is a live directory.
+`basefs/view/walk.py` holds the rules of the paper for one path; here is what they need from other paths: the file that
+a hard link names, the life and the contributors below a directory.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from basefs.errors import DamagedLog, InvalidEntry
+from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
-from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
-from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
+from basefs.log.placement import ROOT_PATH_ID, Placed
 from basefs.log.store import Store
+from basefs.view.forest import Forest
+from basefs.view.outcome import Outcome, unite
 from basefs.view.permissions import Authority
-from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
+from basefs.view.states import UNKNOWN, Kind, State
+from basefs.view.walk import LINKABLE, Walk
 
-#: Rank of a branch without contributors: below every depth that a path can have.
-_NO_AUTHORITY = 1 << 30
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
 MAX_LINK_HOPS = 16
-#: What a hard link can name.
-_LINKABLE = (Kind.FILE, Kind.SYMLINK)
-#: What follows a hard link without anything of its state passing on.
-_STARTS_ANEW = frozenset({Action.WRITE, Action.DELETE})
-#: The state of a hard link that nobody has asked for.
-_UNTOLD = State(Kind.ABSENT, complete=False)
-#: What may follow an entry without ending the file that a hard link names.
-SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Where a branch, or a path, ends.
-
-    Attributes:
-        state: what the path is.
-        tips: the entry that each merged branch ends with, the highest ranked first: what comes next is appended there.
-        directories: the mkdir entries of a live directory, the highest ranked first; empty for anything else.
-        authority: the keys valid at the path, if this is its outcome.
-        authorities: for each tip, the keys that are valid on its branch: who may append there.
-        contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
-        first: hash of the branch's first entry; the highest one of merged branches.
-        from_below: whether entries below the path had a say, so that a change below may change the outcome.
-        contested: whether more than one candidate stood here or at a later fork.
-        awaited: whether a revert on this path names an entry that is not here, so that any entry may decide something.
-    """
-
-    state: State
-    tips: tuple[Entry, ...]
-    directories: tuple[EntryHash, ...]
-    authority: Authority
-    authorities: tuple[Authority, ...]
-    contributors: Mapping[Fingerprint, int]
-    first: EntryHash
-    from_below: bool = False
-    contested: bool = False
-    awaited: bool = False
-
-    @property
-    def rank(self) -> tuple[int, int, EntryHash]:
-        """What the rules 2 to 4 compare; the highest wins."""
-        best = min(self.contributors.values(), default=_NO_AUTHORITY)
-        return -best, len(self.contributors), self.first
-
-
-@dataclass(slots=True)
-class _Forest:
-    """The entries of one path, under some incarnations of its directory."""
-
-    heads: list[Placed] = field(default_factory=list)
-    successors: dict[EntryHash, list[Placed]] = field(default_factory=dict)
-    #: mkdir or write -> the grants and revokes that hang on it
-    hanging: dict[EntryHash, list[Entry]] = field(default_factory=dict)
-    members: set[EntryHash] = field(default_factory=set)
-
-    def by_hash(self) -> dict[EntryHash, Entry]:
-        """The heads and successors."""
-        placed = [*self.heads, *(successor for group in self.successors.values() for successor in group)]
-        return {one.entry.hash: one.entry for one in placed}
-
-    @classmethod
-    def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash]) -> _Forest:
-        forest = cls()
-        owners: dict[EntryHash, EntryHash] = {}
-        for placed in entries:
-            if placed.directory not in directories:
-                continue
-            entry = placed.entry
-            forest.members.add(entry.hash)
-            if placed.kind is EntryKind.CHILD:
-                forest.heads.append(placed)
-            elif placed.kind is EntryKind.SUCCESSOR:
-                forest.successors.setdefault(entry.parent, []).append(placed)
-            else:
-                owner = owners.setdefault(entry.hash, owners.get(entry.parent, entry.parent))
-                forest.hanging.setdefault(owner, []).append(entry)
-        return forest
 
 
 class Resolver:
@@ -151,11 +63,11 @@ class Resolver:
 
         Returns `None` where no entry counts; a deleted path has an outcome with an absent state.
         """
-        forest = _Forest.of(entries, directories)
-        return self._result(forest, _Walk(self, forest, authority, depth), authority, depth) if forest.heads else None
+        forest = Forest.of(entries, directories)
+        return self._result(forest, Walk(self, forest, authority, depth), authority, depth) if forest.heads else None
 
     @staticmethod
-    def _result(forest: _Forest, walk: _Walk, authority: Authority, depth: int) -> Outcome | None:
+    def _result(forest: Forest, walk: Walk, authority: Authority, depth: int) -> Outcome | None:
         outcome = walk.choose([walk.outcomes[head.entry.hash] for head in walk.order_heads()])
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
@@ -168,9 +80,8 @@ class Resolver:
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
     ) -> tuple[Outcome | None, Mapping[EntryHash, State], Mapping[EntryHash, Outcome | None]]:
         """What `path` returns, the state after each entry, and the outcome of the branch that each entry begins."""
-        forest = _Forest.of(entries, directories)
-        walk = _Walk(self, forest, authority, depth)
-        walk.tell_all()
+        forest = Forest.of(entries, directories)
+        walk = Walk(self, forest, authority, depth)
         return self._result(forest, walk, authority, depth), walk.states, walk.outcomes
 
     def is_complete(self, write: Placed) -> bool:
@@ -187,12 +98,12 @@ class Resolver:
         placed = self._store.get(target)
         if placed is None or hops >= MAX_LINK_HOPS:
             return UNKNOWN
-        forest = _Forest.of(self._store.entries_at(placed.path), (placed.directory,))
+        forest = Forest.of(self._store.entries_at(placed.path), (placed.directory,))
         authority, depth = self._authority_above(placed)
-        walk = _Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
+        walk = Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
         outcome = walk.outcomes.get(target)
         state = walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
-        return state if state.kind in _LINKABLE else UNKNOWN
+        return state if state.kind in LINKABLE else UNKNOWN
 
     def _authority_above(self, placed: Placed) -> tuple[Authority, int]:
         """The keys valid above a path by the entries' own ancestors, and the path's depth; for paths out of sight."""
@@ -206,7 +117,7 @@ class Resolver:
             hash = ancestor.directory
         authority = self.root_authority()
         for depth, ancestor in enumerate(reversed(ancestors)):
-            forest = _Forest.of(self._store.entries_at(ancestor.path), (ancestor.directory,))
+            forest = Forest.of(self._store.entries_at(ancestor.path), (ancestor.directory,))
             authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
         return authority, len(ancestors)
 
@@ -247,14 +158,14 @@ class Resolver:
 
     def _shallow_walks(
         self, mkdir: EntryHash, authority: Authority, depth: int
-    ) -> Iterator[tuple[Outcome | None, _Walk]]:
+    ) -> Iterator[tuple[Outcome | None, Walk]]:
         placed = self._store.get(mkdir)
         if placed is None:
             return
         for entries in self._store.entries_under(placed.path).values():
-            forest = _Forest.of(entries, (mkdir,))
+            forest = Forest.of(entries, (mkdir,))
             if forest.heads:
-                walk = _Walk(self, forest, authority, depth + 1, shallow=True)
+                walk = Walk(self, forest, authority, depth + 1, shallow=True)
                 yield self._result(forest, walk, authority, depth + 1), walk
 
     def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
@@ -264,233 +175,6 @@ class Resolver:
         while todo:
             hash, authority, depth = todo.pop()
             for outcome in self.below(hash, authority, depth):
-                _merge(found, outcome.contributors)
+                unite(found, outcome.contributors)
                 todo.extend((directory, outcome.authority, depth + 1) for directory in outcome.directories)
         return found
-
-
-class _Walk:
-    """The two passes over one forest."""
-
-    def __init__(
-        self,
-        resolver: Resolver,
-        forest: _Forest,
-        authority: Authority,
-        depth: int,
-        *,
-        start: Placed | None = None,
-        hops: int = 0,
-        shallow: bool = False,
-    ) -> None:
-        """`start`: look at nothing but the file that this entry belongs to; `shallow`: leave out what lies below."""
-        self._resolver = resolver
-        self._forest = forest
-        self._depth = depth
-        self._hops = hops
-        self._shallow = shallow
-        #: In a shallow walk: what would have had to be looked into, mkdir and the keys valid there.
-        self.deleted: list[tuple[EntryHash, Authority]] = []
-        self.unproven: list[tuple[EntryHash, Authority]] = []
-        self.states: dict[EntryHash, State] = {}
-        self.outcomes: dict[EntryHash, Outcome | None] = {}
-        self._authorities: dict[EntryHash, Authority] = {}
-        self._order: list[Placed] = []
-        #: Whether a revert names an entry that is not here.
-        self.awaits = False
-        self._base = authority
-        self._start = start
-        #: The hard link on whose state that of `start` depends.
-        self._basis = None if start is None else self._find_basis(start.entry.hash)
-        self._forward()
-        if start is not None:
-            self._restrict(start)
-        for placed in reversed(self._order):
-            self.outcomes[placed.entry.hash] = self._outcome(placed)
-
-    def order_heads(self) -> list[Placed]:
-        """The heads that the forward pass reached."""
-        return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
-
-    def _forward(self) -> None:
-        queue: deque[tuple[Placed, State, Authority]] = deque((head, ABSENT, self._base) for head in self._forest.heads)
-        postponed = 0
-        while queue:
-            placed, before, inherited = queue.popleft()
-            entry = placed.entry
-            if self._must_wait(entry) and postponed <= len(queue):
-                # A revert to an entry of another branch, which this pass has not reached.
-                queue.append((placed, before, inherited))
-                postponed += 1
-                continue
-            postponed = 0
-            if before.kind is Kind.ABSENT and entry.action in CHILD_ACTIONS:
-                # Grants belong to one incarnation: what is made anew after a delete does not inherit them.
-                inherited = self._base
-            here = inherited
-            if entry.action is Action.REVERT:
-                here = self._authorities.get(EntryHash(entry.content), inherited)
-            elif hanging := self._forest.hanging.get(entry.hash):
-                here = inherited.extended(hanging, self._depth)
-            state = self._state(placed, before)
-            self.states[entry.hash] = state
-            self._authorities[entry.hash] = here
-            self._order.append(placed)
-            queue.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
-
-    def _must_wait(self, entry: Entry) -> bool:
-        target = EntryHash(entry.content)
-        return entry.action is Action.REVERT and target in self._forest.members and target not in self.states
-
-    def _state(self, placed: Placed, before: State) -> State:
-        entry = placed.entry
-        if entry.action is Action.LINK:
-            if self._start is not None and entry.hash != self._basis:
-                # Only links older than `start` are followed from here, so that links among names that were swapped
-                # come to an end.
-                return UNKNOWN
-            return replace(self._resolver.linked(EntryHash(entry.content), self._hops), link=EntryHash(entry.content))
-        if entry.action is Action.REVERT:
-            target = EntryHash(entry.content)
-            self.awaits |= target not in self.states
-            state = self.states.get(target, UNKNOWN)
-            if state is _UNTOLD:
-                state = self.tell(next(placed for placed in self._order if placed.entry.hash == target))
-            return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
-        try:
-            complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
-            return step(before, entry, complete=complete)
-        except InvalidEntry:
-            # A mode that no version of ours writes; the log has accepted it, so the view must live with it.
-            return before
-
-    def _linked(self, entry: Entry) -> State:
-        target = EntryHash(entry.content)
-        return replace(self._resolver.linked(target, self._hops), link=target)
-
-    def tell(self, placed: Placed) -> State:
-        """The state after an entry; of an old hard link it is only found out when somebody asks."""
-        hash = placed.entry.hash
-        if self.states[hash] is _UNTOLD:
-            self.states[hash] = self._linked(placed.entry)
-        return self.states[hash]
-
-    def tell_all(self) -> None:
-        """Find out all states."""
-        for placed in self._order:
-            self.tell(placed)
-
-    def _find_basis(self, hash: EntryHash) -> EntryHash | None:
-        entries = self._forest.by_hash()
-        while (entry := entries.get(hash)) is not None:
-            if entry.action is Action.LINK:
-                return hash
-            if entry.action not in SAME_FILE or entry.action is Action.WRITE:
-                # A write behind a link parts from its file, so what the link shows does not matter any more.
-                return None
-            hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
-        return None
-
-    def _restrict(self, start: Placed) -> None:
-        """Forget all but `start` and what continues the same file."""
-        kept: set[EntryHash] = set()
-        order = []
-        for placed in self._order:
-            entry = placed.entry
-            if self.states[entry.hash].kind not in _LINKABLE:
-                continue
-            if entry.hash == start.entry.hash or (entry.parent in kept and entry.action in SAME_FILE):
-                kept.add(entry.hash)
-                order.append(placed)
-        self._order = order
-
-    def _outcome(self, placed: Placed) -> Outcome | None:
-        entry = placed.entry
-        authority = self._authorities[entry.hash]
-        own = {entry.fingerprint: authority.depths[entry.fingerprint]} if authority.allows(entry.fingerprint) else {}
-        branches = [
-            outcome
-            for successor in self._forest.successors.get(entry.hash, ())
-            if (outcome := self.outcomes.get(successor.entry.hash)) is not None
-        ]
-        chosen = self.choose(branches)
-        if chosen is not None:
-            contributors = dict(own)
-            for branch in branches:
-                _merge(contributors, branch.contributors)
-            return replace(chosen, contributors=contributors, first=entry.hash)
-        state = self.tell(placed)
-        if not state.complete:
-            return None
-        from_below = not own
-        if not own and not self._is_built_upon(placed, authority):
-            return None
-        directories: tuple[EntryHash, ...] = ()
-        if state.kind is Kind.ABSENT and state.remains is not None:
-            from_below = True
-            if self._has_life(state.remains, authority):
-                state = state.remains
-        if state.kind is Kind.DIRECTORY:
-            assert state.origin is not None
-            directories = (state.origin,)
-        return Outcome(state, (entry,), directories, authority, (authority,), own, entry.hash, from_below)
-
-    def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
-        """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
-        if any(authority.allows(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
-            return True
-        if placed.entry.action is not Action.MKDIR:
-            return False
-        if self._shallow:
-            self.unproven.append((placed.entry.hash, authority))
-            return False
-        return self._resolver.has_effective_below(placed.entry.hash, authority, self._depth)
-
-    def _has_life(self, remains: State, authority: Authority) -> bool:
-        """Whether anything lives in a directory that was deleted."""
-        assert remains.origin is not None
-        if self._shallow:
-            self.deleted.append((remains.origin, authority))
-            return False
-        return self._resolver.has_life_below(remains.origin, authority, self._depth)
-
-    def choose(self, branches: Sequence[Outcome | None]) -> Outcome | None:
-        """The winner among branches by the rules; directories are merged first.  `None` without any branch."""
-        candidates = sorted((branch for branch in branches if branch is not None), key=lambda o: o.rank, reverse=True)
-        if len(candidates) < 2:
-            return candidates[0] if candidates else None
-        from_below = any(candidate.from_below for candidate in candidates)
-        directories = [candidate for candidate in candidates if candidate.directories]
-        others = [candidate for candidate in candidates if not candidate.directories]
-        if directories:
-            # rmdir removes the branches that it saw; another one that is a directory stays.
-            others = [candidate for candidate in others if candidate.state.remains is None]
-            merged = self._merged(directories, against_others=bool(others))
-            if not others:
-                return replace(merged, from_below=from_below)
-            others.append(merged)
-        winner = max(others, key=lambda outcome: outcome.rank)
-        return replace(winner, contested=True, from_below=from_below or bool(directories))
-
-    def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
-        contributors: dict[Fingerprint, int] = {}
-        mkdirs: dict[EntryHash, None] = {}
-        for outcome in directories:
-            _merge(contributors, outcome.contributors)
-            mkdirs.update(dict.fromkeys(outcome.directories))
-            if against_others:
-                for mkdir in outcome.directories:
-                    _merge(contributors, self._resolver.contributors_below(mkdir, outcome.authority, self._depth))
-        return replace(
-            directories[0],
-            tips=tuple(tip for outcome in directories for tip in outcome.tips),
-            authorities=tuple(authority for outcome in directories for authority in outcome.authorities),
-            directories=tuple(mkdirs),
-            contributors=contributors,
-            first=max(outcome.first for outcome in directories),
-        )
-
-
-def _merge(into: dict[Fingerprint, int], contributors: Mapping[Fingerprint, int]) -> None:
-    for fingerprint, depth in contributors.items():
-        into[fingerprint] = min(depth, into.get(fingerprint, depth))

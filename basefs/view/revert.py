@@ -18,7 +18,7 @@ from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.names import Names, display
 from basefs.view.node import Node
-from basefs.view.resolution import Outcome
+from basefs.view.outcome import Outcome
 from basefs.view.signer import Signer
 from basefs.view.supposing import subtree, supposed
 from basefs.view.tree import Tree

@@ -24,7 +24,8 @@ from basefs.view.changes import Change, Ledger, compare, in_order
 from basefs.view.history import Survey
 from basefs.view.names import Names
 from basefs.view.node import Node
-from basefs.view.resolution import Outcome, Resolver
+from basefs.view.outcome import Outcome
+from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
 
 #: Entries that change a state without changing what the path is: applied to it without looking at the rest.

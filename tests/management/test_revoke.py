@@ -145,7 +145,9 @@ def test_a_dry_run_lists_what_would_change_and_changes_nothing(tree: Cli) -> Non
     ]
     assert ["acknowledged", "/d/e/hers", ""] in lines
     told = json.loads(tree("revoke", "conf:/d", "alice", "--discard", "--dry-run", "--json"))
-    assert told["acks"] == [] and {"path": "/d/e/hers", "before": "file", "after": None} in told["changed"]
+    (hers,) = (change for change in told["changed"] if change["path"] == "/d/e/hers")
+    assert told["acks"] == [] and (hers["before"]["kind"], hers["after"]) == ("file", None)
+    assert "/d/e/hers\tfile of 7 B" in tree("revoke", "conf:/d", "alice", "--discard", "-n")
     assert (shown(tree), granted(tree)) == before
     assert json.loads(tree("revoke", "conf:/d", "alice", "--json"))["fallen"][0]["name"] == "alice"
 

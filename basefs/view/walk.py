@@ -1,0 +1,240 @@
+"""The walk over one path: two passes over its entries, which form a forest (paper, section 3.1; design, section 4).
+
+* forward, from each chain's first entry: the state after each entry, and the keys valid there;
+* backward, from the last entries: the *outcome* of each branch, choosing at every fork by the paper's rules:
+  1. a branch without a complete, effective entry is no branch;
+  2. the branch holding a contributor with the higher authority wins;
+  3. then the branch with more contributors;
+  4. then the branch whose first entry has the higher hash.
+
+An entry is effective if its key is valid at its path, or if any effective entry builds on it.  All branches that end
+as a live directory are one candidate; a deleted directory in which something lives is a live directory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from basefs.errors import InvalidEntry
+from basefs.log.entries import CHILD_ACTIONS, Action, Entry
+from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.placement import Placed
+from basefs.view.forest import Forest
+from basefs.view.outcome import Outcome, unite
+from basefs.view.permissions import Authority
+from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
+
+if TYPE_CHECKING:
+    from basefs.view.resolution import Resolver
+
+#: What a hard link can name.
+LINKABLE = (Kind.FILE, Kind.SYMLINK)
+#: What may follow an entry without ending the file that a hard link names.
+SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
+
+
+class Walk:
+    """The two passes over one forest."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        forest: Forest,
+        authority: Authority,
+        depth: int,
+        *,
+        start: Placed | None = None,
+        hops: int = 0,
+        shallow: bool = False,
+    ) -> None:
+        """`start`: look at nothing but the file that this entry belongs to; `shallow`: leave out what lies below."""
+        self._resolver = resolver
+        self._forest = forest
+        self._depth = depth
+        self._hops = hops
+        self._shallow = shallow
+        #: In a shallow walk: what would have had to be looked into, mkdir and the keys valid there.
+        self.deleted: list[tuple[EntryHash, Authority]] = []
+        self.unproven: list[tuple[EntryHash, Authority]] = []
+        self.states: dict[EntryHash, State] = {}
+        self.outcomes: dict[EntryHash, Outcome | None] = {}
+        self._authorities: dict[EntryHash, Authority] = {}
+        self._order: list[Placed] = []
+        #: Whether a revert names an entry that is not here.
+        self.awaits = False
+        self._base = authority
+        self._start = start
+        #: The hard link on whose state that of `start` depends.
+        self._basis = None if start is None else self._find_basis(start.entry.hash)
+        self._forward()
+        if start is not None:
+            self._restrict(start)
+        for placed in reversed(self._order):
+            self.outcomes[placed.entry.hash] = self._outcome(placed)
+
+    def order_heads(self) -> list[Placed]:
+        """The heads that the forward pass reached."""
+        return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
+
+    def _forward(self) -> None:
+        queue: deque[tuple[Placed, State, Authority]] = deque((head, ABSENT, self._base) for head in self._forest.heads)
+        postponed = 0
+        while queue:
+            placed, before, inherited = queue.popleft()
+            entry = placed.entry
+            if self._must_wait(entry) and postponed <= len(queue):
+                # A revert to an entry of another branch, which this pass has not reached.
+                queue.append((placed, before, inherited))
+                postponed += 1
+                continue
+            postponed = 0
+            if before.kind is Kind.ABSENT and entry.action in CHILD_ACTIONS:
+                # Grants belong to one incarnation: what is made anew after a delete does not inherit them.
+                inherited = self._base
+            here = inherited
+            if entry.action is Action.REVERT:
+                here = self._authorities.get(EntryHash(entry.content), inherited)
+            elif hanging := self._forest.hanging.get(entry.hash):
+                here = inherited.extended(hanging, self._depth)
+            state = self._state(placed, before)
+            self.states[entry.hash] = state
+            self._authorities[entry.hash] = here
+            self._order.append(placed)
+            queue.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
+
+    def _must_wait(self, entry: Entry) -> bool:
+        target = EntryHash(entry.content)
+        return entry.action is Action.REVERT and target in self._forest.members and target not in self.states
+
+    def _state(self, placed: Placed, before: State) -> State:
+        entry = placed.entry
+        if entry.action is Action.LINK:
+            if self._start is not None and entry.hash != self._basis:
+                # Only links older than `start` are followed from here, so that links among names that were swapped
+                # come to an end.
+                return UNKNOWN
+            return replace(self._resolver.linked(EntryHash(entry.content), self._hops), link=EntryHash(entry.content))
+        if entry.action is Action.REVERT:
+            target = EntryHash(entry.content)
+            self.awaits |= target not in self.states
+            state = self.states.get(target, UNKNOWN)
+            return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
+        try:
+            complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
+            return step(before, entry, complete=complete)
+        except InvalidEntry:
+            # A mode that no version of ours writes; the log has accepted it, so the view must live with it.
+            return before
+
+    def _find_basis(self, hash: EntryHash) -> EntryHash | None:
+        entries = self._forest.by_hash()
+        while (entry := entries.get(hash)) is not None:
+            if entry.action is Action.LINK:
+                return hash
+            if entry.action not in SAME_FILE or entry.action is Action.WRITE:
+                # A write behind a link parts from its file, so what the link shows does not matter any more.
+                return None
+            hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
+        return None
+
+    def _restrict(self, start: Placed) -> None:
+        """Forget all but `start` and what continues the same file."""
+        kept: set[EntryHash] = set()
+        order = []
+        for placed in self._order:
+            entry = placed.entry
+            if self.states[entry.hash].kind not in LINKABLE:
+                continue
+            if entry.hash == start.entry.hash or (entry.parent in kept and entry.action in SAME_FILE):
+                kept.add(entry.hash)
+                order.append(placed)
+        self._order = order
+
+    def _outcome(self, placed: Placed) -> Outcome | None:
+        entry = placed.entry
+        authority = self._authorities[entry.hash]
+        own = {entry.fingerprint: authority.depths[entry.fingerprint]} if authority.allows(entry.fingerprint) else {}
+        branches = [
+            outcome
+            for successor in self._forest.successors.get(entry.hash, ())
+            if (outcome := self.outcomes.get(successor.entry.hash)) is not None
+        ]
+        chosen = self.choose(branches)
+        if chosen is not None:
+            contributors = dict(own)
+            for branch in branches:
+                unite(contributors, branch.contributors)
+            return replace(chosen, contributors=contributors, first=entry.hash)
+        state = self.states[entry.hash]
+        if not state.complete:
+            return None
+        from_below = not own
+        if not own and not self._is_built_upon(placed, authority):
+            return None
+        directories: tuple[EntryHash, ...] = ()
+        if state.kind is Kind.ABSENT and state.remains is not None:
+            from_below = True
+            if self._has_life(state.remains, authority):
+                state = state.remains
+        if state.kind is Kind.DIRECTORY:
+            assert state.origin is not None
+            directories = (state.origin,)
+        return Outcome(state, (entry,), directories, authority, (authority,), own, entry.hash, from_below)
+
+    def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
+        """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
+        if any(authority.allows(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
+            return True
+        if placed.entry.action is not Action.MKDIR:
+            return False
+        if self._shallow:
+            self.unproven.append((placed.entry.hash, authority))
+            return False
+        return self._resolver.has_effective_below(placed.entry.hash, authority, self._depth)
+
+    def _has_life(self, remains: State, authority: Authority) -> bool:
+        """Whether anything lives in a directory that was deleted."""
+        assert remains.origin is not None
+        if self._shallow:
+            self.deleted.append((remains.origin, authority))
+            return False
+        return self._resolver.has_life_below(remains.origin, authority, self._depth)
+
+    def choose(self, branches: Sequence[Outcome | None]) -> Outcome | None:
+        """The winner among branches by the rules; directories are merged first.  `None` without any branch."""
+        candidates = sorted((branch for branch in branches if branch is not None), key=lambda o: o.rank, reverse=True)
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        from_below = any(candidate.from_below for candidate in candidates)
+        directories = [candidate for candidate in candidates if candidate.directories]
+        others = [candidate for candidate in candidates if not candidate.directories]
+        if directories:
+            # rmdir removes the branches that it saw; another one that is a directory stays.
+            others = [candidate for candidate in others if candidate.state.remains is None]
+            merged = self._merged(directories, against_others=bool(others))
+            if not others:
+                return replace(merged, from_below=from_below)
+            others.append(merged)
+        winner = max(others, key=lambda outcome: outcome.rank)
+        return replace(winner, contested=True, from_below=from_below or bool(directories))
+
+    def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
+        contributors: dict[Fingerprint, int] = {}
+        mkdirs: dict[EntryHash, None] = {}
+        for outcome in directories:
+            unite(contributors, outcome.contributors)
+            mkdirs.update(dict.fromkeys(outcome.directories))
+            if against_others:
+                for mkdir in outcome.directories:
+                    unite(contributors, self._resolver.contributors_below(mkdir, outcome.authority, self._depth))
+        return replace(
+            directories[0],
+            tips=tuple(tip for outcome in directories for tip in outcome.tips),
+            authorities=tuple(authority for outcome in directories for authority in outcome.authorities),
+            directories=tuple(mkdirs),
+            contributors=contributors,
+            first=max(outcome.first for outcome in directories),
+        )
