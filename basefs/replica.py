@@ -251,9 +251,9 @@ class Replica(Queries):
             if local:
                 # Blocks first: a chain that is complete when its entry comes never waits.
                 batch.add_own_blocks(blocks)
-            batch.add_entries(entries, peer)
-            if not local:
-                batch.add_blocks(blocks)
+                batch.add_entries(entries, peer)
+            else:
+                batch.add(entries, blocks, peer)
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
         self._show(batch.accepted, completed, now=int(batch.now))

@@ -11,8 +11,10 @@ Invariants
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
@@ -46,6 +48,26 @@ class Chains:
         self._database = database
         self._db = database.main
         self._paths = paths
+        #: Chain -> the block that it waits for, as in the table: every write that arrives asks.
+        self._missing: dict[BlockHash, BlockHash] = {}
+        #: The blocks that chains wait for, and how many wait for each.
+        self._expected: Counter[BlockHash] = Counter()
+
+    def load(self) -> None:
+        """Read what is kept in memory."""
+        rows = self._db.execute("SELECT first, missing FROM chains")
+        self._missing = {BlockHash(first): BlockHash(missing) for first, missing in rows}
+        self._expected = Counter(self._missing.values())
+
+    def _wait_for(self, first: BlockHash, missing: BlockHash | None) -> None:
+        before = self._missing.pop(first, None)
+        if before is not None:
+            self._expected[before] -= 1
+            if not self._expected[before]:
+                del self._expected[before]
+        if missing is not None:
+            self._missing[first] = missing
+            self._expected[missing] += 1
 
     def total(self) -> int:
         """Number of blocks."""
@@ -67,11 +89,12 @@ class Chains:
 
     def is_complete(self, first: bytes) -> bool:
         """Whether all blocks of a chain are here; the empty content always is."""
-        return not first or self._db.execute("SELECT 1 FROM chains WHERE first = ?", (first,)).fetchone() is None
+        return first not in self._missing
 
-    def insert_block(self, block: Block) -> None:
-        """Append a block, inside a transaction, without looking who waits for it: for content made on this node."""
-        self._db.execute("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", (block.hash, block.encode()))
+    def insert_block(self, block: Block) -> bool:
+        """Append a block, inside a transaction, without looking who waits for it; returns whether it is new."""
+        query = "INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)"
+        return self._db.execute(query, (block.hash, block.encode())).rowcount == 1
 
     def copy_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Store hashes and encodings of blocks as they are, inside a transaction, before the entries that name them."""
@@ -83,11 +106,10 @@ class Chains:
         Needs no lock, but nobody else may write meanwhile.  False if a chain waits for one of them: then nothing is
         stored, and `append_block` must be used.  Raises `NoSpace`, `StoreError`.
         """
+        if any(self.expects(block.hash) for block in blocks):
+            return False
         aside = self._database.aside
         with self._database.transaction(aside):
-            for block in blocks:
-                if aside.execute("SELECT 1 FROM chains WHERE missing = ?", (block.hash,)).fetchone():
-                    return False
             rows = [(block.hash, block.encode()) for block in blocks]
             aside.executemany("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", rows)
         return True
@@ -95,7 +117,7 @@ class Chains:
     def open(self, placed: Placed, now: float, complete: bool) -> bool:
         """Note what a write waits for; True if all its blocks are here."""
         first = BlockHash(placed.entry.content)
-        if self._db.execute("SELECT 1 FROM chains WHERE first = ?", (first,)).fetchone():
+        if first in self._missing:
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
             self.set_stalled(first, stalled=False, now=now)
         elif complete:
@@ -105,6 +127,7 @@ class Chains:
             if missing == ZERO_HASH:
                 return True
             self._db.execute("INSERT INTO chains VALUES (?, ?, ?, 0, ?)", (first, missing, last, now))
+            self._wait_for(first, missing)
         self._db.execute("INSERT INTO waiting VALUES (?, ?)", (first, placed.entry.hash))
         return False
 
@@ -120,7 +143,7 @@ class Chains:
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether some chain waits for exactly this block."""
-        return self._db.execute("SELECT 1 FROM chains WHERE missing = ?", (hash,)).fetchone() is not None
+        return hash in self._expected
 
     def chains_waiting_for(self, hash: BlockHash) -> list[BlockHash]:
         """The first blocks of the chains that wait for exactly this block."""
@@ -138,23 +161,23 @@ class Chains:
             self.set_stalled(first, stalled=False, now=now)
             if missing != ZERO_HASH:
                 self._db.execute("UPDATE chains SET missing = ?, last = ? WHERE first = ?", (missing, last, first))
+                self._wait_for(first, missing)
                 continue
             for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
                 self._paths.contribute(self._path_of(entry), entry)
                 completed.append(EntryHash(entry))
             self._db.execute("DELETE FROM waiting WHERE first = ?", (first,))
             self._db.execute("DELETE FROM chains WHERE first = ?", (first,))
+            self._wait_for(first, None)
         return completed
 
     def missing_blocks(self, limit: int) -> list[BlockHash]:
         """The block that each incomplete chain waits for, at most `limit` of them."""
-        rows = self._db.execute("SELECT DISTINCT missing FROM chains LIMIT ?", (limit,))
-        return [BlockHash(missing) for (missing,) in rows]
+        return list(islice(self._expected, limit))
 
     def missing_block(self, first: BlockHash) -> BlockHash | None:
         """The block that one chain waits for, `None` if it is complete or unknown."""
-        row = self._db.execute("SELECT missing FROM chains WHERE first = ?", (first,)).fetchone()
-        return None if row is None else BlockHash(row[0])
+        return self._missing.get(first)
 
     def overdue(self, older_than: float) -> list[BlockHash]:
         """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""

@@ -49,12 +49,20 @@ class Intake:
         self.now = now
         #: Those that were kept on disk until now.
         self._detached: set[EntryHash] = set()
+        #: Blocks that came with the entries.
+        self._offered: dict[BlockHash, Block] = {}
         self.accepted: list[Placed] = []
         self.completed: list[EntryHash] = []
         self.missing_parents: list[EntryHash] = []
         self.chains: dict[BlockHash, None] = {}
         self.rejected: list[str] = []
         self.new_blocks = 0
+
+    def add(self, entries: Sequence[Entry], blocks: Sequence[Block], peer: str) -> None:
+        """Take in entries and blocks from another node."""
+        self._offered = {block.hash: block for block in blocks}
+        self.add_entries(entries, peer)
+        self.add_blocks([block for block in blocks if block.hash in self._offered])
 
     def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
         """Take entries in, and those that waited for them.
@@ -130,14 +138,25 @@ class Intake:
             return False
         if not is_ours:
             verify(entry, public)
+            if entry.action is Action.WRITE:
+                self._store_offered(BlockHash(entry.content))
         # The blocks of this node's own entries are stored before them.
         placed = self._store.insert(placed, now=self.now, complete=is_ours)
         self.accepted.append(placed)
         if entry.action is Action.WRITE and entry.content:
             first = BlockHash(entry.content)
-            self.chains[first] = None
-            self._use_held_blocks(self._store.chains.missing_block(first))
+            missing = self._store.chains.missing_block(first)
+            if missing is not None:
+                self.chains[first] = None
+                self._use_held_blocks(missing)
         return True
+
+    def _store_offered(self, hash: BlockHash) -> None:
+        """Store the blocks of a verified write that came with it, from this one on: its chain need not wait at all."""
+        while (block := self._offered.get(hash)) is not None and not self._store.chains.expects(hash):
+            del self._offered[hash]
+            self.new_blocks += self._store.chains.insert_block(block)
+            hash = block.next
 
     def _add_root(self, root: Entry, grant: Entry) -> None:
         """Take in the first two entries of a log: the root directory, and its signer's grant on it.

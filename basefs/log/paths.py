@@ -35,6 +35,8 @@ class Paths:
         self._pending: dict[int, bytes] = {}
         #: Path id -> path above and name, which never change, of those that were asked for lately.
         self._places: dict[int, tuple[int, bytes]] = {}
+        #: Path id -> hash, of those that changed lately; nobody else changes any.
+        self._hashes: dict[int, bytes] = {}
 
     def row(self, path: int) -> PathRow:
         """The path with this id, which must exist."""
@@ -111,10 +113,14 @@ class Paths:
         while pending:
             above: dict[int, bytes] = {}
             for path, change in pending.items():
-                row = self.row(path)
-                self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (xor(row.hash, change), path))
-                if row.parent:
-                    above[row.parent] = xor(above.get(row.parent, ZERO_HASH), change)
+                hash = self._hashes.get(path)
+                hash = xor(self.row(path).hash if hash is None else hash, change)
+                self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (hash, path))
+                if len(self._hashes) >= _REMEMBERED_PLACES:
+                    self._hashes.clear()
+                self._hashes[path] = hash
+                if parent := self.above(path):
+                    above[parent] = xor(above.get(parent, ZERO_HASH), change)
             pending = above
 
     def take_pending(self) -> dict[int, bytes]:
@@ -126,8 +132,10 @@ class Paths:
         """Collect again what was taken, and only that."""
         self._pending = pending
         self._places.clear()
+        self._hashes.clear()
 
     def forget(self) -> None:
         """Drop what was collected: the transaction has failed."""
         self._pending.clear()
         self._places.clear()
+        self._hashes.clear()

@@ -70,6 +70,7 @@ class Store:
     def _load(self) -> None:
         """Read what is kept in memory, again where a transaction has failed."""
         self._recent.clear()
+        self.chains.load()
         self.granted.load()
         self.detached.load()
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
