@@ -14,9 +14,9 @@ from basefs.errors import NoSpace, StoreError, TooLarge
 from basefs.log.content import BytesContent, Content, FileContent
 from basefs.log.contents import MAX_CONTENT_BYTES
 
-#: Largest content kept in memory, bytes.  Most configuration files are smaller, and a file on disk for each would
-#: triple the cost of a copy.
-MEMORY_BYTES = 64 * 1024
+#: Largest content kept in memory, and in the journal once it is closed, bytes.  Most configuration files are smaller,
+#: and a file on disk for each would slow a copy down; the journal gives its room back when all of it is published.
+MEMORY_BYTES = 8 * 1024
 
 
 def as_store_error(error: OSError, what: object) -> StoreError:

@@ -209,7 +209,8 @@ def _configure_logging(debug: bool) -> None:
 def _clear_dead_mount(mountpoint: Path) -> None:
     """A mount of ours whose daemon died answers with errors until it is detached; mounting again repairs it."""
     try:
-        os.stat(mountpoint)
+        # The kernel may remember what stat(2) tells, but asks for this.
+        os.statvfs(mountpoint)
     except OSError:
         if any(mount.point == mountpoint for mount in mounts()):
             unmount(mountpoint, lazy=True)

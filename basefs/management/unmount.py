@@ -56,7 +56,7 @@ def unmount(target: str, lazy: bool) -> None:
 
 def _is_dead(point: Path) -> bool:
     try:
-        os.stat(point)
+        os.statvfs(point)
     except OSError:
         return True
     return False
