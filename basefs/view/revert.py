@@ -20,6 +20,7 @@ from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.signer import Signer
+from basefs.view.states import encode_mode
 from basefs.view.supposing import subtree, supposed
 from basefs.view.tree import Tree
 
@@ -76,8 +77,6 @@ class Reverter:
             past = subtree(then, names)
         if not past:
             raise NotFound(f"nothing was at {display(names)} then")
-        # The root directory is always there, and is never reverted itself.
-        past.pop((), None)
         entries: list[Entry] = []
         # Each round brings back at least one level.
         for _ in range(2 + max((len(path) for path in past), default=0)):
@@ -96,6 +95,9 @@ class Reverter:
             node, was = now.get(path), past[path]
             if node is not None and _alike(node.outcome, was.outcome):
                 continue
+            if not path:
+                entries.append(self._root_mode(now[()], was))
+                continue
             above = tree.find(path[:-1])
             if above is None or not above.is_directory:
                 if path == names:
@@ -109,6 +111,13 @@ class Reverter:
             if path:
                 entries.extend(self._follow(path, now[path].outcome, Action.DELETE))
         return entries
+
+    def _root_mode(self, now: Node, then: Node) -> Entry:
+        """The root directory cannot be reverted, but have its mode and owner again."""
+        key = self._signer.signer(now.outcome.authorities[0], ())
+        tip = now.outcome.tips[0]
+        content = encode_mode(then.state.mode, then.state.owner)
+        return key.sign(tip.hash, self._signer.now(), Action.MODE, tip.name, content)
 
 
 def _alike(now: Outcome, then: Outcome) -> bool:

@@ -16,7 +16,7 @@ from basefs.log.hashes import EntryHash
 from basefs.view.states import Kind
 
 from ..helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, keys_at, tree_of
-from .histories import Step, World, steps
+from .histories import Step, World, rarely, steps
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -75,6 +75,7 @@ def test_same_set_same_tree(history: list[Step], seed: int) -> None:
         assert len({node.replica.root_hash() for node in everyone}) == 1
 
 
+@rarely
 @given(steps(), SEEDS)
 def test_what_a_key_without_permission_signed_last_is_not_shown(history: list[Step], seed: int) -> None:
     with World.temporary() as world:
@@ -105,6 +106,7 @@ def without_trailing(entries: dict[EntryHash, Entry]) -> dict[EntryHash, Entry]:
             del kept[hash]
 
 
+@rarely
 @given(steps(), SEEDS)
 def test_trailing_entries_of_a_revoked_key_might_as_well_not_exist(history: list[Step], seed: int) -> None:
     with World.temporary() as world:

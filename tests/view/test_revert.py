@@ -1,0 +1,76 @@
+"""Trees brought back: the past is the log as it was, and a revert makes it the present again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.replica import Replica
+from basefs.view.changes import visible
+from basefs.view.names import Names
+from basefs.view.states import State
+from basefs.view.tree import Tree
+
+from ..helpers import Clock, make_replica, path
+from .histories import Step, World, rarely, steps
+
+
+def states(tree: Tree) -> dict[Names, State]:
+    """What a tree shows, without times: a revert is a change itself."""
+    return {names: replace(visible(node.state), mtime=0) for names, node in tree.walk()}
+
+
+def past(replica: Replica, sequence: int) -> dict[Names, State]:
+    """What this log showed when it had so many entries."""
+    with replica._store.as_of(sequence):
+        return states(Tree(replica._store, replica._view.tree.resolver))
+
+
+@rarely
+@given(steps())
+def test_the_past_is_what_was_shown_then(history: list[Step]) -> None:
+    with World.temporary() as world:
+        node = world.nodes[0]
+        seen: dict[int, dict[Names, State]] = {}
+        blocks = 0
+        for step in history:
+            world.play(step)
+            if len(node.blocks) != blocks:
+                # A content that became complete later shows in the past as well.
+                blocks = len(node.blocks)
+                seen.clear()
+            seen[node.replica.totals()["entries"]] = states(node.replica._view.tree)
+        for sequence, tree in seen.items():
+            assert past(node.replica, sequence) == tree
+        assert node.replica.check_view() == []
+
+
+@rarely
+@given(steps(), st.integers(0, 2**16))
+def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        node = world.nodes[0]
+        world.deliver(node, world.entries(), world.blocks(), when)
+        sequence = 2 + when % (node.replica.totals()["entries"] - 1)
+        before = past(node.replica, sequence)
+        node.replica.commit(lambda author: author.reverter.tree((), sequence))
+        assert states(node.replica._view.tree) == before
+        assert node.replica.check_view() == []
+        assert not node.replica.commit(lambda author: author.reverter.tree((), sequence)).entries
+
+
+def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    replica.commit(lambda author: author.write((b"f",), b"one", mtime=2_000_000_000))
+    first = replica._clock()
+    replica.commit(lambda author: author.write((b"f",), b"two", mtime=5))
+    replica.commit(lambda author: author.write((b"g",), b"new", mtime=5))
+    replica.commit(lambda author: author.reverter.tree((), author.past.sequence_at(first)))
+    assert replica.read((b"f",)) == b"one" and replica.live_paths()[-1][0] != path("/g")
+    assert path("/g") not in dict(replica.live_paths())
+    replica.close()
