@@ -183,7 +183,7 @@ class WorkingSet(Lookup):
             self.overlay.drop(names)
             if inode is not None and inode.journaled and not is_given:
                 self._ledger.note_drop(names)
-        if inode is not None and not inode.names and not self._has_home(inode):
+        if inode is not None and not self._has_home(inode) and not inode.names:
             self._part(inode)
         for stale in self.opened:
             # Opened before another node changed the file, so the names do not lead to it any more.
@@ -208,7 +208,7 @@ class WorkingSet(Lookup):
             return False
         if self.overlay.get(inode.home) is MISSING:
             return True
-        others = self.live_names(inode)
+        others = self.live_names(inode).difference(inode.names)
         if others:
             inode.home = min(others)
         return bool(others)
