@@ -142,8 +142,9 @@ class Files:
         working = self._working
         had = self._cached.pop(names, None)
         with working.lock:
-            if any(other.home == inode.home and other is not inode for other in working.opened) and inode.home:
-                return Pages.BYPASS
+            for other in working.opened:
+                if other is not inode and not other.parted and inode.home is not None and other.home == inode.home:
+                    return Pages.BYPASS
         if inode.dirty or inode.base is None:
             return Pages.DROP
         self._cached[names] = inode.base

@@ -141,10 +141,14 @@ class Lookup:
         """Whether a path changes because this node renames a directory above it."""
         return any(names[: len(moved)] == moved for moved in self.moving)
 
-    def stale(self, origin: EntryHash | None) -> list[Inode]:
-        """The open inodes of a file that another node has changed since."""
+    def stale(self, origin: EntryHash | None, content: EntryHash | None) -> list[Inode]:
+        """The open inodes of a file with another content than this one, which another node has given to it."""
         with self.lock:
-            return [inode for inode in self.opened if inode.origin == origin and not inode.names and not inode.parted]
+            return [
+                inode
+                for inode in self.opened
+                if inode.origin == origin and inode.base != content and not inode.names and not inode.parted
+            ]
 
     def published_links(self, names: Names, attributes: Attributes) -> int:
         """How many names something of the view has, without those that were removed here."""

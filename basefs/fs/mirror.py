@@ -169,7 +169,7 @@ class Mirror:
                 # What this node shows is its own change, which it publishes in a moment.
                 self._kernel.invalidate([names])
                 return
-            self.held = [] if before is None else working.stale(before.origin)
+            self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)
         path = self._root + b"/" + b"/".join(names)
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:
