@@ -77,6 +77,11 @@ class Inode:
         return self.origin is None
 
     @property
+    def is_pending(self) -> bool:
+        """Whether anything was set here that is not published."""
+        return self.dirty or (self.mode, self.owner, self.mtime) != (None, None, None)
+
+    @property
     def size(self) -> int:
         """Bytes of its content, or of the target of a symbolic link."""
         if self.spool is not None:

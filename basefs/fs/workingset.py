@@ -183,8 +183,13 @@ class WorkingSet(Lookup):
             self.overlay.drop(names)
             if inode is not None and inode.journaled and not is_given:
                 self._ledger.note_drop(names)
-        if inode is not None and not self._has_home(inode) and not inode.names:
-            self._part(inode)
+        if inode is not None:
+            if not self.find_home(inode) and not inode.names:
+                self._part(inode)
+            elif not inode.names and inode.is_pending and inode.home is not None:
+                # What was changed under the name that goes is published under one that stays.
+                self.give(inode.home, inode)
+                self.record(inode)
         for stale in self.opened:
             # Opened before another node changed the file, so the names do not lead to it any more.
             if stale is not inode and stale.home == names and stale.origin is not None and not stale.names:
@@ -202,7 +207,7 @@ class WorkingSet(Lookup):
         else:
             stale.unlinked = True
 
-    def _has_home(self, inode: Inode) -> bool:
+    def find_home(self, inode: Inode) -> bool:
         """Whether the view still has a name of this inode, and moves the home there."""
         if inode.home is None:
             return False
@@ -287,7 +292,7 @@ class WorkingSet(Lookup):
         inode.names = {}
         inode.version += 1
         inode.settle()
-        if not self._has_home(inode):
+        if not self.find_home(inode):
             self._part(inode)
         self.forget_idle(inode)
 

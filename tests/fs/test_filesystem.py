@@ -318,6 +318,18 @@ class TestUnlink:
         assert local.fs.stat(path("/g")).links == 1
 
 
+    def test_what_was_written_through_the_name_that_goes_is_not_lost(self, local: Local) -> None:
+        local.save("/f", b"old")
+        local.fs.make_link(path("/g"), path("/f"))
+        local.publish()
+        local.save("/g", b"new")
+        local.fs.unlink(path("/g"))
+        assert local.load("/f") == b"new"
+        local.publish()
+        assert local.replica.read(path("/f")) == b"new"
+        assert local.fs.stat(path("/f")).links == 1
+
+
 class TestHidden:
     """libfuse renames what is open and loses its name to `.fuse_hidden...`, and unlinks that after the last close."""
 
