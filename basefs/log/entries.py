@@ -58,6 +58,8 @@ class Action(enum.IntEnum):
     MODE = 10
 
 
+#: Looking one up in a dictionary takes a tenth of the time that the class takes.
+_ACTIONS = {int(action): action for action in Action}
 #: Actions that begin the chain of a path when their parent is a mkdir.
 CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK})
 #: Actions that hang on a path without being a state of it.
@@ -132,10 +134,9 @@ class Entry:
         tag, parent, timestamp, code = _HEADER.unpack_from(data)
         if tag != TAG:
             raise InvalidEntry(f"tag {tag:#04x} is not an entry of a known format")
-        try:
-            action = Action(code)
-        except ValueError:
-            raise InvalidEntry(f"unknown action {code}") from None
+        action = _ACTIONS.get(code)
+        if action is None:
+            raise InvalidEntry(f"unknown action {code}")
         offset = _HEADER.size
         end = len(data) - _TRAILER_SIZE
         name_end = offset + 1 + data[offset]

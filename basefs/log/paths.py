@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from basefs.log.hashes import ZERO_HASH, xor
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.placement import ROOT_PATH_ID
 
 #: Places kept in memory, about 200 bytes each.
@@ -32,11 +32,12 @@ class Paths:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._pending: dict[int, bytes] = {}
+        #: Path id -> change of its hash; as numbers, which are quicker to combine than bytes.
+        self._pending: dict[int, int] = {}
         #: Path id -> path above and name, which never change, of those that were asked for lately.
         self._places: dict[int, tuple[int, bytes]] = {}
         #: Path id -> hash, of those that changed lately; nobody else changes any.
-        self._hashes: dict[int, bytes] = {}
+        self._hashes: dict[int, int] = {}
 
     def row(self, path: int) -> PathRow:
         """The path with this id, which must exist."""
@@ -105,30 +106,30 @@ class Paths:
 
     def contribute(self, path: int, hash: bytes) -> None:
         """XOR a hash into a path.  Collected until `flush`: a batch updates each ancestor once."""
-        self._pending[path] = xor(self._pending.get(path, ZERO_HASH), hash)
+        self._pending[path] = self._pending.get(path, 0) ^ int.from_bytes(hash, "big")
 
     def flush(self) -> None:
         """Write what was collected, at the end of a transaction."""
         pending, self._pending = self._pending, {}
         while pending:
-            above: dict[int, bytes] = {}
+            above: dict[int, int] = {}
             for path, change in pending.items():
-                hash = self._hashes.get(path)
-                hash = xor(self.row(path).hash if hash is None else hash, change)
-                self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (hash, path))
+                before = self._hashes.get(path)
+                hash = change ^ (int.from_bytes(self.row(path).hash, "big") if before is None else before)
+                self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (hash.to_bytes(HASH_SIZE, "big"), path))
                 if len(self._hashes) >= _REMEMBERED_PLACES:
                     self._hashes.clear()
                 self._hashes[path] = hash
                 if parent := self.above(path):
-                    above[parent] = xor(above.get(parent, ZERO_HASH), change)
+                    above[parent] = above.get(parent, 0) ^ change
             pending = above
 
-    def take_pending(self) -> dict[int, bytes]:
+    def take_pending(self) -> dict[int, int]:
         """What was collected, which is then dropped; for `restore`."""
         pending, self._pending = self._pending, {}
         return pending
 
-    def restore(self, pending: dict[int, bytes]) -> None:
+    def restore(self, pending: dict[int, int]) -> None:
         """Collect again what was taken, and only that."""
         self._pending = pending
         self._places.clear()
