@@ -317,7 +317,6 @@ class TestUnlink:
         assert local.load("/g") == b"x"
         assert local.fs.stat(path("/g")).links == 1
 
-
     def test_what_was_written_through_the_name_that_goes_is_not_lost(self, local: Local) -> None:
         local.save("/f", b"old")
         local.fs.make_link(path("/g"), path("/f"))
