@@ -8,15 +8,16 @@ import logging
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from basefs.errors import DaemonError, NotFound, NotRunning, UsageError
-from basefs.management.control import ControlServer, call
-from tests.mounts import DEADLINE
+from basefs.errors import DaemonError, DaemonGone, NotFound, NotRunning, UsageError
+from basefs.management.control import ControlServer, call, stream
+from tests.mounts import DEADLINE, wait_until
 
 
 async def handle(command: str, arguments: dict[str, Any]) -> Any:
@@ -24,7 +25,28 @@ async def handle(command: str, arguments: dict[str, Any]) -> Any:
         raise NotFound("nothing there\udcff")
     if command == "bug":
         raise ZeroDivisionError
+    if command == "stream":
+        return count(**arguments)
     return {"command": command, **arguments}
+
+
+#: How many items of endless streams were made, and how many streams were closed.
+made: list[int] = []
+closed: list[bool] = []
+
+
+async def count(until: int, wait: bool = False, fail: bool = False) -> AsyncIterator[Any]:
+    """Numbers; then the end, an error, or nothing ever again."""
+    try:
+        for number in range(until):
+            made.append(number)
+            yield number
+        if wait:
+            await asyncio.Event().wait()
+        if fail:
+            raise NotFound("no more")
+    finally:
+        closed.append(True)
 
 
 @pytest.fixture
@@ -126,6 +148,60 @@ def test_a_path_that_is_too_long_for_a_socket(base: Path) -> None:
 
     with pytest.raises(DaemonError, match="cannot open the control socket"):
         asyncio.run(start())
+
+
+def test_a_stream_comes_whole_and_ends(path: Path) -> None:
+    assert list(stream(path, "stream", {"until": 3000})) == list(range(3000))
+    assert list(stream(path, "stream", {"until": 0})) == []
+
+
+def test_a_stream_that_fails_keeps_the_class_of_its_error(path: Path) -> None:
+    items = stream(path, "stream", {"until": 1, "fail": True})
+    assert next(items) == 0
+    with pytest.raises(NotFound, match="no more"):
+        next(items)
+    with pytest.raises(NotFound):
+        list(stream(path, "missing", {}))
+
+
+def test_a_stream_that_nobody_reads_on_is_closed(path: Path) -> None:
+    closed.clear()
+    items = stream(path, "stream", {"until": 1, "wait": True})
+    assert next(items) == 0
+    items.close()  # type: ignore[attr-defined]
+    wait_until(lambda: closed == [True], "the stream is closed")
+
+
+def test_a_stream_is_made_no_faster_than_it_is_read(path: Path) -> None:
+    made.clear()
+    items = stream(path, "stream", {"until": 10_000_000})
+    assert next(items) == 0
+    before = -1
+    while before != len(made):
+        before = len(made)
+        # Half a second without progress: it waits for its reader.
+        time.sleep(0.5)
+    assert len(made) < 1_000_000
+    assert [next(items) for _ in range(100_000)] == list(range(1, 100_001))
+    items.close()  # type: ignore[attr-defined]
+
+
+def test_streams_end_with_the_server(base: Path) -> None:
+    async def scenario() -> None:
+        server = ControlServer(base / "name.sock", handle)
+        await server.start()
+        waiting = asyncio.ensure_future(
+            asyncio.to_thread(lambda: list(stream(base / "name.sock", "stream", arguments)))
+        )
+        arguments = {"until": 1, "wait": True}
+        made.clear()
+        while not made:
+            await asyncio.sleep(0.01)
+        await server.stop()
+        with pytest.raises(DaemonGone, match="has ended"):
+            await waiting
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
 
 
 def test_a_command_that_the_daemon_does_not_know(base: Path) -> None:
