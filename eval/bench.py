@@ -6,17 +6,17 @@ All in one run, because machines differ and are shared: compare the ratios, not 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from eval.namespaces import NamespaceNetwork
 from eval.node import Node
+from eval.places import basefs, bindfs, plain
 from eval.wait import wait_until
 
 NAME = "bench"
@@ -43,7 +43,7 @@ def _bench_files(directory: Path, source: Path, rounds: int) -> None:
     print(f"{files} files of {source}, median of {rounds} rounds, seconds\n")
     print(f"{'':16}{'copy':>10}{'warm read':>12}{'rm -r':>10}")
     seconds: dict[str, list[float]] = {}
-    for name, place in (("plain directory", _plain), ("bindfs", _bindfs), ("BaseFS", _basefs)):
+    for name, place in (("plain directory", plain), ("bindfs", bindfs), ("BaseFS", basefs)):
         with place(directory / name.replace(" ", "-")) as target:
             seconds[name] = _measure_files(source, target / "copy", rounds)
         copy, read, removal = seconds[name]
@@ -69,37 +69,6 @@ def _time(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
-
-
-@contextlib.contextmanager
-def _plain(directory: Path) -> Iterator[Path]:
-    directory.mkdir()
-    yield directory
-
-
-@contextlib.contextmanager
-def _bindfs(directory: Path) -> Iterator[Path]:
-    below, mountpoint = directory / "below", directory / "mnt"
-    below.mkdir(parents=True)
-    mountpoint.mkdir()
-    subprocess.run(["bindfs", str(below), str(mountpoint)], check=True)
-    try:
-        yield mountpoint
-    finally:
-        subprocess.run(["umount", "-l", str(mountpoint)], check=True)
-
-
-@contextlib.contextmanager
-def _basefs(directory: Path) -> Iterator[Path]:
-    node = Node(directory, "127.0.0.1")
-    try:
-        node.basefs("genkey")
-        node.basefs("bootstrap", NAME)
-        node.mount(NAME, "--owners", "--single-node")
-        yield node.mountpoint
-        node.basefs("unmount", NAME)
-    finally:
-        node.clean_up()
 
 
 def _bench_network(directory: Path, source: Path) -> None:
