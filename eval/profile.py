@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from eval.tables import Row
@@ -19,6 +19,19 @@ from eval.tables import Row
 RATE = 200
 #: Functions that a table names.
 TOP = 15
+#: Innermost functions of threads that wait for work.  The one of mfusepy also is libfuse at work: copying requests and
+#: answers from and to the kernel.
+_WAITING = frozenset(
+    {
+        "threading:Condition.wait",
+        "selectors:EpollSelector.select",
+        "thread:_worker",
+        "fs/kernel:Kernel._main",
+        "mfusepy:FUSE.__init__",
+    }
+)
+#: What of BaseFS begins a thread or a command, and so is below everything.
+_OUTER = ("daemon:", "management/", "__main__:")
 #: Seconds for py-spy to write what it saw.
 _WRITE_TIMEOUT = 60.0
 #: `name (path/file.py:line)`
@@ -32,23 +45,30 @@ class Profile:
         self.stacks: Counter[tuple[str, ...]] = Counter()
 
     def by_self(self) -> list[Row]:
-        """The functions in which most samples end, calls into C included."""
-        return self._rows(last=True)
+        """The functions in which most samples end, their calls into C included."""
+        return self._rows(lambda stack: stack[-1:])
 
     def by_total(self) -> list[Row]:
-        """The functions in which, or below which, most samples are."""
-        return self._rows(last=False)
+        """The functions of BaseFS in which, or below which, most samples are."""
+        return self._rows(lambda stack: [frame for frame in set(stack) if _is_ours(frame)])
 
-    def _rows(self, *, last: bool) -> list[Row]:
+    def _rows(self, frames: Callable[[tuple[str, ...]], Iterable[str]]) -> list[Row]:
+        busy = {stack: count for stack, count in self.stacks.items() if stack[-1] not in _WAITING}
         seen: Counter[str] = Counter()
-        for stack, count in self.stacks.items():
-            for frame in stack[-1:] if last else set(stack):
+        for stack, count in busy.items():
+            for frame in frames(stack):
                 seen[frame] += count
-        total = self.stacks.total() or 1
+        total = sum(busy.values()) or 1
         return [
             {"function": frame, "samples": count, "percent": round(100 * count / total, 1)}
             for frame, count in seen.most_common(TOP)
         ]
+
+
+def _is_ours(frame: str) -> bool:
+    """Whether a frame is BaseFS's own, and not what everything runs in."""
+    where = frame.partition(":")[0]
+    return ("/" in where or where in ("replica", "queries")) and not frame.startswith(_OUTER)
 
 
 @contextlib.contextmanager

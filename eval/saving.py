@@ -109,7 +109,7 @@ def _before_marker(lines: list[str]) -> list[str]:
             break
         # What a reader of the directory does is no news.
         if not line.startswith(("OPEN", "ACCESS", "CLOSE_NOWRITE")):
-            found.append(line)
+            found.append(line.replace("CLOSE_WRITE,CLOSE ", "CLOSE_WRITE "))
     return found
 
 
