@@ -132,16 +132,17 @@ class WorkingSet(Lookup):
         """Give a pending inode a place in the overlay: the name under which the view has it."""
         if inode.unlinked or inode.names or inode.home is None:
             return
-        slot = self.overlay.get(inode.home)
-        if isinstance(slot, Inode) and slot.origin == inode.origin:
+        other = None if inode.origin is None else self.by_origin.get(inode.origin)
+        if inode.origin is not None and other is not None and other is not inode and other.names:
             # Opened later, after another node had changed the file: the last one that writes wins.
-            for names in slot.names:
+            for names in other.names:
                 self.overlay.put(names, inode)
-            inode.names, slot.names = slot.names, {}
-            inode.mode = slot.mode if inode.mode is None else inode.mode
-            inode.owner = slot.owner if inode.owner is None else inode.owner
-            self.by_origin[inode.origin or EntryHash(b"")] = inode
+            inode.names, other.names = other.names, {}
+            inode.mode = other.mode if inode.mode is None else inode.mode
+            inode.owner = other.owner if inode.owner is None else inode.owner
+            self.by_origin[inode.origin] = inode
             return
+        slot = self.overlay.get(inode.home)
         if slot is not MISSING:
             others = self.live_names(inode)
             if not others:
