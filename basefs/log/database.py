@@ -60,7 +60,8 @@ class Database:
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the log {path}: {error}") from None
         if version != FORMAT:
-            raise StoreError(f"{path} has log format {version}, this version reads {FORMAT}: upgrade BaseFS")
+            remedy = "upgrade BaseFS" if version > FORMAT else "fetch the filesystem again with 'basefs get'"
+            raise StoreError(f"{path} has log format {version}, this version reads {FORMAT}: {remedy}")
 
     def close(self) -> None:
         """Write the WAL back and release the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: SQLite's `user_version`: a log of another format is not opened.
-FORMAT = 1
+FORMAT = 2
 
 SCHEMA = """
 -- Facts about the file itself: format, and identity (the hash of the root entry).

@@ -25,6 +25,7 @@ from basefs.errors import BaseFSError, DamagedLog, NoSpace, ReadOnly, StoreError
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, xor
+from basefs.log.schema import FORMAT
 from basefs.log.store import Store
 from basefs.replica import LOG_FILE, Replica
 from basefs.view.names import Names
@@ -66,11 +67,12 @@ def test_the_log_only_grows(tmp_path: Path, table: str, statement: str) -> None:
         assert db.execute(f"SELECT * FROM {table}").fetchall() == before
 
 
-def test_another_format(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "remedy"), [(FORMAT - 1, "basefs get"), (FORMAT + 1, "upgrade")])
+def test_another_format(tmp_path: Path, version: int, remedy: str) -> None:
     make_replica(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / LOG_FILE)) as db:
-        db.execute("PRAGMA user_version = 2")
-    with pytest.raises(StoreError, match=r"format 2.*upgrade"):
+        db.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(StoreError, match=f"format {version}, this version reads {FORMAT}.*{remedy}"):
         Replica(tmp_path)
 
 
