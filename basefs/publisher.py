@@ -22,6 +22,7 @@ class Publisher(Generic[T]):
     def __init__(self) -> None:
         self._subscribers: list[Callable[[T], None]] = []
         self._items: deque[T] = deque()
+        self._telling: tuple[T, ...] = ()
         self._lock = threading.RLock()
         self._busy = False
 
@@ -42,9 +43,16 @@ class Publisher(Generic[T]):
             self._busy = True
             try:
                 while self._items:
+                    # Never in neither place, so that `untold` misses nothing.
+                    self._telling = (self._items[0],)
                     self._tell(self._items.popleft())
             finally:
                 self._busy = False
+                self._telling = ()
+
+    def untold(self) -> list[T]:
+        """What not all subscribers have heard yet; what is put meanwhile may be missing."""
+        return [*self._items.copy(), *self._telling]
 
     def _tell(self, item: T) -> None:
         for callback in self._subscribers:

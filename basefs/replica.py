@@ -220,6 +220,10 @@ class Replica(Queries):
         with self._sync_lock:
             self._store.database.checkpoint()
 
+    def is_told(self, names: Names) -> bool:
+        """Whether all subscribers have heard of what the view shows at a path."""
+        return not any(change.names == names for applied in self._publisher.untold() for change in applied.changes)
+
     def plan(self, make: Callable[[Author], T]) -> T:
         """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is."""
         with self._write_lock, self._lock:

@@ -136,11 +136,18 @@ class Files:
         handle.inode.writers += handle.writes
         return number
 
-    def pages(self, names: Names, handle: int) -> Pages:
-        """What the kernel may do with its pages of a path that was just opened."""
-        inode = self._handles[handle].inode
+    def pages(self, names: Names, handle: int, *, settled: bool) -> Pages:
+        """What the kernel may do with its pages of a path that was just opened.
+
+        `settled`: whether it knows the version that the view shows.  Until then it may take the size of an older one
+        for that of this one, and a reader would see a part of the file, or zeros behind it.
+        """
+        opened = self._handles[handle]
+        inode = opened.inode
         working = self._working
         had = self._cached.pop(names, None)
+        if not settled and not opened.writes:
+            return Pages.BYPASS
         with working.lock:
             for other in working.opened:
                 if other is not inode and not other.parted and inode.home is not None and other.home == inode.home:

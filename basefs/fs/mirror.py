@@ -54,6 +54,7 @@ class Mirror:
         self._wake = threading.Condition()
         #: When the change that is being performed was begun, monotonic seconds.
         self._since: float | None = None
+        self._performing: Names | None = None
         self._stopped = False
         self.number = working.identities.new_number()
         self.thread = 0
@@ -84,6 +85,13 @@ class Mirror:
         """How many changes are not performed yet."""
         with self._wake:
             return len(self._waiting) + (self._since is not None)
+
+    def is_settled(self, names: Names) -> bool:
+        """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not."""
+        if not self._working.replica.is_told(names):
+            return False
+        with self._wake:
+            return names not in self._waiting and names != self._performing
 
     def check(self) -> None:
         """Give up if a change hangs; call this now and then."""
@@ -140,6 +148,7 @@ class Mirror:
                 if self._stopped:
                     return
                 names, (before, after) = self._waiting.popitem(last=False)
+                self._performing = names
                 self._since = time.monotonic()
             try:
                 self._perform(names, before, after)
@@ -151,7 +160,7 @@ class Mirror:
             finally:
                 self._end()
                 with self._wake:
-                    self._since = None
+                    self._since = self._performing = None
 
     def _end(self) -> None:
         """From now on the path is what the view shows, whoever has another version open."""

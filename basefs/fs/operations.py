@@ -208,7 +208,9 @@ class Operations:
 
     def opened(self, path: str, handle: int) -> Pages:
         """What the kernel may do with the pages of a file that was just opened."""
-        return self._fs.pages(parse(path), handle)
+        names = parse(path)
+        settled = self._mirror is None or self._mirror.is_settled(names)
+        return self._fs.pages(names, handle, settled=settled)
 
     @_translated
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:

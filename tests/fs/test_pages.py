@@ -1,0 +1,75 @@
+"""The kernel's pages of a file: from which version they may come, so that no reader sees two of them mixed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from basefs.fs.files import Pages
+from basefs.fs.kernel import Kernel
+from basefs.fs.mirror import Mirror
+from basefs.replica import Applied
+from tests.fs.local import Local
+from tests.helpers import path
+
+FILE = path("/f")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Local]:
+    made = Local.bootstrap(tmp_path / "log")
+    made.save("/f", b"first")
+    made.publish()
+    yield made
+    made.replica.close()
+
+
+def opened(local: Local, *, settled: bool = True, flags: int = os.O_RDONLY) -> Pages:
+    """What is said of the pages of a file that is opened and closed."""
+    handle = local.fs.open(FILE, flags)
+    try:
+        return local.fs.pages(FILE, handle, settled=settled)
+    finally:
+        local.fs.release(handle)
+
+
+def change(local: Local, content: bytes) -> None:
+    """What another node does."""
+    local.replica.commit(lambda author: author.write(FILE, content))
+
+
+def test_pages_are_kept_as_long_as_the_version_is_the_same(local: Local) -> None:
+    assert [opened(local), opened(local)] == [Pages.DROP, Pages.KEEP]
+    change(local, b"second")
+    assert [opened(local), opened(local)] == [Pages.DROP, Pages.KEEP]
+
+
+def test_until_the_kernel_knows_the_new_version_readers_bypass_its_pages(local: Local) -> None:
+    opened(local)
+    change(local, b"second")
+    assert opened(local, settled=False) is Pages.BYPASS
+    # Mapped files cannot be shared without pages, and who writes makes a version of its own.
+    assert opened(local, settled=False, flags=os.O_RDWR) is Pages.DROP
+    assert [opened(local), opened(local)] == [Pages.KEEP, Pages.KEEP]
+
+
+def test_a_change_is_settled_when_the_mirror_has_shown_it(local: Local, tmp_path: Path) -> None:
+    mirror = Mirror(local.fs.working, Kernel(), tmp_path)
+    assert mirror.is_settled(FILE)
+    told = []
+
+    def ask(applied: Applied) -> None:
+        told.append(mirror.is_settled(FILE))
+
+    local.replica.subscribe(ask)
+    opened(local)
+    change(local, b"second")
+    assert told == [False], "not all subscribers have heard of it, the mirror may be one of them"
+    assert mirror.is_settled(FILE)
+    local.replica.subscribe(mirror._on_applied)
+    change(local, b"third")
+    assert not mirror.is_settled(FILE), "nobody performs it, so the kernel never hears of it"
+    assert mirror.is_settled(path("/other"))
