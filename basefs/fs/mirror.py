@@ -56,6 +56,8 @@ class Mirror:
         self._since: float | None = None
         self._performing: Names | None = None
         self._stopped = False
+        #: Whether a change hung, so that the kernel must be told of all others without the mount.
+        self._given_up = False
         self.number = working.identities.new_number()
         self.thread = 0
         self.absent: Names | None = None
@@ -103,7 +105,15 @@ class Mirror:
     def _give_up(self) -> None:
         self._working.mirrored = False
         self._kernel.cache(0.0)
+        with self._wake:
+            self._given_up = True
+            missed = [*self._waiting, *([] if self._performing is None else [self._performing])]
         self.stop()
+        self._forget(missed)
+
+    def _forget(self, paths: list[Names]) -> None:
+        """Have the kernel ask again for what it learned of these paths while it was told to believe it for long."""
+        self._kernel.invalidate({path for names in paths for path in (names, names[:-1])})
 
     def _on_applied(self, applied: Applied) -> None:
         # No lock of the working set here: whoever commits may hold it, and wait for this to end.
@@ -111,6 +121,8 @@ class Mirror:
         changes = [
             c for c in applied.changes if c.names and c.names not in own and not self._working.is_moving(c.names)
         ]
+        if self._given_up:
+            self._forget([c.names for c in changes])
         with self._wake:
             if self._stopped or not changes:
                 return
@@ -184,6 +196,7 @@ class Mirror:
             if after.kind is Kind.FILE and before.content != after.content:
                 if self.held:
                     # Who has it open keeps it: the kernel must take what comes now for another file.
+                    self._announce(path)
                     self._remove(names, path, before)
                     self._make(names, path, after)
                 else:
@@ -215,6 +228,16 @@ class Mirror:
             os.rmdir(path)
         else:
             os.unlink(path)
+
+    def _announce(self, path: bytes) -> None:
+        """Tell those who watch the file itself: for them a file that loses its name goes only when nobody has it open.
+
+        Not where somebody writes to it: the kernel may write mapped pages back by any handle, and not by ours.
+        """
+        if not any(inode.writers for inode in self.held):
+            # Who has a lease on it is told, and not waited for.
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
     @staticmethod
     def _rewrite(path: bytes, after: State) -> None:

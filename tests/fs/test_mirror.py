@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,3 +65,80 @@ def test_a_killed_daemon_leaves_no_mount_that_hangs(node: Node, tmp_path: Path) 
         os.listdir(point)
     node.mount(NAME)
     assert (point / "f").read_text() == "x"
+
+
+#: Lists a directory into memory that is a file of another mount, whose daemon is stopped meanwhile.  The kernel holds
+#: the directory's lock until it can write there, so that nobody can make or remove a name in it.
+_SUSPENDED_LISTING = """
+import ctypes, mmap, os, sys
+memory = mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 1 << 20)
+buffer = (ctypes.c_char * len(memory)).from_buffer(memory)
+directory = os.open(sys.argv[1], os.O_RDONLY)
+print("ready", flush=True)
+sys.stdin.readline()
+sys.exit(ctypes.CDLL(None).getdents64(directory, ctypes.byref(buffer), len(buffer)) <= 0)
+"""
+
+
+@contextlib.contextmanager
+def suspended_listing(directory: Path, other: Node) -> Iterator[None]:
+    """Somebody holds a directory's lock all the time."""
+    memory = other.mount(NAME) / "memory"
+    memory.touch()
+    # Never written, so the kernel must ask for its pages.
+    os.truncate(memory, 1 << 20)
+    command = [sys.executable, "-c", _SUSPENDED_LISTING, directory, memory]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listing:
+        try:
+            assert listing.stdin is not None and listing.stdout is not None
+            assert listing.stdout.readline() == b"ready\n"
+            os.kill(other.daemon(NAME), signal.SIGSTOP)
+            before = Path(f"/proc/{listing.pid}/syscall").read_text().split()[0]
+            listing.stdin.write(b"\n")
+            listing.stdin.flush()
+            wait_until(lambda: is_suspended(listing.pid, before), DEADLINE, "the listing waits")
+            yield
+            assert listing.poll() is None
+        finally:
+            os.kill(other.daemon(NAME), signal.SIGCONT)
+        assert listing.wait(DEADLINE) == 0
+
+
+def is_suspended(pid: int, before: str) -> bool:
+    """Whether a process waits in another system call than before, without being interrupted by anything."""
+    call = Path(f"/proc/{pid}/syscall").read_text().split()[0]
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return call not in (before, "running", "-1") and state == "D"
+
+
+def test_a_notification_that_hangs_ends_caching_and_nothing_else(node: Node, tmp_path: Path) -> None:
+    point = node.mount(NAME)
+    for directory in ("held", "free"):
+        (point / directory).mkdir()
+    for text in ("one", "second"):
+        for path in ("held/f", "free/changed"):
+            (point / path).write_text(text)
+        node.settle(NAME)
+    (point / "free" / "other").write_text("other")
+    (point / "held" / "f").unlink()
+    node.settle(NAME)
+    # The oldest comes last.
+    entries = {path: node.query("log", f"{NAME}:/{path}")[-1]["entry"] for path in ("held/f", "free/changed")}
+    with temporary_directory() as base, Node.temporary(base) as other:
+        other.basefs("bootstrap", NAME)
+        with suspended_listing(point / "held", other):
+            assert (point / "free" / "changed").read_text() == "second"
+            node.basefs("revert", f"{NAME}:/held/f", entries["held/f"])
+            # Reads go on meanwhile: what is cached, and what nobody has looked at.
+            assert (point / "free" / "changed").stat().st_size == 6
+            assert (point / "free" / "other").read_text() == "other"
+            wait_until(lambda: "no events and no caching" in node.log(NAME), DEADLINE, "the warning")
+            assert (point / "free" / "changed").read_text() == "second"
+            node.basefs("revert", f"{NAME}:/free/changed", entries["free/changed"])
+            # Long before the minute for which the kernel believed what it had read before.
+            wait_until(lambda: (point / "free" / "changed").stat().st_size == 3, DEADLINE, "the change is seen")
+            assert (point / "free" / "changed").read_text() == "one"
+            (point / "free" / "new").write_text("new")
+            assert sorted(os.listdir(point / "free")) == ["changed", "new", "other"]
+    assert (point / "held" / "f").read_text() == "one"
+    assert node.log(NAME).count("WARNING") == 1

@@ -1,0 +1,127 @@
+"""A mount without a network: the daemon's filesystem, and a test that decides what is published and delivered when.
+
+Run as `python -m tests.fs.served DIRECTORY MOUNTPOINT KEY`.  It reads commands from its standard input, an array in
+JSON a line, and answers each with one; it ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from basefs.daemon import SWITCH_INTERVAL
+from basefs.fs.filesystem import Filesystem
+from basefs.fs.kernel import Kernel
+from basefs.fs.mirror import Mirror
+from basefs.fs.mount import caller, serve, unmount
+from basefs.fs.operations import Operations
+from basefs.fs.owners import Owners
+from basefs.replica import Applied
+from basefs.view.states import Kind
+from tests.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica
+from tests.mounts import wait_until
+
+#: Who may write, so that both logs begin alike.
+KEYS = (ROOT_KEY, BOB)
+
+
+class Served:
+    """One mount, and what the test asks of it."""
+
+    def __init__(self, directory: Path, mountpoint: Path, key: str) -> None:
+        self._mountpoint = mountpoint
+        self._replica = make_replica(directory, [make_key(key)], born=genesis(KEYS))
+        self._filesystem = Filesystem(self._replica, Owners(os.getuid(), os.getgid(), keep=False), self._replica._clock)
+        self._kernel = Kernel()
+        self._mirror = self._filesystem.mirror = Mirror(self._filesystem.working, self._kernel, mountpoint)
+        self._sent: list[tuple[list[str], list[str]]] = []
+        self._replica.subscribe(self._note)
+
+    def serve(self) -> None:
+        """Mount, until the input ends."""
+        operations = Operations(self._filesystem, self._begin, caller=caller, kernel=self._kernel, mirror=self._mirror)
+        serve(operations, self._kernel, self._mountpoint, "served", {})
+        self._replica.close()
+
+    def _begin(self) -> None:
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        wait_until(lambda: self._filesystem.working.mirrored, "the mirror")
+        try:
+            for line in sys.stdin:
+                command, *arguments = json.loads(line)
+                sys.stdout.write(json.dumps(getattr(self, command)(*arguments)) + "\n")
+                sys.stdout.flush()
+        finally:
+            unmount(self._mountpoint, lazy=True)
+
+    def _note(self, applied: Applied) -> None:
+        if applied.local:
+            entries = [entry.encode().hex() for entry in applied.entries]
+            self._sent.append((entries, [block.encode().hex() for block in applied.blocks]))
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def publish(self, opened: int) -> int:
+        """Publish what was closed, all but so many files; how many names stay unpublished."""
+        working = self._filesystem.working
+        # close(2) returns before the kernel has told of the last one.
+        wait_until(lambda: len(self._filesystem._handles) == opened, "closed files")
+
+        def deferred() -> bool:
+            with working.lock:
+                return any(working.is_deferred(names) for names, _ in working.overlay.items())
+
+        wait_until(lambda: not deferred(), "hidden names")
+        self._filesystem.publish()
+        return working.unpublished()
+
+    def take(self) -> list[Any]:
+        """What was published since the last time: entries and blocks for each commit."""
+        sent, self._sent = self._sent, []
+        return sent
+
+    def give(self, entries: list[str], blocks: list[str]) -> None:
+        """What another one has published arrives."""
+        added = self._replica.add([bytes.fromhex(raw) for raw in entries], [bytes.fromhex(raw) for raw in blocks])
+        assert not added.rejected and not added.missing_parents, added
+
+    def settle(self) -> None:
+        """Until the kernel and those who watch know all that has arrived."""
+        wait_until(lambda: not self._mirror.waiting, "the mirror")
+        done = threading.Event()
+        self._kernel._queue.put(([], done))
+        done.wait()
+
+    def tree(self) -> dict[str, tuple[str, int, str]]:
+        """What the view has: kind, mode, and content or target, in hexadecimal digits."""
+        found = {}
+        for names, _ in self._replica.live_paths():
+            if names:
+                attributes = self._replica.attributes(names)
+                content = b""
+                if attributes.kind is Kind.FILE:
+                    content = self._replica.read(names)
+                elif attributes.kind is Kind.SYMLINK:
+                    content = self._replica.read_link(names)
+                mode = 0 if attributes.kind is Kind.SYMLINK else attributes.mode
+                found[b"/".join(names).decode()] = (attributes.kind.name, mode, content.hex())
+        return found
+
+    def count(self) -> int:
+        """How many entries there are."""
+        return self._replica.totals()["entries"]
+
+    def problems(self) -> list[str]:
+        """What is not as it would be in a view that is built from scratch."""
+        return [str(problem) for problem in self._replica.check_view()]
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    Served(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).serve()
