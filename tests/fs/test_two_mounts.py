@@ -41,7 +41,7 @@ _ERRORS = {
 }
 
 SIDES = st.sampled_from([0, 1])
-PATHS = st.sampled_from(["a", "b", "d", "e", "d/a", "d/b", "e/a", "d/e", "d/e/a"])
+PATHS = st.sampled_from(["a", "a", "d/a", "b", "d", "e", "d/b", "e/a", "d/e", "d/e/a"])
 #: Bytes in a content: in the journal, or in a file beside it; of more than a page, and of less.
 SIZES = st.sampled_from([0, 1, 3, 4200, 20_000])
 LENGTHS = st.sampled_from([0, 1, 5, 4096, 9000])
@@ -63,6 +63,7 @@ STEPS = st.one_of(
     ACTS,
     st.tuples(st.just("look"), SIDES, st.sampled_from(TOPS), PATHS),
     st.tuples(st.just("open"), SIDES, st.sampled_from(TOPS), PATHS, st.sampled_from(FLAGS)),
+    st.tuples(st.just("open"), SIDES, st.sampled_from(TOPS), st.sampled_from(["a", "d/a"]), st.just(os.O_RDONLY)),
     st.tuples(st.just("write"), SIDES, st.integers(0, 5), SIZES, LENGTHS),
     st.tuples(st.just("close"), SIDES, st.integers(0, 5)),
     st.tuples(st.just("publish"), SIDES),
@@ -111,10 +112,11 @@ class Play:
         self.sides = sides
         #: The directory that belongs to each side.
         self.own = ["x", "y"]
-        for top in TOPS:
-            (sides[0].mount / top).mkdir()
-            for side in sides:
-                (side.model / top).mkdir()
+        for root in (sides[0].mount, *(side.model for side in sides)):
+            for top in TOPS:
+                (root / top / "d").mkdir(parents=True)
+                for path in ("a", "d/a", "d/b"):
+                    (root / top / path).write_bytes(content_of(3))
         self.quiet(False)
 
     # -- what applications do -----------------------------------------------------------------------------------------
