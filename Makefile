@@ -4,10 +4,7 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
 PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
-  nano gcc libc6-dev stress-ng inotify-tools entr $(TESTSUITE)
-# Debian's python3 comes without its own tests, which ours run on a mount.
-TESTSUITE := $(shell python3 -c 'import test.test_os' 2>/dev/null || \
-  python3 -c 'import sys; print("libpython3.%d-testsuite" % sys.version_info.minor)')
+  nano gcc libc6-dev stress-ng inotify-tools entr
 
 .PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents posix storm clean install
 .DEFAULT_GOAL := help
@@ -31,6 +28,9 @@ install: $(VENV)/.system $(VENV)/.installed
 # Asks for root only if a package is missing.
 $(VENV)/.system: Makefile install.sh
 	@sh install.sh $(PACKAGES)
+	@# Debian's Python comes without its own tests, which ours run on a mount; the package is named after the version.
+	@python3 -c 'import test.test_os' 2>/dev/null || \
+		sh install.sh $$(python3 -c 'import sys; print("libpython3.%d-testsuite" % sys.version_info.minor)')
 	@mkdir -p $(VENV) && touch $@
 
 $(VENV)/.installed: setup.py $(VENV)/.system
