@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -69,24 +70,21 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=Path("eval/results/bench_net.csv"))
     arguments = parser.parse_args()
     rows: list[Row] = []
-    for profile in arguments.profile or ("wan", "lan"):
-        for options in ((), ("--no-push",)) if not arguments.no_gossip else ((),):
+    modes = ((),) if arguments.no_gossip else ((), ("--no-push",))
+    try:
+        for profile, options in itertools.product(arguments.profile or ("wan", "lan"), modes):
+            conditions, sizes = arguments.condition or ["none"], arguments.blocks or BLOCKS
             with tempfile.TemporaryDirectory(prefix="basefs-net-") as text:
-                for row in _measure(
-                    Path(text),
-                    arguments.nodes,
-                    profile,
-                    options,
-                    arguments.repeat,
-                    arguments.condition or ["none"],
-                    arguments.blocks or BLOCKS,
-                ):
+                for row in _measure(Path(text), arguments.nodes, profile, options, arguments.repeat, conditions, sizes):
                     print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
                     rows.append(row)
-    print()
-    print_table(rows)
-    write_csv(arguments.csv, rows)
-    print(f"\nwritten to {arguments.csv}")
+    finally:
+        # What was measured counts, also where a bad network made an end of it.
+        if rows:
+            print()
+            print_table(rows)
+            write_csv(arguments.csv, rows)
+            print(f"\nwritten to {arguments.csv}")
 
 
 def _condition(text: str) -> str:
