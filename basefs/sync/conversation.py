@@ -151,16 +151,14 @@ class Conversation:
         self.standing.begin()
 
     def _on_close(self, close: Close) -> None:
-        stays = self.state in (State.OFFERED, State.STANDING)
-        self._follow(Event.CLOSE)
-        if stays:
-            return self._complete(equal=self._log.root_hash() == close.root)
-        if close.answered > self.outbox.asked:
+        counts = self.state not in (State.OFFERED, State.STANDING)
+        if counts and close.answered > self.outbox.asked:
             raise RemoteProtocolError("CLOSE counts more requests than there were")
-        if self.role is Role.INITIATOR:
-            self._close = close  # `_maybe_close` looks whether it is current
-        elif close.answered < self.outbox.asked:
+        if counts and close.answered < self.outbox.asked and self.role is Role.RESPONDER:
             raise RemoteProtocolError("CLOSE with something outstanding")
+        self._follow(Event.CLOSE)
+        if counts and self.role is Role.INITIATOR:
+            self._close = close  # `maybe_close` looks whether it is current
         else:
             self._complete(equal=self._log.root_hash() == close.root)
 

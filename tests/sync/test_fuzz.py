@@ -9,7 +9,7 @@ import random
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from basefs.sync.limits import Limits
@@ -111,6 +111,7 @@ def test_mutated_lines(role, data):
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(Role), st.integers(0, 10**6), st.sampled_from([100, 3000, 65536]))
+@example(Role.RESPONDER, 109, 100)
 def test_lines_in_any_order(role, seed, chunk):
     greeting, *lines = HEARD[role].splitlines(keepends=True)
     random.Random(seed).shuffle(lines)

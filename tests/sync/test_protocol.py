@@ -11,7 +11,7 @@ from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.sync.fields import encode_bytes
 from basefs.sync.limits import MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, Limits
 from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import Hash
+from basefs.sync.messages import Close, Hash
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Reason
 from basefs.sync.states import Role, State
@@ -576,3 +576,16 @@ def test_received_data_is_bounded_by_the_shell():
     assert not core.wants_data
     core.work()
     assert core.result.reason is Reason.RUBBISH
+
+
+@pytest.mark.parametrize("answered", [1, 99])
+def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
+    core = responder()
+    talk(core, GREETING)
+    rounds = 0
+    while core.state is not State.SETTLED and rounds < 10:
+        talk(core, b"EOF\n")
+        rounds += 1
+    assert core.state is State.SETTLED
+    assert b"CLOSE NO protocol" in talk(core, encode(Close(answered + 1, ROOT.hash)))
+    assert core.closed and core.result.reason is Reason.RUBBISH
