@@ -22,14 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from basefs.gossip.client import Client
-from basefs.management.control import call
+from eval.cluster import NAME, Cluster
 from eval.namespaces import NamespaceNetwork, in_namespace
 from eval.node import Node
 from eval.shaping import Condition
 from eval.tables import print_table, write_csv
-from eval.wait import wait_until
 
-NAME = "bench"
 #: Blocks of the files, each of incompressible bytes; 0 is an empty file, a single entry.
 BLOCKS = (0, 1, 2, 4, 16, 64, 254)
 #: Bytes of content in a block that can be gossiped (design, section 3.3).
@@ -103,7 +101,9 @@ def _measure(
 ) -> Iterator[Row]:
     """One cluster, under one condition after the other."""
     with NamespaceNetwork(directory, count) as network:
-        _start(network.nodes, profile, options)
+        cluster = Cluster.start(network, writers=1, profile=profile, options=options)
+        if not options:
+            cluster.wait_for_sessions()
         for condition in conditions:
             for node in network.nodes:
                 Condition.parse(condition).apply(node)
@@ -130,25 +130,6 @@ def _measure(
                     "x serf": "" if serf is None else times["seconds"] / serf["seconds"],
                     "paper": PAPER.get(condition, {}).get(blocks, ""),
                 }
-
-
-def _start(nodes: list[Node], profile: str, options: tuple[str, ...]) -> None:
-    first, *others = nodes
-    first.basefs("genkey")
-    first.basefs("bootstrap", NAME, "-i", first.endpoint)
-    first.mount(NAME, "--profile", profile, *options)
-    for node in others:
-        node.basefs("get", NAME, first.endpoint)
-        node.mount(NAME, "--profile", profile, *options)
-    for node in nodes:
-        wait_until(lambda node=node: node.alive(NAME) == len(nodes), PATIENCE, f"{node.address} sees all")  # type: ignore[misc]
-    if not options:
-        for node in nodes:
-            wait_until(lambda node=node: bool(_ask(node, "network")["standing"]), PATIENCE, "sessions stand")  # type: ignore[misc]
-
-
-def _ask(node: Node, command: str) -> Any:
-    return call(node.home / "run" / f"{NAME}.sock", command, {})
 
 
 def _times(network: NamespaceNetwork, idle: float, repeat: int, measure: Any) -> Row:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from eval.cluster import Cluster
 from eval.namespaces import NamespaceNetwork
-from tests.cluster.cluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from eval.cluster import NAME, PATIENCE, Cluster
 from eval.namespaces import NamespaceNetwork
 from eval.wait import wait_until
-from tests.cluster.cluster import NAME, PATIENCE, Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

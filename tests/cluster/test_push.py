@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from eval.cluster import NAME, PATIENCE, Cluster, ask
 from eval.namespaces import NamespaceNetwork
 from eval.node import Node
 from eval.wait import wait_until
-from tests.cluster.cluster import NAME, PATIENCE, Cluster, ask
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

@@ -14,10 +14,10 @@ import pytest
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
+from eval.cluster import NAME, PATIENCE, Cluster, ask
 from eval.namespaces import NamespaceNetwork
 from eval.node import Node
 from eval.wait import wait_until
-from tests.cluster.cluster import NAME, PATIENCE, Cluster, ask
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

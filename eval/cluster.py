@@ -1,4 +1,4 @@
-"""What the cluster tests share: a running cluster, and comparing its trees."""
+"""A running cluster, for tests and evaluation, and comparing its trees."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from eval.wait import wait_until
 NAME = "cluster"
 #: Seconds after which a condition that has no figure of its own counts as never coming true.
 PATIENCE = 60.0
+#: More of them for each node, where a condition is about all: they share the cores of one machine.
+PATIENCE_PER_NODE = 10.0
 
 #: kind, permission bits, content or target
 Snapshot = dict[bytes, tuple[str, int, bytes]]
@@ -37,8 +39,7 @@ def snapshot(root: Path) -> Snapshot:
             elif stat.S_ISDIR(mode):
                 found[relative] = ("directory", bits, b"")
             elif stat.S_ISREG(mode):
-                with open(path, "rb") as file:
-                    found[relative] = ("file", bits, file.read())
+                found[relative] = ("file", bits, Path(os.fsdecode(path)).read_bytes())
     return found
 
 
@@ -66,12 +67,14 @@ class Cluster:
         nodes: list[Node] | None = None,
         *,
         grant_at: str = "/",
+        writers: int | None = None,
         profile: str = "wan",
         options: Sequence[str] = (),
     ) -> Cluster:
         """Make a filesystem on the first node; the others get a key on `grant_at`, fetch it and mount it.
 
-        `options`: more options of `basefs mount`, for all nodes.
+        `writers`: how many nodes have a key, the first ones (default: all); `options`: more options of `basefs mount`,
+        for all nodes.
         """
         cluster = cls(network, network.nodes if nodes is None else nodes)
         first, *others = cluster.nodes
@@ -80,7 +83,7 @@ class Cluster:
         first.mount(NAME, "--owners", "--profile", profile, *options)
         if grant_at != "/":
             (first.mountpoint / grant_at.lstrip("/")).mkdir()
-        for number, node in enumerate(others, start=2):
+        for number, node in enumerate(cluster.nodes[1:writers], start=2):
             node.basefs("genkey")
             first.basefs("grant", f"{NAME}:{grant_at}", f"node{number}", node.home / "key.pub")
         for node in others:
@@ -89,10 +92,20 @@ class Cluster:
         cluster.wait_for_members()
         return cluster
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which something that all nodes should do counts as never happening."""
+        return PATIENCE + PATIENCE_PER_NODE * len(self.nodes)
+
     def wait_for_members(self) -> None:
         """Until every node sees all nodes alive."""
         for node in self.nodes:
-            wait_until(lambda node=node: self.alive(node) == len(self.nodes), PATIENCE, f"{node.address} sees all")  # type: ignore[misc]
+            wait_until(lambda node=node: self.alive(node) == len(self.nodes), self.patience, f"{node.address} sees all")  # type: ignore[misc]
+
+    def wait_for_sessions(self) -> None:
+        """Until every node takes part in a session that stays open."""
+        for node in self.nodes:
+            wait_until(lambda node=node: bool(ask(node, "network")["standing"]), self.patience, "sessions stand")  # type: ignore[misc]
 
     @staticmethod
     def alive(node: Node) -> int:
