@@ -25,6 +25,8 @@ ALLOWED = {
     "discovery": {"errors", "config"},
     "gaps": {"sync"},
     "settings": {"errors", "config"},
+    "addresses": {"errors", "config"},
+    "options": {"handlers", "log", "settings"},
     "reconnect": {"errors", "gossip"},
     "lock": {"errors"},
     "publisher": set(),
@@ -32,7 +34,7 @@ ALLOWED = {
     "journal": {"errors", "log", "view"},
 }
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
-COMPOSING = {"daemon", "propagation", "pushing", "management", "__main__", "__init__"}
+COMPOSING = {"daemon", "parts", "propagation", "pushing", "management", "__main__", "__init__"}
 
 
 def _imports(path: Path) -> set[str]:

@@ -106,9 +106,10 @@ def launch(
 ) -> None:
     """Check what the user asked for, then serve, or start a process that does."""
     # Imported here, since the command group imports this module for its options alone.
-    from basefs.daemon import DaemonOptions, run
+    from basefs.daemon import run
     from basefs.handlers.rules import Rule
     from basefs.handlers.runner import Settings as HandlerSettings
+    from basefs.options import DaemonOptions
 
     home = Home.from_environment()
     home.existing(name)
