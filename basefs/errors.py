@@ -21,6 +21,7 @@
     |   |-- ReadOnly              the filesystem refuses writes until it is repaired
     |   |-- NoSpace               the disk that holds the log is full
     |   `-- IncompleteContent     blocks of a content have not arrived yet
+    |-- ArchiveError              the file of an export is damaged, or something else
     |-- ProtocolError (abstract)
     |   |-- RemoteProtocolError   the peer broke the rules: close it, nothing else
     |   |   `-- InvalidEntry      an entry or block that can never be accepted
@@ -126,6 +127,10 @@ class NoSpace(StoreError):
 
 class IncompleteContent(StoreError):
     """Blocks of this content have not arrived yet."""
+
+
+class ArchiveError(BaseFSError):
+    """The file of an export is damaged, or of another format, or something else."""
 
 
 class ProtocolError(BaseFSError):

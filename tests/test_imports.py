@@ -32,6 +32,7 @@ ALLOWED = {
     "publisher": set(),
     "handlers": {"errors", "log", "view"},
     "journal": {"errors", "log", "view"},
+    "archive": {"errors", "log", "sync"},
 }
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
 COMPOSING = {"daemon", "parts", "propagation", "pushing", "management", "__main__", "__init__"}

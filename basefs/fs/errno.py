@@ -29,6 +29,7 @@ ERRNO: dict[type[errors.BaseFSError], int] = {
     errors.ReadOnly: errno.EROFS,
     errors.NoSpace: errno.ENOSPC,
     errors.IncompleteContent: errno.EIO,
+    errors.ArchiveError: errno.EIO,
     errors.ProtocolError: errno.EPROTO,
     errors.RemoteProtocolError: errno.EPROTO,
     errors.InvalidEntry: errno.EIO,

@@ -59,9 +59,7 @@ class Database:
             self._checkpointer = _connect(path, 0)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the log {path}: {error}") from None
-        if version != FORMAT:
-            remedy = "upgrade BaseFS" if version > FORMAT else "fetch the filesystem again with 'basefs get'"
-            raise StoreError(f"{path} has log format {version}, this version reads {FORMAT}: {remedy}")
+        require_format(path, version)
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
@@ -181,6 +179,13 @@ class Database:
                 what,
                 hash.hex()[:12],
             )
+
+
+def require_format(path: Path, version: int) -> None:
+    """Raise `StoreError` for a log whose `user_version` says that this version of BaseFS cannot read it."""
+    if version != FORMAT:
+        remedy = "upgrade BaseFS" if version > FORMAT else "fetch the filesystem again with 'basefs get'"
+        raise StoreError(f"{path} has log format {version}, this version reads {FORMAT}: {remedy}")
 
 
 def _connect(path: Path, checkpoint_pages: int) -> sqlite3.Connection:

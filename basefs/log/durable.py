@@ -5,15 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace `path` with `data`, atomically and durably.  Raises OSError."""
+    with replacement(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path`, atomically and durably, unless the body raises.  Raises OSError."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fchmod(descriptor, mode)
             # Without this the rename may reach the disk before the data: an empty file after a power cut.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 
 import click
@@ -13,8 +11,8 @@ from basefs.bootstrap import bootstrap as make
 from basefs.config import Home, format_address, parse_address
 from basefs.errors import AlreadyRunning, Exists, UsageError
 from basefs.lock import is_held
-from basefs.log.durable import sync_directory
 from basefs.log.keys import SigningKey
+from basefs.management.newplace import new_place
 
 
 @click.command()
@@ -42,20 +40,11 @@ def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...],
     keys = [(_key_name(path, home), SigningKey.load(path)) for path in paths]
     if len({key.fingerprint for _, key in keys}) < len(keys):
         raise UsageError("the same key was given twice with -k")
-    directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Made beside its place, so that a crash leaves the old filesystem or the new one.
-    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
-    try:
+    # A crash leaves the old filesystem or the new one.
+    with new_place(directory) as fresh:
         replica = make(fresh, keys, parsed)
         identity = replica.identity.hex()
         replica.close()
-        if directory.exists():
-            shutil.rmtree(directory)
-        fresh.rename(directory)
-        sync_directory(directory.parent)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
     click.echo(f"{name} {identity}")
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -16,8 +13,8 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from basefs.config import SYNC_PORT_OFFSET, Home, format_address
 from basefs.discovery import describe, find_nodes
 from basefs.errors import BaseFSError, Exists, PeerUnreachable, UsageError
-from basefs.log.durable import sync_directory
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
+from basefs.management.newplace import new_place
 from basefs.replica import Replica
 from basefs.sync.result import Counters
 from basefs.sync.shell import sync_with
@@ -39,26 +36,19 @@ def get(name: str, address: str, identity: str | None) -> None:
     if directory.exists():
         raise Exists(f"there is a filesystem {name} already: choose another name, or delete {directory}")
     nodes = find_nodes(address)
-    pinned = None if identity is None else _parse_identity(identity)
-    directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Fetched beside its place: what is there under its name is whole.
-    fresh = Path(tempfile.mkdtemp(prefix=".get-", dir=directory.parent))
-    try:
+    pinned = None if identity is None else parse_identity(identity)
+    with new_place(directory) as fresh:
         replica = Replica.create(fresh, pinned)
         _fetch_from_any(replica, nodes)
         found, totals = replica.identity, replica.totals()
         replica.close()
         if found == ZERO_HASH:
             raise PeerUnreachable(f"{describe(nodes)} sent nothing: is a filesystem running there?")
-        fresh.rename(directory)
-        sync_directory(directory.parent)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
     click.echo(f"{name} {found.hex()} {totals['entries']} entries")
 
 
-def _parse_identity(text: str) -> bytes:
+def parse_identity(text: str) -> bytes:
+    """An identity as people write it.  Raises `UsageError`."""
     try:
         identity = bytes.fromhex(text)
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import signal
 import sys
 from typing import NoReturn
@@ -29,6 +30,8 @@ COMMANDS = (
     "conflicts",
     "blocks",
     "check",
+    "export",
+    "import",
     "members",
     "serf",
     "keys",
@@ -46,7 +49,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"basefs.management.{cmd_name}"), cmd_name)
+        # Nothing in Python may be called `import`.
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"basefs.management.{name}"), name)
         return command
 
 

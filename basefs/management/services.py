@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -92,6 +93,16 @@ class LogServices(KeyServices, PastServices):
             ],
         }
 
+    def do_import(self, entries: list[str], blocks: list[str]) -> Json:
+        """Take in encoded entries and blocks (base64) as from a peer; the fields of an `AddResult`, hashes in hex."""
+        result = self._replica.add([b64decode(data) for data in entries], [b64decode(data) for data in blocks])
+        return {
+            "accepted": result.accepted,
+            "missing_parents": [hash.hex() for hash in result.missing_parents],
+            "missing_blocks": [hash.hex() for hash in result.missing_blocks],
+            "rejected": result.rejected,
+        }
+
     def do_check_view(self) -> Json:
         """The paths where the live view differs from one made from scratch."""
         return [to_text(names) for names in self._replica.check_view()]
@@ -124,6 +135,9 @@ class Services(LogServices):
             return await self._serf(**arguments)
         if command == "watch":
             return self._watch(**arguments)
+        if command == "import":
+            # Signatures are verified without the event loop.
+            return await asyncio.to_thread(self.call, command, arguments)
         if command not in _WITHOUT_PUBLISHING:
             # Who saves a file and asks about it wants to hear of it.
             await asyncio.to_thread(self._filesystem.publish)
@@ -156,6 +170,10 @@ class Services(LogServices):
             "unpublished": self._filesystem.unpublished(),
             "handlers": None if self._handlers is None else self._handlers.status(),
         }
+
+    def do_publish(self) -> Json:
+        """How many names wait for being published, after another try; see `handle`."""
+        return self._filesystem.unpublished()
 
     def do_stop(self) -> Json:
         """End a daemon without a mount."""

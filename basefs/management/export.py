@@ -1,0 +1,73 @@
+"""`basefs export`: a filesystem or a path of it, with all its history, into one file."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from basefs.archive.outgoing import export as write_archive
+from basefs.archive.outgoing import size_of
+from basefs.config import Home
+from basefs.errors import NotRunning, UsageError
+from basefs.log.check import open_log
+from basefs.log.database import require_format
+from basefs.log.durable import replacement
+from basefs.management.progress import transfer_bar
+from basefs.management.session import ask_daemon
+from basefs.management.target import parse_target
+from basefs.management.textpaths import to_names
+from basefs.replica import LOG_FILE
+
+
+@click.command()
+@click.argument("target", metavar="NAME[:/PATH]")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+def export(target: str, file: Path) -> None:
+    """Write a filesystem, or a path and all below it, with all history, into FILE; '-' is standard output.
+
+    It is whole and signed, and 'basefs import' makes the same filesystem of it. What the path's signatures need, the
+    grants above it, comes with it. Private keys do not. A file that is there is replaced once the new one is whole.
+    """
+    home = Home.from_environment()
+    parsed = parse_target(home, target)
+    log_path = home.existing(parsed.name) / LOG_FILE
+    names = to_names(parsed.path or "/")
+    waiting = _publish(home, parsed.name)
+    with contextlib.closing(open_log(log_path)) as source:
+        require_format(log_path, source.execute("PRAGMA user_version").fetchone()[0])
+        total = None if names else size_of(source)
+        with _output(file) as stream, transfer_bar("export", total) as progress:
+            written = write_archive(source, names, stream, progress)
+    to_pipe = str(file) == "-"
+    click.echo(f"{parsed.name} {written.entries} entries {written.blocks} blocks {written.size} bytes", err=to_pipe)
+    if waiting:
+        click.echo(f"not in it: {waiting} names that were saved here and cannot be published", err=True)
+
+
+def _publish(home: Home, name: str) -> int:
+    """Have what was just saved reach the log; returns how many names stay behind."""
+    try:
+        return int(ask_daemon(home, name, "publish"))
+    except NotRunning:
+        return 0
+
+
+@contextlib.contextmanager
+def _output(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        if sys.stdout.isatty():
+            raise UsageError("an archive is no text for a terminal: name a file, or send it through a pipe")
+        yield sys.stdout.buffer
+    elif file.exists() and not file.is_file():
+        # A device or a pipe is written to, not replaced.
+        with file.open("wb") as stream:
+            yield stream
+    else:
+        # Who may read the log may read all that anybody ever wrote.
+        with replacement(file.absolute(), mode=0o600) as stream:
+            yield stream

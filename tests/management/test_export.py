@@ -1,0 +1,166 @@
+"""`basefs export` and `basefs import`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from basefs.log.keys import SigningKey
+from basefs.replica import LOG_FILE
+from eval.node import COMMAND, Node
+from tests.helpers import noise, path
+from tests.management.conftest import Cli
+
+
+@pytest.fixture
+def archive(conf: Cli) -> Path:
+    """All of a filesystem with some files."""
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        replica.commit(lambda author: author.write(path("/d/f"), noise(1, 100_000)))
+        replica.commit(lambda author: author.write(path("/g"), b"one\n"))
+        replica.commit(lambda author: author.write(path("/g"), b"two\n"))
+    file = conf.base / "archive"
+    out = conf("export", "conf", file).split()
+    assert out[:3] + out[4:5] + out[6:] == ["conf", "7", "entries", "blocks", "bytes"]
+    assert int(out[5]) == file.stat().st_size
+    return file
+
+
+def summary(cli: Cli, name: str) -> dict[str, object]:
+    found: dict[str, object] = next(row for row in json.loads(cli("list", "--json")) if row["name"] == name)
+    return found
+
+
+def same(cli: Cli, one: str, other: str) -> bool:
+    keys = ("identity", "root_hash", "entries", "blocks")
+    return [summary(cli, one)[key] for key in keys] == [summary(cli, other)[key] for key in keys]
+
+
+def names(cli: Cli) -> list[str]:
+    return sorted(entry.name for entry in (cli.home.path / "fs").iterdir())
+
+
+def test_a_fresh_filesystem(conf: Cli, archive: Path) -> None:
+    assert archive.stat().st_mode & 0o777 == 0o600
+    identity = summary(conf, "conf")["identity"]
+    assert conf("import", "copy", archive, "--id", identity) == f"copy {identity} 7 entries, 7 of them new\n"
+    assert same(conf, "conf", "copy")
+    assert conf("import", "copy", archive) == f"copy {identity} 7 entries, 0 of them new\n"
+    with conf.replica("copy") as replica:
+        assert replica.read(path("/d/f")) == noise(1, 100_000)
+        assert replica.check_view() == []
+
+
+def test_what_is_missing_is_added(conf: Cli, archive: Path) -> None:
+    conf("import", "copy", archive)
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/g"), b"three\n"))
+    conf("export", "conf", archive)
+    assert "8 entries, 1 of them new" in conf("import", "copy", archive)
+    assert same(conf, "conf", "copy")
+
+
+def test_a_path(conf: Cli, archive: Path) -> None:
+    conf("export", "conf:/d", archive)
+    assert noise(1, 1000) in archive.read_bytes()
+    conf("import", "part", archive)
+    with conf.replica("part") as replica:
+        assert replica.names_in(()).keys() == {b"d"}
+        assert replica.read(path("/d/f")) == noise(1, 100_000)
+    assert "nothing was ever at /x" in conf.fails("export", "conf:/x", archive)
+    # What was there before is still whole.
+    conf("import", "part", archive)
+
+
+def test_damaged_files(conf: Cli, archive: Path) -> None:
+    before = archive.read_bytes()
+    for damaged in (before[:-1], before[:5000], before + b"x", before[:5000] + b"x" + before[5001:]):
+        archive.write_bytes(damaged)
+        assert str(archive) in conf.fails("import", "copy", archive)
+        assert names(conf) == ["conf"]
+        assert str(archive) in conf.fails("import", "conf", archive)
+        assert "conf is whole" in conf.empty("check", "conf")
+    code, out, err = conf._run(("import", "copy", archive, "--salvage"))
+    assert (code, err.count("\n")) == (0, 1)
+    assert "is damaged, " in err
+    assert "copy" in out
+    assert "copy is whole" in conf.empty("check", "copy")
+    archive.write_bytes(before[:60])
+    assert "nothing was imported" in conf.fails("import", "other", archive, "--salvage")
+    assert names(conf) == ["conf", "copy"]
+
+
+def test_errors(conf: Cli, archive: Path) -> None:
+    conf("bootstrap", "other")
+    assert "import it under another name" in conf.fails("import", "other", archive)
+    assert "not the one of --id" in conf.fails("import", "copy", archive, "--id", "ab" * 28)
+    assert "56 hexadecimal digits" in conf.fails("import", "copy", archive, "--id", "ab", code=2)
+    assert "No such file" in conf.fails("import", "copy", archive.with_name("missing"))
+    assert "not what 'basefs export' writes" in conf.fails("import", "copy", conf.home.default_key)
+    assert "there is no filesystem nothing" in conf.fails("export", "nothing", archive)
+    assert "No such file" in conf.fails("export", "conf", archive.parent / "missing" / "archive")
+    assert "is no filesystem name" in conf.fails("import", "a/b", archive, code=2)
+    assert conf.misused("export", "conf") == "Error: Missing argument 'FILE'."
+
+
+def test_a_damaged_log_replaces_no_archive(conf: Cli, archive: Path) -> None:
+    before = archive.read_bytes()
+    log = conf.home.existing("conf") / LOG_FILE
+    data = log.read_bytes()
+    at = data.rindex(noise(1, 100_000)[50_000:50_100])
+    log.write_bytes(data[:at] + b"XXXX" + data[at + 4 :])
+    assert "basefs check" in conf.fails("export", "conf", archive)
+    assert archive.read_bytes() == before
+    assert [entry.name for entry in archive.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_through_pipes(conf: Cli, archive: Path) -> None:
+    environment = {**os.environ, "BASEFS_HOME": str(conf.home.path)}
+    pipeline = f"{COMMAND} export conf - | {COMMAND} import copy -"
+    done = subprocess.run(["sh", "-c", pipeline], env=environment, capture_output=True, text=True, check=True)
+    assert "7 entries, 7 of them new" in done.stdout
+    assert done.stderr.startswith("conf 7 entries")
+    assert same(conf, "conf", "copy")
+    conf("export", "conf", "/dev/null")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_while_it_runs(node: Node, conf: Cli, archive: Path) -> None:
+    node.basefs("run", "conf", "-s")
+    node.basefs("export", "conf", archive)
+    node.basefs("import", "copy", archive)
+    assert same(conf, "conf", "copy")
+    with conf.replica("copy") as replica:
+        for number in range(300):
+            replica.commit(lambda author, n=number: author.write(path(f"/f{n}"), noise(n, 5000)))  # type: ignore[misc]
+    node.basefs("export", "copy", archive)
+    assert "307 entries, 300 of them new" in node.basefs("import", "conf", archive)
+    assert same(conf, "conf", "copy")
+    archive.write_bytes(archive.read_bytes()[:-1])
+    done = node.spawn("import", "conf", archive)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert same(conf, "conf", "copy")
+
+
+@pytest.mark.fuse
+def test_what_was_just_saved_is_in_it(node: Node, conf: Cli, archive: Path) -> None:
+    point = node.mount("conf")
+    for number in range(20):
+        (point / "g").write_text(f"{number}\n")
+        node.basefs("export", f"{point}/g", archive)
+    node.basefs("import", "copy", archive)
+    assert conf("log", "copy:/g", "--cat", conf("log", "copy:/g").split()[0]) == "19\n"
+
+
+def test_a_restored_home_goes_on_writing(conf: Cli, archive: Path) -> None:
+    """The home is lost, the key was kept: what was exported is all there, and can be written."""
+    key = SigningKey.load(conf.home.default_key)
+    conf("import", "copy", archive)
+    with conf.replica("copy", key) as replica:
+        replica.commit(lambda author: author.write(path("/d/f"), b"again"))
+        assert replica.read(path("/d/f")) == b"again"
