@@ -6,7 +6,7 @@ PYTHON := $(VENV)/bin/python
 PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
   nano gcc libc6-dev stress-ng inotify-tools entr
 
-.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents posix storm clean install
+.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-fs what file operations cost, beside bindfs and the plain disk"
 	@echo "make bench-log what entries cost, beside verifying signatures alone"
 	@echo "make bench-contents what large files cost in memory and in waiting, and edits in bytes"
+	@echo "make bench-growth what each edit adds to the log for good"
 	@echo "make bench-net how soon a change is on 30 nodes, beside a raw Serf event"
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
@@ -71,6 +72,10 @@ bench-log: install
 
 bench-contents: install
 	@$(PYTHON) -m eval.bench_contents
+
+bench-growth: install
+	@sh install.sh --check-root "make bench-growth"
+	@$(PYTHON) -m eval.bench_growth
 
 bench-net: install
 	@sh install.sh --check-root "make bench-net"

@@ -40,6 +40,11 @@ COMMANDS = (
 )
 
 
+def module_of(command: str) -> str:
+    """The name of the module of a command, and of the function in it: nothing in Python may be called `import`."""
+    return f"{command}_" if keyword.iskeyword(command) else command
+
+
 class _Commands(click.Group):
     """Imports a command's module when it is needed, so that none waits for what the others import."""
 
@@ -49,8 +54,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        # Nothing in Python may be called `import`.
-        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        name = module_of(cmd_name)
         command: click.Command = getattr(importlib.import_module(f"basefs.management.{name}"), name)
         return command
 

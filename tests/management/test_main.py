@@ -12,14 +12,15 @@ import pytest
 from basefs import __version__
 from basefs.config import Home
 from basefs.errors import NotFound
-from basefs.management.main import COMMANDS
+from basefs.management.main import COMMANDS, module_of
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_module_with_a_command_of_its_name(name: str) -> None:
-    command = getattr(importlib.import_module(f"basefs.management.{name}"), name)
+    module = module_of(name)
+    command = getattr(importlib.import_module(f"basefs.management.{module}"), module)
     assert isinstance(command, click.Command)
     assert command.name == name
 
