@@ -43,3 +43,8 @@ class Arrivals:
         """When the first entries arrived, in UNIX seconds; `None` for an empty log."""
         row = self._db.execute("SELECT min(time) FROM arrivals").fetchone()
         return None if row[0] is None else float(row[0])
+
+    def last(self) -> float | None:
+        """When the last entries arrived, in UNIX seconds; `None` for an empty log."""
+        row = self._db.execute("SELECT time FROM arrivals ORDER BY seq DESC LIMIT 1").fetchone()
+        return None if row is None else float(row[0])

@@ -163,6 +163,13 @@ class Store:
         rows = self._db.execute("SELECT hash FROM entries WHERE hash BETWEEN ? AND ? LIMIT 16", (low, high))
         return [EntryHash(hash) for (hash,) in rows]
 
+    def latest(self) -> Placed | None:
+        """The entry that came last; `None` in an empty log, or as in `get`."""
+        row = self._db.execute(
+            "SELECT hash, kind, path, directory, data, checksum FROM entries ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else self._placed(row)
+
     def raw(self, hash: EntryHash) -> bytes | None:
         """The encoding of an entry, or `None` as in `get`."""
         placed = self.get(hash)

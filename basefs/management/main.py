@@ -23,6 +23,7 @@ COMMANDS = (
     "unmount",
     "run",
     "list",
+    "status",
     "show",
     "watch",
     "log",

@@ -15,6 +15,11 @@ from rich.text import Text
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
+def examples(*lines: str) -> str:
+    """The last part of a command's help: command lines as a user may type them."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def printable(text: str) -> str:
     """Names can hold any byte: what would break a line or is not UTF-8 shows as an escape."""
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -48,6 +53,20 @@ def print_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], e
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
     Console().print(table)
+
+
+def print_fields(fields: Mapping[str, str]) -> None:
+    """Names with a value each, a line each; in a pipe with a tabulator between them."""
+    if not sys.stdout.isatty():
+        for name, value in fields.items():
+            click.echo(f"{name}\t{value}")
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        table.add_row(Text(name), Text(value))
+    Console(highlight=False).print(table)
 
 
 def _cell(value: Any) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from basefs.errors import NotFound, UsageError
+from basefs.log.forks import forked_paths
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.management.textpaths import to_names, to_text
-from basefs.replica import Replica
+from basefs.replica import LOG_FILE, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.history import Revision, Survey
@@ -29,6 +30,15 @@ class PastServices:
         """Every path that ever was at and below one; the lock is taken for one path at a time."""
         for path in self._replica.plan(lambda author: author.past.paths(names)):
             yield path, self._replica.survey(path)
+
+    def _forked(self) -> list[Names]:
+        """The paths where something can have lost."""
+        forked = forked_paths(self._replica.directory / LOG_FILE)
+        return self._replica.plan(lambda author: author.past.names_of(forked))
+
+    def count_conflicts(self) -> int:
+        """How many revisions have lost a conflict, in the whole filesystem."""
+        return sum(len(self._replica.survey(place).conflicts()) for place in self._forked())
 
     def do_log(self, path: str, below: bool = False) -> Json:
         """Every revision of a path, the newest first; with `below` also those of all paths below it."""
@@ -88,6 +98,7 @@ class PastServices:
         names = to_names(path)
         self._replica.plan(lambda author: author.past.paths(names))
         key_names = self._replica.key_names()
+        forked = [place for place in self._forked() if place[: len(names)] == names]
         return [
             {
                 "path": to_text(place),
@@ -99,7 +110,8 @@ class PastServices:
                 "won_key": key_names.get(conflict.won.fingerprint),
                 "rule": conflict.rule.value,
             }
-            for place, survey in self._surveys(names)
+            for place in forked
+            for survey in (self._replica.survey(place),)
             for conflict in survey.conflicts()
         ]
 

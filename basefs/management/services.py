@@ -7,6 +7,7 @@ adds what only a running node can tell.  Results are plain JSON values.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from base64 import b64decode
@@ -14,13 +15,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from basefs.config import format_address
-from basefs.errors import Unsupported, UsageError
+from basefs.errors import BaseFSError, Unsupported, UsageError
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.service import Gossip
 from basefs.handlers.runner import Runner as HandlerRunner
 from basefs.journal.feed import Feed
 from basefs.management.keyservices import KeyServices
 from basefs.management.pastservices import PastServices
+from basefs.management.statusservices import StatusServices
 from basefs.management.textpaths import to_names, to_text
 from basefs.replica import Replica
 from basefs.sync.service import SyncService
@@ -31,7 +33,7 @@ Json = Any
 _WITHOUT_PUBLISHING = frozenset({"ping", "summary", "stop", "members", "network"})
 
 
-class LogServices(KeyServices, PastServices):
+class LogServices(KeyServices, PastServices, StatusServices):
     """Commands on the log and the view."""
 
     def __init__(self, replica: Replica) -> None:
@@ -43,15 +45,6 @@ class LogServices(KeyServices, PastServices):
         if method is None:
             raise UsageError(f"the daemon does not know the command {command!r}: is it of another version?")
         return method(**arguments)
-
-    def do_summary(self) -> Json:
-        """Identity, Merkle hash and sizes."""
-        return {
-            "identity": self._replica.identity.hex(),
-            "root_hash": self._replica.root_hash().hex(),
-            "damaged": self._replica.damaged,
-            **self._replica.totals(),
-        }
 
     def do_show(self, path: str) -> Json:
         """The live paths at and below a path."""
@@ -128,6 +121,7 @@ class Services(LogServices):
         self._gossip = gossip
         self._sync = sync
         self._stop = stop
+        self._started = time.time()
 
     async def handle(self, command: str, arguments: dict[str, Json]) -> Json:
         """Run a command that came through the control socket."""
@@ -138,6 +132,9 @@ class Services(LogServices):
         if command == "import":
             # Signatures are verified without the event loop.
             return await asyncio.to_thread(self.call, command, arguments)
+        if command == "status":
+            # In a worker thread: it looks at the whole log.
+            return {**await asyncio.to_thread(self._status), **self._node()}
         if command not in _WITHOUT_PUBLISHING:
             # Who saves a file and asks about it wants to hear of it.
             await asyncio.to_thread(self._filesystem.publish)
@@ -175,6 +172,17 @@ class Services(LogServices):
         """How many names wait for being published, after another try; see `handle`."""
         return self._filesystem.unpublished()
 
+    def _status(self) -> dict[str, Json]:
+        # What cannot be published, on a full disk for example, must not keep anybody from being told of it.
+        with contextlib.suppress(BaseFSError):
+            self._filesystem.publish()
+        found: dict[str, Json] = self.do_status()
+        return found
+
+    def _node(self) -> dict[str, Json]:
+        """What belongs to the event loop's thread: since when this runs (UNIX seconds), and who else is there."""
+        return {"since": self._started, "members": None if self._gossip is None else self.do_members()}
+
     def do_stop(self) -> Json:
         """End a daemon without a mount."""
         self._stop()
@@ -202,6 +210,8 @@ class Services(LogServices):
                     "standing": address in standing,
                     "compared": None if contact.compared_at is None else now - contact.compared_at,
                     "equal": None if contact.compared_at is None else contact.equal,
+                    "equal_since": None if contact.equal_at is None else now - contact.equal_at,
+                    "differs": address in standing and self._sync.differs(address),
                     "sent": contact.sent,
                     "received": contact.received,
                     "trouble": contact.trouble,

@@ -20,6 +20,7 @@ class Contact:
         equal: whether they were equal then.
         sent, received: bytes of all sessions that have ended, without TCP.
         trouble: why the last session failed, '' if it did not.
+        equal_at: seconds of the same clock when they were last found equal, `None` if never.
     """
 
     compared_at: float | None = None
@@ -27,6 +28,7 @@ class Contact:
     sent: int = 0
     received: int = 0
     trouble: str = ""
+    equal_at: float | None = None
 
 
 class Contacts:
@@ -51,5 +53,7 @@ class Contacts:
             contact.trouble = ""
             if not result.stood:
                 contact.compared_at, contact.equal = now, result.equal
+                if result.equal:
+                    contact.equal_at = now
         contact.sent += result.counters.bytes_sent
         contact.received += result.counters.bytes_received

@@ -17,6 +17,7 @@ from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import FULL_SYNC_INTERVAL, SYNC_PROBABILITY, Address, PeerSchedule
 from basefs.sync.server import MAX_SESSIONS, SyncServer
 from basefs.sync.shell import CONNECT_TIMEOUT, Session, sync_with
+from basefs.sync.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class SyncService:
         self._penalties = PenaltyBox()
         self._throttle = Throttle()
         self._contacts = Contacts()
+        #: What all sessions have moved, those that are open included.
+        self.traffic = Traffic()
         self._schedule = PeerSchedule(self._rng, probability)
         self._keeper = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
         self._server = SyncServer(
@@ -80,6 +83,7 @@ class SyncService:
             penalties=self._penalties,
             on_result=self._ended,
             keeper=self._keeper,
+            traffic=self.traffic,
         )
         self._slots = asyncio.Semaphore(max_outgoing)
         self._jobs: dict[Address, asyncio.Task[None]] = {}
@@ -182,6 +186,7 @@ class SyncService:
             connect_timeout=self._connect_timeout,
             progress=lambda counters: self._on_progress and self._on_progress(address),
             keeper=keeper,
+            traffic=self.traffic,
         )
         now = asyncio.get_running_loop().time()
         if result.reason is not Reason.COMPLETE:

@@ -20,6 +20,7 @@ from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
 from basefs.sync.states import Role
+from basefs.sync.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +69,12 @@ class Session:
         address: Address,
         progress: Callable[[Counters], None] | None = None,
         keeper: Keeper | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.address = address
         self._core = core
         self._keeper = keeper
+        self._traffic = traffic or Traffic()
         self._stands = False
         self._reader = reader
         self._writer = writer
@@ -82,6 +85,13 @@ class Session:
 
     async def run(self) -> Result:
         """Run to the end and close the connection.  Raises only what is a bug."""
+        self._traffic.began(self.counters)
+        try:
+            return await self._run()
+        finally:
+            self._traffic.ended(self.counters)
+
+    async def _run(self) -> Result:
         tasks = [asyncio.ensure_future(self._guard(part())) for part in (self._receive, self._send, self._tick)]
         receiver, sender, ticker = tasks
         try:
@@ -231,12 +241,13 @@ async def sync_with(
     connect_timeout: float = CONNECT_TIMEOUT,
     progress: Callable[[Counters], None] | None = None,
     keeper: Keeper | None = None,
+    traffic: Traffic | None = None,
 ) -> Result:
     """Compare logs with a peer until both are equal.
 
     `own_port`: where the peer can reach us later, 0 if nowhere.  `progress` is called after each slice of work.
-    `keeper`: who may keep the session open for news; then this returns when it ends.  All that can go wrong with the
-    peer or the network is in the result (`Result.raise_for_reason` raises it).
+    `keeper`: who may keep the session open for news; then this returns when it ends.  `traffic` counts it.  All that
+    can go wrong with the peer or the network is in the result (`Result.raise_for_reason` raises it).
     """
     try:
         opening = asyncio.open_connection(host, port, limit=CHUNK)
@@ -245,7 +256,7 @@ async def sync_with(
         detail = f"cannot reach {host}:{port}: {str(error) or 'no answer'}"
         return Result(Reason.UNREACHABLE, detail, False, Counters())
     core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper)
-    return await Session(core, reader, writer, (host, port), progress, keeper).run()
+    return await Session(core, reader, writer, (host, port), progress, keeper, traffic).run()
 
 
 def core_of(state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None) -> SyncProtocol:

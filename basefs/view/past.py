@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from basefs.errors import NotFound
@@ -34,6 +35,15 @@ class Granted:
     standing: str
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An entry, its path, and when it came to this node (UNIX seconds)."""
+
+    names: Names
+    entry: Entry
+    time: float
+
+
 class Past:
     """Reads the history of one log."""
 
@@ -53,6 +63,17 @@ class Past:
             found.append(names)
             todo.extend(((*names, row.name), row.id) for row in self._store.paths.below(path))
         return sorted(found)
+
+    def names_of(self, paths: Iterable[int]) -> list[Names]:
+        """The names of paths that the log knows by number, sorted."""
+        return sorted(self._store.paths.names(path) for path in paths)
+
+    def latest(self) -> Arrival | None:
+        """What came last; `None` in an empty log, or where that is damaged."""
+        placed, when = self._store.latest(), self._store.arrivals.last()
+        if placed is None or when is None:
+            return None
+        return Arrival(self._store.paths.names(placed.path), placed.entry, when)
 
     def path_of(self, entry: EntryHash) -> Names:
         """The path that an entry belongs to.  Raises `NotFound` for an unknown one."""

@@ -20,14 +20,14 @@ def test_bytes_add_up_and_the_last_comparison_counts():
     contacts = Contacts()
     contacts.ended(PEER, ended(equal=False, sent=10, received=1), 5.0)
     contacts.ended(PEER, ended(equal=True, sent=20, received=2), 7.0)
-    assert contacts.get(PEER) == Contact(7.0, True, 30, 3, "")
+    assert contacts.get(PEER) == Contact(7.0, True, 30, 3, "", equal_at=7.0)
 
 
 def test_a_session_that_stood_compared_nothing_when_it_ended():
     contacts = Contacts()
     contacts.ended(PEER, ended(), 5.0)
     contacts.ended(PEER, ended(equal=False, stood=True, sent=100), 500.0)
-    assert contacts.get(PEER) == Contact(5.0, True, 100, 0, "")
+    assert contacts.get(PEER) == Contact(5.0, True, 100, 0, "", equal_at=5.0)
 
 
 def test_trouble_is_remembered_until_a_session_goes_well():
@@ -38,3 +38,10 @@ def test_trouble_is_remembered_until_a_session_goes_well():
     assert contacts.get(PEER).compared_at == 5.0
     contacts.ended(PEER, ended(), 7.0)
     assert contacts.get(PEER).trouble == ""
+
+
+def test_when_they_were_equal_is_remembered_while_they_differ():
+    contacts = Contacts()
+    contacts.ended(PEER, ended(), 5.0)
+    contacts.ended(PEER, ended(equal=False), 9.0)
+    assert (contacts.get(PEER).compared_at, contacts.get(PEER).equal_at) == (9.0, 5.0)

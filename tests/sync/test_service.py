@@ -264,3 +264,20 @@ def test_a_peer_that_goes_is_replaced():
         assert not one._keeper._opened and not one.standing
 
     run(main())
+
+
+def test_traffic_counts_a_session_that_still_stands():
+    async def main():
+        logs = some_log(b"a"), some_log(b"b")
+        peers = []
+        one, two = service(logs[0], peers, degree=1), service(logs[1])
+        two._keeper._degree = 1
+        async with running(one, two):
+            peers.append((HOST, two.port))
+            await until(lambda: one.standing and two.standing)
+            sent = lambda: one.traffic.total().bytes_sent  # noqa: E731
+            await until(lambda: sent() > 0 and sent() == two.traffic.total().bytes_received)
+            # The session stands: nobody has said how it went, and it counts already.
+            assert one.standing and not any(result.counters.bytes_sent for _, result in one.ends)
+
+    run(main())

@@ -1,0 +1,194 @@
+"""`basefs status`: how this node is, in ten lines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from basefs.config import Home
+from basefs.errors import BaseFSError
+from basefs.management.output import examples, json_option, print_fields, print_json, printable
+from basefs.management.runfile import RunFile
+from basefs.management.session import ask, ask_daemon
+from basefs.management.target import parse_target
+from basefs.management.units import counted, size, span
+from basefs.replica import CACHE_FILE, LOG_FILE
+
+#: Names that are listed before the others are only counted.
+_NAMED = 3
+
+
+@click.command(epilog=examples("basefs status", "basefs status etc", "basefs status etc --json"))
+@click.argument("target", metavar="[NAME]", required=False)
+@json_option
+def status(target: str | None, as_json: bool) -> None:
+    """Tell how the filesystem NAME is on this node, or each of them.
+
+    Works while it is not running, too; what only a running one knows is left out then. How many entries another node is
+    ahead is not known before they are fetched: IN STEP tells with whom the logs were equal when last compared, and how
+    long ago. What is wrong with the machine itself, 'basefs doctor' tells.
+    """
+    home = Home.from_environment()
+    names = home.names() if target is None else [parse_target(home, target).name]
+    found = [_look(home, name) for name in names]
+    if as_json:
+        print_json(found if target is None else found[0])
+        return
+    if not found:
+        click.echo(
+            "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs get NAME ADDR' fetches one", err=True
+        )
+    for number, row in enumerate(found):
+        if number:
+            click.echo()
+        print_fields(_lines(row))
+
+
+def _look(home: Home, name: str) -> dict[str, Any]:
+    """Everything that is known of a filesystem."""
+    directory = home.existing(name)
+    row: dict[str, Any] = {"name": name, "mountpoint": None, "pid": None, "disk": _disk(directory)}
+    facts = RunFile(home, name).read()
+    try:
+        try:
+            row.update(ask_daemon(home, name, "status"))
+            row["state"] = "running"
+            if facts is not None:
+                row["pid"] = facts[0]
+            if facts is not None and facts[1] is not None:
+                row["state"], row["mountpoint"] = "mounted", str(facts[1])
+        except BaseFSError:
+            row.update(ask(home, name, "status"))
+            row["state"] = "stopped" if facts is None else "dead"
+    except BaseFSError as error:
+        row.update(state="damaged", error=str(error))
+    return row
+
+
+def _disk(directory: Path) -> dict[str, int]:
+    """Bytes of the log, of the cache and of what else is kept, and what is left."""
+    used = {"log": 0, "cache": 0, "other": 0}
+    for base, _, files in os.walk(directory):
+        for file in files:
+            kind = "log" if file.startswith(LOG_FILE) else "cache" if file.startswith(CACHE_FILE) else "other"
+            try:
+                used[kind] += (Path(base) / file).stat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # a temporary one
+    free = shutil.disk_usage(directory)
+    return {**used, "free": free.free, "total": free.total}
+
+
+def _lines(row: dict[str, Any]) -> dict[str, str]:
+    """What is known, a line each."""
+    disk = row["disk"]
+    lines = {row["name"]: row.get("identity", "unknown"), "state": _state(row)}
+    if row["state"] != "damaged":
+        lines["members"], lines["in step"] = _members(row), _in_step(row)
+        lines["contents"] = _contents(row)
+        lines["last change"] = _latest(row["latest"])
+        conflicts = row["conflicts"]
+        lines["conflicts"] = f"{conflicts}: 'basefs conflicts {row['name']}' lists them" if conflicts else "none"
+        lines["handlers"] = _handlers(row)
+        lines["may write"] = _writable(row)
+    lines["disk"] = (
+        f"log {size(disk['log'])}, cache {size(disk['cache'])}, other {size(disk['other'])}; "
+        f"{size(disk['free'])} free of {size(disk['total'])}"
+    )
+    return lines
+
+
+def _state(row: dict[str, Any]) -> str:
+    name, state = row["name"], row["state"]
+    if state == "damaged":
+        return f"cannot be read: {row['error']}"
+    if state == "dead":
+        return f"its daemon has died: 'basefs mount {name} DIR' or 'basefs run {name}' starts it again"
+    if state == "stopped":
+        return f"not running: 'basefs mount {name} DIR' or 'basefs run {name}' starts it"
+    where = f"mounted on {printable(row['mountpoint'])}" if state == "mounted" else "running without a mount"
+    told = f"{where} for {span(time.time() - row['since'])}, process {row['pid']}"
+    if row["damaged"]:
+        told += f"; read-only, because the log is damaged: 'basefs check {name}'"
+    return told
+
+
+def _members(row: dict[str, Any]) -> str:
+    if "members" not in row:
+        return "unknown while it is not running"
+    if row["members"] is None:
+        return "none: it runs with --single-node"
+    members = [member for member in row["members"] if member["same_filesystem"]]
+    away = [member for member in members if member["status"] != "alive"]
+    told = f"{len(members) - len(away)} of {len(members)} alive"
+    return told if not away else told + "; " + _some(f"{member['name']} {member['status']}" for member in away)
+
+
+def _in_step(row: dict[str, Any]) -> str:
+    """With whom the logs were equal, as far as sessions have told."""
+    if not row.get("members"):
+        return "-"
+    others = [m for m in row["members"] if m["same_filesystem"] and not m["own"] and m["status"] == "alive"]
+    if not others:
+        return "nobody else is there"
+    behind = [member for member in others if member["differs"] or member["equal"] is False]
+    unknown = [member for member in others if member["equal"] is None]
+    told = f"with {len(others) - len(behind) - len(unknown)} of {len(others)}"
+    if behind:
+        told += f"; not with {_some(_difference(member) for member in behind)}"
+    if unknown:
+        told += f"; not compared yet with {_some(member['name'] for member in unknown)}"
+    return told
+
+
+def _difference(member: dict[str, Any]) -> str:
+    last = member["equal_since"]
+    return f"{member['name']} ({'never equal so far' if last is None else f'equal {span(last)} ago'})"
+
+
+def _some(names: Any) -> str:
+    """The first few, and how many more."""
+    found = [printable(name) for name in names]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
+
+
+def _contents(row: dict[str, Any]) -> str:
+    told = f"{counted(row['entries'], 'entry')}, {counted(row['blocks'], 'block')}"
+    if row["incomplete"]:
+        told += f"; {counted(row['incomplete'], 'content')} incomplete: 'basefs blocks {row['name']}' lists them"
+    if row["orphans"]:
+        told += f"; {counted(row['orphans'], 'entry')} waiting for what comes before"
+    if row.get("unpublished"):
+        told += f"; {counted(row['unpublished'], 'name')} not published yet"
+    return told
+
+
+def _latest(latest: dict[str, Any] | None) -> str:
+    if latest is None:
+        return "none"
+    by = printable(latest["key"] or latest["fingerprint"][:12])
+    return f"{latest['action']} of {printable(latest['path'])} by {by}, {span(time.time() - latest['arrived'])} ago"
+
+
+def _handlers(row: dict[str, Any]) -> str:
+    if "handlers" not in row:
+        return "unknown while it is not running"
+    counts = row["handlers"]
+    if counts is None:
+        return "none"
+    told = f"{counts['done']} done, {counts['failed']} failed, {counts['running']} running, {counts['queued']} waiting"
+    return told + ("; the daemon's log says why they failed" if counts["failed"] else "")
+
+
+def _writable(row: dict[str, Any]) -> str:
+    if row["writable"]:
+        return _some(row["writable"])
+    if not row["keys"]:
+        return "nowhere: this node has no key; 'basefs genkey' makes one"
+    return f"nowhere: no key of this node is granted; 'basefs grant {row['name']}:/ KEYNAME PUBKEY' on one that may"

@@ -1,0 +1,117 @@
+"""`basefs status`, as far as it needs no cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from basefs.management.session import default_keys
+from basefs.management.units import counted, size, span
+from eval.node import Node
+from tests.helpers import copy_replica, noise
+from tests.management.conftest import Cli
+
+
+def lines(printed: str) -> dict[str, str]:
+    """What was printed, by the name in front."""
+    return dict(line.split("\t") for line in printed.splitlines())
+
+
+def told(cli: Cli) -> dict[str, Any]:
+    """The JSON of the filesystem `conf`."""
+    found: dict[str, Any] = json.loads(cli("status", "conf", "--json"))
+    return found
+
+
+def test_without_a_filesystem(cli: Cli) -> None:
+    assert "basefs bootstrap NAME" in cli.empty("status")
+    assert json.loads(cli("status", "--json")) == []
+    assert "there is no filesystem conf" in cli.fails("status", "conf")
+
+
+def test_of_what_does_not_run(conf: Cli) -> None:
+    found = lines(conf("status", "conf"))
+    assert len(found) == 10
+    assert found["conf"] == json.loads(conf("list", "--json"))[0]["identity"]
+    assert "basefs mount conf DIR" in found["state"]
+    assert found["contents"] == "3 entries, 0 blocks"
+    assert found["last change"].startswith("write of /.cluster by ")
+    assert (found["conflicts"], found["may write"]) == ("none", "/")
+    assert found["disk"].startswith("log ") and " free of " in found["disk"]
+
+
+def test_of_all(conf: Cli) -> None:
+    conf("bootstrap", "other")
+    first, second = conf("status").split("\n\n")
+    assert next(iter(lines(first))) == "conf" and next(iter(lines(second))) == "other"
+    assert [row["name"] for row in json.loads(conf("status", "--json"))] == ["conf", "other"]
+
+
+def test_what_lost_and_what_is_incomplete(conf: Cli) -> None:
+    with conf.replica("conf") as here:
+        other = copy_replica(here, conf.base / "other", default_keys(conf.home))
+        here.commit(lambda author: author.write((b"both",), b"here"))
+        there = other.commit(lambda author: author.write((b"both",), b"there"))
+        partly = other.commit(lambda author: author.write((b"partly",), noise(1, 2000)))
+        other.close()
+        here.apply(there.entries, there.blocks)
+        here.apply(partly.entries, partly.blocks[:-1])
+    found = told(conf)
+    assert (found["conflicts"], found["incomplete"]) == (1, 1)
+    assert found["latest"]["path"] == "/partly"
+    shown = lines(conf("status", "conf"))
+    assert "basefs conflicts conf" in shown["conflicts"]
+    assert "1 content incomplete: 'basefs blocks conf'" in shown["contents"]
+    # What it counts is what the other command lists.
+    assert len(json.loads(conf("conflicts", "conf", "--json"))) == 1
+
+
+def test_without_a_key_that_may_write(conf: Cli) -> None:
+    conf("genkey", "-f")
+    assert told(conf)["writable"] == []
+    assert "'basefs grant conf:/" in lines(conf("status", "conf"))["may write"]
+    conf.home.default_key.unlink()
+    assert "'basefs genkey' makes one" in lines(conf("status", "conf"))["may write"]
+
+
+def test_of_a_log_that_cannot_be_read(conf: Cli) -> None:
+    (conf.home.directory("conf") / "log.db").write_bytes(b"this is no database")
+    assert lines(conf("status", "conf"))["state"].startswith("cannot be read: ")
+    assert told(conf)["state"] == "damaged"
+
+
+def test_of_what_runs_and_of_what_died(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s", "--handler", "false")
+    shown = lines(conf("status", "conf"))
+    assert shown["state"].startswith("running without a mount for ")
+    assert shown["members"].startswith("none: ")
+    assert shown["handlers"].startswith("0 done, 0 failed")
+    assert told(conf)["pid"] == node.daemon("conf")
+    node.kill("conf")
+    assert told(conf)["state"] == "dead"
+    assert "has died" in lines(conf("status", "conf"))["state"]
+
+
+@pytest.mark.fuse
+def test_of_what_is_mounted(node: Node, conf: Cli) -> None:
+    point = node.mount("conf")
+    (point / "new").write_text("x")
+    # Who asks hears of what was just saved.
+    found = told(conf)
+    assert (found["state"], found["mountpoint"], found["latest"]["path"]) == ("mounted", str(point), "/new")
+    assert lines(conf("status", str(point)))["state"].startswith(f"mounted on {point} for ")
+
+
+def test_units() -> None:
+    assert [span(seconds) for seconds in (-1, 0.5, 59, 60, 7199, 86400)] == [
+        "0 s",
+        "0 s",
+        "59 s",
+        "1 min",
+        "1 h",
+        "1 d",
+    ]
+    assert [counted(1, "entry"), counted(2, "entry"), counted(0, "block")] == ["1 entry", "2 entries", "0 blocks"]
+    assert size(1_500_000) == "1.5 MB"
