@@ -18,7 +18,7 @@ help:
 	@echo "make bench-log what entries cost, beside verifying signatures alone"
 	@echo "make bench-contents what large files cost in memory and in waiting, and edits in bytes"
 	@echo "make bench-growth what each edit adds to the log for good"
-	@echo "make bench-net how soon a change is on 30 nodes, beside a raw Serf event"
+	@echo "make bench-net how soon changes are on 30 nodes, in how many bytes; healing, newcomers, idle cost"
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
 	@echo "make storm   readers on one node while another one delivers 5000 changes"

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from eval.node import Node
@@ -19,6 +18,8 @@ from eval.node import Node
 #: Addresses of the nodes: 10.77.x.y, which exist in the namespaces only.
 _NETWORK = "10.77.{}.{}"
 _PREFIX_LENGTH = 16
+#: All nodes are joined by the first; the second is for those who were split off.
+_BRIDGES = ("br0", "br1")
 _CLONE_NEWNET = 0x40000000  # setns(2)
 
 
@@ -56,8 +57,9 @@ class NamespaceNetwork:
     def __enter__(self) -> NamespaceNetwork:
         try:
             _ip("netns", "add", self._switch)
-            _ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
-            _ip("-n", self._switch, "link", "set", "br0", "up")
+            for bridge in _BRIDGES:
+                _ip("-n", self._switch, "link", "add", bridge, "type", "bridge")
+                _ip("-n", self._switch, "link", "set", bridge, "up")
             for index in range(self._count):
                 self._add_node(index)
         except BaseException:
@@ -86,7 +88,7 @@ class NamespaceNetwork:
             "netns",
             self._switch,
         )
-        _ip("-n", self._switch, "link", "set", f"p{index}", "master", "br0", "up")
+        _ip("-n", self._switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
         _ip("-n", namespace, "address", "add", f"{address}/{_PREFIX_LENGTH}", "dev", "eth0")
         _ip("-n", namespace, "link", "set", "eth0", "up")
 
@@ -98,13 +100,18 @@ class NamespaceNetwork:
         """Join it again."""
         _ip("-n", str(node.namespace), "link", "set", "eth0", "up")
 
-    def bytes_sent(self) -> int:
-        """Bytes that all nodes together have sent to the network, headers included."""
-        done = subprocess.run(
-            ["ip", "-n", self._switch, "-j", "-s", "link"], capture_output=True, text=True, check=True
-        )
-        links = {link["ifname"]: link for link in json.loads(done.stdout)}
-        return sum(int(links[f"p{index}"]["stats64"]["rx"]["bytes"]) for index in range(self._count))
+    def split(self, nodes: Sequence[Node]) -> None:
+        """Cut some nodes off from all others; they still reach each other, and nobody is told."""
+        for node in nodes:
+            self._attach(node, _BRIDGES[1])
+
+    def join(self) -> None:
+        """Undo `split`."""
+        for node in self.nodes:
+            self._attach(node, _BRIDGES[0])
+
+    def _attach(self, node: Node, bridge: str) -> None:
+        _ip("-n", self._switch, "link", "set", f"p{self.nodes.index(node)}", "master", bridge)
 
     def __exit__(self, *_: object) -> None:
         for node in self.nodes:

@@ -1,0 +1,1 @@
+"""What the network costs and how soon it is: the scenarios of `make bench-net`, one module each."""

@@ -1,0 +1,92 @@
+"""`basefs get` of a long history from a running daemon, beside verifying its signatures and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import subprocess
+import time
+
+from basefs.log.keys import SigningKey
+from basefs.replica import Replica
+from eval.cluster import NAME
+from eval.histories import history
+from eval.net.scenario import Options, Scenario, cpu_seconds, network_of, peak_mib, reset_peak, say
+from eval.net.verifying import verify_seconds
+from eval.node import COMMAND, Node
+from eval.rows import Row, Rows
+from eval.traffic import Meter
+
+#: Entries of the history (design, section 9).
+ENTRIES = 130_000
+#: Entries given to the log at once while the history is made.
+_SLICE = 512
+
+
+def _run(options: Options, rows: Rows) -> None:
+    entries = options.entries or ENTRIES
+    if not rows.has(entries=entries):
+        rows.add({"entries": entries, **_measure(entries)})
+
+
+def _measure(entries: int) -> Row:
+    with network_of(2) as network:
+        server, newcomer = network.nodes
+        say(f"making a history of {entries} entries")
+        _make(server, entries)
+        server.mount(NAME)
+        pid = server.daemon(NAME)
+        reset_peak(pid)
+        used = cpu_seconds(pid)
+        meter = Meter(network.nodes)
+        say("fetching it")
+        seconds, usage = _get(newcomer, server)
+        sent = meter.total()
+        verify = verify_seconds(entries)
+        return {
+            "seconds": seconds,
+            "verify s": verify,
+            "x verify": seconds / verify,
+            "cpu s of get": usage.ru_utime + usage.ru_stime,
+            "cpu s of the server": cpu_seconds(pid) - used,
+            "peak MiB of get": usage.ru_maxrss / 1024,
+            "peak MiB of the server": peak_mib(pid),
+            "bytes an entry": sent.sync / entries,
+            "entries there": newcomer.summary(NAME)["entries"],
+        }
+
+
+def _make(node: Node, entries: int) -> None:
+    directory = node.home / "fs" / NAME
+    directory.mkdir(parents=True)
+    pairs = history(SigningKey.from_seed(bytes(32)), entries)
+    first = next(pairs)
+    replica = Replica.create(directory, first[0].hash)
+    pairs = itertools.chain([first], pairs)
+    while batch := list(itertools.islice(pairs, _SLICE)):
+        replica.add([entry.encode() for entry, _ in batch], [block.encode() for _, blocks in batch for block in blocks])
+        replica.sync_to_disk()
+    assert replica.totals()["entries"] == entries
+    replica.close()
+
+
+def _get(node: Node, server: Node) -> tuple[float, resource.struct_rusage]:
+    """Seconds, and what the process has used.  Raises `RuntimeError` if it fails."""
+    start = time.monotonic()
+    process = subprocess.Popen(
+        [*node.prefix(), COMMAND, "get", NAME, server.endpoint],
+        env=node.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"basefs get: exit {process.returncode}")
+    return seconds, usage
+
+
+SCENARIO = Scenario("basefs get of 130 000 entries: seconds beside verifying alone, memory", ("entries",), _run)

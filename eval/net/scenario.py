@@ -1,0 +1,152 @@
+"""What all scenarios of `make bench-net` share: their options, a cluster that runs, and waiting until it is equal."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from eval.cluster import NAME, Cluster, ask
+from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.rows import Rows
+from eval.traffic import Meter, Traffic
+
+#: Seconds between two looks at one node, which cost its daemon time as well.
+_LOOK = 0.02
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for; empty: the scenario's own choice.
+
+    Attributes:
+        nodes: of each cluster; several numbers where a scenario compares them.
+        repeat: measurements of which the median counts.
+        profiles: Serf's timing.
+        modes: "push" (sessions that stay open) and "gossip" (none).
+        conditions: of the network, as `Condition.parse` takes them.
+        blocks: sizes of files.
+        size: megabytes, of the large file.
+        entries: of a newcomer's or a returner's history.
+        seconds: of a partition.
+        changes: on each side of it.
+    """
+
+    nodes: Sequence[int] = ()
+    repeat: int = 3
+    profiles: Sequence[str] = ()
+    modes: Sequence[str] = ()
+    conditions: Sequence[str] = ()
+    blocks: Sequence[int] = ()
+    size: int = 0
+    entries: int = 0
+    seconds: float = 0.0
+    changes: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One kind of measurement.
+
+    Attributes:
+        about: what it measures, a sentence.
+        keys: the columns that tell its rows apart.
+        run: measures what is not there yet, and adds rows.
+    """
+
+    about: str
+    keys: tuple[str, ...]
+    run: Callable[[Options, Rows], None]
+
+
+@contextlib.contextmanager
+def network_of(count: int) -> Iterator[NamespaceNetwork]:
+    """Nodes on which nothing runs yet."""
+    with tempfile.TemporaryDirectory(prefix="basefs-net-") as text, NamespaceNetwork(Path(text), count) as network:
+        yield network
+
+
+@contextlib.contextmanager
+def running(count: int, *, mode: str = "push", profile: str = "wan", writers: int = 1) -> Iterator[Cluster]:
+    """A cluster in which everybody sees everybody, and in mode "push" everybody has sessions that stay open."""
+    options = () if mode == "push" else ("--no-push",)
+    say(f"starting {count} nodes, {profile}, {mode}")
+    with network_of(count) as network:
+        cluster = Cluster.start(network, writers=writers, profile=profile, options=options)
+        if mode == "push":
+            cluster.wait_for_sessions()
+        yield cluster
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def wait_for_root(nodes: Sequence[Node], root: str, deadline: float) -> float:
+    """Until the logs of all nodes have this Merkle root hash, in hex; returns the seconds.  Raises `TimeoutError`."""
+    start = time.monotonic()
+    missing = list(nodes)
+    while missing:
+        if ask(missing[-1], "summary")["root_hash"] == root:
+            missing.pop()
+            continue
+        if time.monotonic() - start > deadline:
+            raise TimeoutError(f"{len(missing)} of {len(nodes)} nodes have not got everything in {deadline:g} s")
+        time.sleep(_LOOK)
+    return time.monotonic() - start
+
+
+def settled_root(node: Node) -> str:
+    """The Merkle root hash of a node once everything that was saved on it is in its log, in hex."""
+    node.settle(NAME)
+    return str(ask(node, "summary")["root_hash"])
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What an idle cluster sends: bytes of all nodes a second."""
+
+    serf: float
+    sync: float
+
+    @classmethod
+    def measure(cls, meter: Meter, seconds: float) -> Rate:
+        """Look for some seconds, in which nothing should be going on."""
+        before, start = meter.total(), time.monotonic()
+        time.sleep(seconds)
+        sent, passed = meter.total() - before, time.monotonic() - start
+        return cls(sent.serf / passed, sent.sync / passed)
+
+    def beyond(self, sent: Traffic, seconds: float, nodes: int) -> dict[str, int]:
+        """Columns: what was sent a node beyond that."""
+        serf, sync = (sent.serf - self.serf * seconds) / nodes, (sent.sync - self.sync * seconds) / nodes
+        return {"bytes a node": round(serf + sync), "of them serf": round(serf), "of them sync": round(sync)}
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has had resident, in MiB.  Raises `OSError`."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def reset_peak(pid: int) -> None:
+    """Let `peak_mib` begin anew (proc(5), clear_refs).  Raises `OSError`."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def serf_pid(node: Node) -> int:
+    """The process id of a node's Serf agent."""
+    return int(ask(node, "network")["serf_pid"])

@@ -1,0 +1,21 @@
+"""What verifying signatures costs here and now, alone: what fetching a history is compared with."""
+
+from __future__ import annotations
+
+import time
+
+from basefs.log.keys import SigningKey, verify
+from eval.histories import history
+
+#: Entries that are verified for it; the time grows with their number.
+_SAMPLE = 3000
+
+
+def verify_seconds(entries: int) -> float:
+    """Seconds that one core takes to verify the signatures of some entries and for nothing else."""
+    key = SigningKey.from_seed(bytes(32))
+    signed = [entry for entry, _ in history(key, _SAMPLE)]
+    start = time.perf_counter()
+    for entry in signed:
+        verify(entry, key.public)
+    return (time.perf_counter() - start) / len(signed) * entries
