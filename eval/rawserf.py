@@ -16,8 +16,8 @@ from eval.cluster import NAME
 from eval.namespaces import in_namespace
 from eval.node import Node
 
-#: Bytes of an event: as many as a small change takes.
-PAYLOAD = 200
+#: Bytes of an event: as many as an entry takes with a block of 100 bytes.
+PAYLOAD = 320
 #: What the names of such events begin with, so that BaseFS ignores them and they are told from its own.
 _PREFIX = "raw"
 
