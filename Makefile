@@ -4,7 +4,7 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
 PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
-  nano gcc libc6-dev stress-ng inotify-tools entr
+  nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr
 
 .PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm clean install
 .DEFAULT_GOAL := help
@@ -37,7 +37,7 @@ $(VENV)/.system: Makefile install.sh
 $(VENV)/.installed: setup.py $(VENV)/.system
 	@test -x $(PYTHON) || $$(command -v python3) -m venv $(VENV)
 	@echo "Installing Python packages ..."
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[test,lint,eval]'
 	@touch $@
 
 demo: install

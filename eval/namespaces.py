@@ -10,10 +10,12 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from eval.netem import Netem
 from eval.node import Node
+from eval.shaping import Condition, Shaper
 
 #: Addresses of the nodes: 10.77.x.y, which exist in the namespaces only.
 _NETWORK = "10.77.{}.{}"
@@ -52,13 +54,15 @@ class NamespaceNetwork:
         self._switch = f"{self._tag}-sw"
         self._directory = directory
         self._count = count
+        self._shapers: dict[str, Shaper] = {}
         self.nodes: list[Node] = []
 
     def __enter__(self) -> NamespaceNetwork:
         try:
             _ip("netns", "add", self._switch)
             for bridge in _BRIDGES:
-                _ip("-n", self._switch, "link", "add", bridge, "type", "bridge")
+                # Without snooping it sends nothing of its own.
+                _ip("-n", self._switch, "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
                 _ip("-n", self._switch, "link", "set", bridge, "up")
             for index in range(self._count):
                 self._add_node(index)
@@ -73,6 +77,7 @@ class NamespaceNetwork:
         _ip("netns", "add", namespace)
         node = Node(self._directory / f"node{index}", address, namespace=namespace)
         self.nodes.append(node)
+        self._shapers[address] = Shaper(node)
         _ip("-n", namespace, "link", "set", "lo", "up")
         _ip(
             "link",
@@ -113,7 +118,23 @@ class NamespaceNetwork:
     def _attach(self, node: Node, bridge: str) -> None:
         _ip("-n", self._switch, "link", "set", f"p{self.nodes.index(node)}", "master", bridge)
 
+    def shape(self, condition: Condition, *, seed: int = 0) -> None:
+        """From now on the network of every node is like this.  Raises `OSError`."""
+        for number, shaper in enumerate(self._shapers.values()):
+            shaper.impose(condition, seed=seed * self._count + number)
+
+    def shape_links(self, node: Node, links: Mapping[str, Netem], *, seed: int = 0) -> None:
+        """The ways to a node differ by the address that they come from.  Raises `OSError`."""
+        self._shapers[str(node.address)].impose(Condition(), seed=seed, links=links)
+
+    def in_force(self) -> list[dict[str, float | str]]:
+        """What was really done to the packets of each node since its condition was imposed."""
+        return [shaper.in_force() for shaper in self._shapers.values()]
+
     def __exit__(self, *_: object) -> None:
+        for shaper in self._shapers.values():
+            with contextlib.suppress(OSError):
+                shaper.close()
         for node in self.nodes:
             with contextlib.suppress(OSError):
                 node.clean_up()

@@ -82,8 +82,7 @@ class _Place:
 
 
 def _measure(place: _Place, changes: Sequence[str], options: Options, rows: Rows) -> None:
-    for node in place.cluster.nodes:
-        Condition.parse(place.condition).apply(node)
+    place.cluster.network.shape(Condition.parse(place.condition))
     say(f"{place.condition}: what an idle cluster sends")
     idle = Rate.measure(place.meter, 3 * PAUSE)
     serf: float | None = None
