@@ -31,5 +31,10 @@ setup(
         "test": ["hypothesis>=6.80", "pytest>=7.4", "pytest-timeout>=2.1"],
         "lint": ["mypy>=1.8", "ruff>=0.4", "types-psutil"],
     },
-    entry_points={"console_scripts": ["basefs = basefs.management.main:main"]},
+    entry_points={
+        "console_scripts": [
+            "basefs = basefs.management.main:main",
+            "mount.fuse.basefs = basefs.management.mounthelper:main",
+        ]
+    },
 )

@@ -41,12 +41,15 @@ WATCH_SECONDS = 0.5
 #: Seconds until what was committed survives a power cut (design, section 3.4).
 DURABLE_SECONDS = 0.1
 
+#: The home of root where the package is installed, which makes it; the service units use it as well.
+SYSTEM_HOME = Path("/var/lib/basefs")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The directory of one node: `$BASEFS_HOME`, or `~/.basefs`.
+    """The directory of one node: `$BASEFS_HOME`, or `~/.basefs`; for root `/var/lib/basefs` if only that is there.
 
     fs/NAME/    one log each: log.db, cache.db, lock
     run/        control sockets and what a running daemon tells about itself
@@ -61,7 +64,10 @@ class Home:
     @classmethod
     def from_environment(cls) -> Home:
         """The home that the environment names."""
-        return cls(Path(os.environ.get("BASEFS_HOME") or Path.home() / ".basefs").absolute())
+        own = Path.home() / ".basefs"
+        if os.geteuid() == 0 and SYSTEM_HOME.is_dir() and not own.exists():
+            own = SYSTEM_HOME
+        return cls(Path(os.environ.get("BASEFS_HOME") or own).absolute())
 
     @property
     def default_key(self) -> Path:

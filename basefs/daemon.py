@@ -25,6 +25,7 @@ from basefs.fs.operations import Operations
 from basefs.fs.owners import Owners
 from basefs.lock import exclusive
 from basefs.management.runfile import RunFile
+from basefs.notify import ServiceManager
 from basefs.options import DaemonOptions
 from basefs.parts import Parts
 from basefs.replica import Replica
@@ -39,10 +40,12 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 15.0
 
 
-def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> None:
+def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manager: ServiceManager) -> None:
     """Serve a filesystem until it is unmounted or stopped.
 
-    Call it in the main thread; `on_ready` is called as soon as it answers.  Raises `BaseFSError` where it cannot start.
+    Call it in the main thread; `on_ready` is called as soon as it answers, and `manager` is told as well.
+
+    Raises `BaseFSError` where it cannot start.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     directory = home.existing(options.name)
@@ -54,25 +57,26 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
         stack.callback(replica.close)
         filesystem = Filesystem(replica, Owners(options.uid, options.gid, keep=options.keep_owners), time.time)
         stop = threading.Event()
-        stack.enter_context(_EventLoopThread(home, options, replica, filesystem, stop))
+        stack.enter_context(_EventLoopThread(Parts(home, options, replica, filesystem, stop.set, manager)))
         # Closed before the network, so that what is still pending reaches others.
         stack.callback(filesystem.close)
         filesystem.start()
         run_file = RunFile(home, options.name)
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
+        stack.callback(manager.stopping)
         if options.mountpoint is None:
             # With a mount, libfuse catches these.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: stop.set())
-            on_ready()
+            _tell(on_ready, manager)
             stop.wait()
             return
         kernel = Kernel()
         filesystem.mirror = Mirror(filesystem.working, kernel, options.mountpoint) if options.inotify else None
         operations = Operations(
             filesystem,
-            on_ready,
+            lambda: _tell(on_ready, manager),
             caller=caller,
             keeps_owners=options.keep_owners,
             kernel=kernel,
@@ -81,13 +85,16 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None]) -> Non
         serve(operations, kernel, options.mountpoint, options.name, options.fuse_options)
 
 
+def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
+    on_ready()
+    manager.ready()
+
+
 class _EventLoopThread:
     """The thread in which everything but FUSE runs."""
 
-    def __init__(
-        self, home: Home, options: DaemonOptions, replica: Replica, filesystem: Filesystem, stop_main: threading.Event
-    ) -> None:
-        self._parts = Parts(home, options, replica, filesystem, stop_main)
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._loop = asyncio.new_event_loop()

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from basefs import config
 from basefs.addresses import advertised, own_addresses, resolve_bind
@@ -24,6 +23,7 @@ from basefs.journal.feed import Feed
 from basefs.journal.journal import Live
 from basefs.management.control import ControlServer
 from basefs.management.services import Services
+from basefs.notify import ServiceManager
 from basefs.options import DaemonOptions
 from basefs.propagation import Propagation
 from basefs.replica import Replica
@@ -32,18 +32,29 @@ from basefs.view.events import shape_of
 
 log = logging.getLogger(__name__)
 
+#: Seconds between looks at what the service manager shows of this daemon.
+_STATUS_SECONDS = 5.0
+
 
 class Parts:
     """The parts that live in the event loop: control socket, timers, gossip, sync."""
 
     def __init__(
-        self, home: Home, options: DaemonOptions, replica: Replica, filesystem: Filesystem, stop_main: threading.Event
+        self,
+        home: Home,
+        options: DaemonOptions,
+        replica: Replica,
+        filesystem: Filesystem,
+        stop: Callable[[], None],
+        manager: ServiceManager,
     ) -> None:
+        """`stop` ends a daemon without a mount; `manager` is told how it is."""
         self._home = home
         self._options = options
         self._replica = replica
         self._filesystem = filesystem
-        self._stop_main = stop_main
+        self._stop = stop
+        self._manager = manager
         self._gossip: Gossip | None = None
         self._sync: SyncService | None = None
 
@@ -59,10 +70,12 @@ class Parts:
                 propagation = await self._start_network(stack)
                 timers.append(asyncio.create_task(self._watch(propagation)))
             parts = (self._filesystem, self._gossip, self._sync, handlers, feed)
-            services = Services(self._replica, *parts, self._stop_main.set)
+            services = Services(self._replica, *parts, self._stop)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
             await control.start()
             stack.push_async_callback(control.stop)
+            if self._manager.listens:
+                timers.append(asyncio.create_task(self._tell_status()))
             yield
 
     def _start_handlers(self, stack: contextlib.AsyncExitStack) -> HandlerRunner | None:
@@ -179,6 +192,19 @@ class Parts:
                 propagation.check_stalled()
             except StoreError as error:
                 log.error("%s", error)
+
+    async def _tell_status(self) -> None:
+        where = self._options.mountpoint
+        while True:
+            with contextlib.suppress(BaseFSError):
+                entries = self._replica.totals()["entries"]
+                self._manager.status(f"{where or 'not mounted'}, {self._cluster()}, {entries} entries")
+            await asyncio.sleep(_STATUS_SECONDS)
+
+    def _cluster(self) -> str:
+        if self._gossip is None:
+            return "single node"
+        return f"{sum(member.status == 'alive' for member in self._gossip.members())} members alive"
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

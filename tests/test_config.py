@@ -60,3 +60,20 @@ def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("BASEFS_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Home.from_environment().path == tmp_path / ".basefs"
+
+
+def test_root_has_the_home_of_the_package_unless_it_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BASEFS_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("basefs.config.SYSTEM_HOME", tmp_path / "system")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert Home.from_environment().path == tmp_path / ".basefs"
+    (tmp_path / "system").mkdir()
+    assert Home.from_environment().path == tmp_path / "system"
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert Home.from_environment().path == tmp_path / ".basefs"
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    (tmp_path / ".basefs").mkdir()
+    assert Home.from_environment().path == tmp_path / ".basefs"

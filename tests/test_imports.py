@@ -29,6 +29,7 @@ ALLOWED = {
     "options": {"handlers", "log", "settings"},
     "reconnect": {"errors", "gossip"},
     "lock": {"errors"},
+    "notify": set(),
     "publisher": set(),
     "handlers": {"errors", "log", "view"},
     "journal": {"errors", "log", "view"},

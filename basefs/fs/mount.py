@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,13 @@ from basefs.fs.files import Pages
 from basefs.fs.kernel import Kernel
 from basefs.fs.operations import BLOCK_SIZE, Operations
 
+log = logging.getLogger(__name__)
+
 _MNT_DETACH = 2  # umount2(2)
 _NANOSECONDS = 10**9
+#: What fuse_main(3) returns for a filesystem that was mounted and ended by a signal or an error: 7, later versions 8 or
+#: the signal's negative number.
+_LIVED = frozenset({7, 8, *(-number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))})
 #: Options that decide how this mount works, so they cannot be set from outside.
 _RESERVED = frozenset(
     {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
@@ -136,7 +143,11 @@ def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, o
             negative_timeout=0,
             **{**defaults, **options},
         )
-    except RuntimeError:
+    except RuntimeError as error:
+        if error.args and error.args[0] in _LIVED:
+            # It does not tell a signal from an error; of an error it has said more on stderr.
+            log.info("the mount on %s ended, by a signal if nothing else is said", mountpoint)
+            return
         raise MountFailed(
             f"cannot mount on {mountpoint}: check -o, and that fuse3 is installed; the log has what FUSE said"
         ) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import os
 import signal
 import subprocess
@@ -20,8 +19,10 @@ from basefs.config import DEFAULT_PORT, Home, parse_address
 from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.mount import check_mountpoint, parse_options, unmount
 from basefs.log.keys import SigningKey
+from basefs.management import logs
 from basefs.management.session import default_keys
 from basefs.management.target import mounts
+from basefs.notify import ServiceManager
 from basefs.settings import PROFILES, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -74,6 +75,11 @@ def daemon_options(command: _Command) -> _Command:
         click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),
         click.option("-d", "--debug", is_flag=True, help="Log more."),
+        click.option(
+            "--log-format",
+            type=click.Choice(logs.FORMATS),
+            help="How to log (default: journal where systemd listens, else text).",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -99,6 +105,7 @@ def launch(
     single_node: bool,
     foreground: bool,
     debug: bool,
+    log_format: str | None,
     fuse_options: Sequence[str] = (),
     uid: int | None = None,
     gid: int | None = None,
@@ -140,12 +147,12 @@ def launch(
     if pipe is None and not foreground:
         _start_in_background(home, name)
         return
-    _configure_logging(debug)
+    logs.configure(name, debug=debug, style=log_format, file=None if pipe is None else home.log_path(name))
     # A peer that hangs up is an error of its connection; the commands' default would end the whole daemon.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     ready = _Ready(None if pipe is None else int(pipe))
     try:
-        run(home, options, ready.tell)
+        run(home, options, ready.tell, ServiceManager.from_environment())
     except BaseFSError as error:
         ready.fail(str(error))
         raise
@@ -194,17 +201,6 @@ def _start_in_background(home: Home, name: str) -> None:
         return
     child.wait()
     raise DaemonError(answer.decode("utf-8", "replace") or f"the daemon of {name} ended at once: {log_path} says why")
-
-
-def _configure_logging(debug: bool) -> None:
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    # asyncio's own debug lines tell about its selector, never about BaseFS.
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
-    logging.getLogger("fuse").setLevel(logging.WARNING)
 
 
 def _clear_dead_mount(mountpoint: Path) -> None:

@@ -1,0 +1,49 @@
+"""Telling the service manager how the daemon is: the protocol of sd_notify(3), a datagram of `NAME=value` lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+class ServiceManager:
+    """Who started the daemon as a service of `Type=notify`; nobody hears anything where there is no such service."""
+
+    def __init__(self, address: str | None) -> None:
+        """`address`: a path, or a name in the abstract namespace if it begins with '@'; `None`: nobody listens."""
+        self._address = address
+        self._status = ""
+
+    @classmethod
+    def from_environment(cls) -> ServiceManager:
+        """The one that the environment names, which is then forgotten: what a daemon starts does not speak for it."""
+        return cls(os.environ.pop("NOTIFY_SOCKET", None))
+
+    @property
+    def listens(self) -> bool:
+        """Whether anybody does."""
+        return bool(self._address)
+
+    def ready(self) -> None:
+        """The filesystem answers."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """It begins to end."""
+        self._send("STOPPING=1")
+
+    def status(self, text: str) -> None:
+        """One line about how it is, for people; sent if it is another one than before."""
+        if text != self._status:
+            self._status = text
+            self._send(f"STATUS={text}")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        # A manager that went away must not end the daemon.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.settimeout(1)
+            sender.sendto(message.encode("utf-8", "replace"), name)
