@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 SWITCH_INTERVAL = 0.0002
 #: Seconds for the event loop's parts to start, and to stop: Serf takes 3 s to leave politely.
 START_TIMEOUT = 30.0
+#: Seconds to wait for the log's lock: a command such as `basefs list` holds it for a moment, another daemon for ever.
+LOCK_PATIENCE = 3.0
 STOP_TIMEOUT = 15.0
 
 
@@ -52,7 +54,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     if options.mountpoint is not None:
         check_mountpoint(options.mountpoint)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(exclusive(directory, options.name))
+        stack.enter_context(exclusive(directory, options.name, patience=LOCK_PATIENCE))
         replica = Replica(directory, options.keys)
         stack.callback(replica.close)
         filesystem = Filesystem(replica, Owners(options.uid, options.gid, keep=options.keep_owners), time.time)

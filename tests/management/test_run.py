@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from basefs.lock import exclusive
+from basefs.lock import LOCK_FILE, exclusive
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
 from tests.mounts import DEADLINE, wait_until
@@ -85,3 +87,21 @@ def test_a_command_waits_for_a_daemon_that_is_just_starting(node: Node, conf: Cl
             waiting.wait(1.0)
     assert waiting.wait(DEADLINE) == 0
     assert "alice" in conf("keys", "conf")
+
+
+def test_a_command_that_looks_at_the_log_stops_no_daemon_from_starting(node: Node, conf: Cli) -> None:
+    directory = conf.home.existing("conf")
+    with exclusive(directory, "conf"):
+        daemon = subprocess.Popen([COMMAND, "run", "conf", "-sf"], env=node.environment)
+        wait_until(lambda: directory / LOCK_FILE in _open_files(daemon.pid), "the daemon wants the lock")
+    wait_until(lambda: node.summary("conf")["state"] == "running", "the daemon runs")
+    node.basefs("unmount", "conf")
+    assert daemon.wait(DEADLINE) == 0
+
+
+def _open_files(pid: int) -> set[Path]:
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(link.readlink())
+    return found
