@@ -5,9 +5,9 @@ PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
 PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
   nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr \
-  systemd mandoc zsh fish
+  systemd mandoc man-db zsh fish
 
-.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm clean install
+.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm man clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
 	@echo "make storm   readers on one node while another one delivers 5000 changes"
+	@echo "make man     the manual pages, into build/man"
 	@echo "make clean   remove the virtual environment and caches"
 
 install: $(VENV)/.system $(VENV)/.installed
@@ -97,6 +98,10 @@ saving: install
 storm: install
 	@sh install.sh --check-root "make storm"
 	@$(PYTHON) -m eval.storm
+
+man: install
+	@$(PYTHON) -m deploy.manpages build/man
+	@echo "build/man has them: man -l build/man/basefs.1"
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -12,6 +13,7 @@ import click
 
 from basefs import __version__
 from basefs.errors import BaseFSError
+from basefs.management.completion import VARIABLE
 from basefs.management.errors import FAILED, exit_code_of
 
 #: Every command has a module of its own, with its click command under the same name.
@@ -38,6 +40,7 @@ COMMANDS = (
     "keys",
     "grant",
     "revoke",
+    "completion",
 )
 
 
@@ -57,6 +60,8 @@ class _Commands(click.Group):
             return None
         name = module_of(cmd_name)
         command: click.Command = getattr(importlib.import_module(f"basefs.management.{name}"), name)
+        if VARIABLE in os.environ:
+            importlib.import_module("basefs.management.completing").prepare(command)
         return command
 
 
@@ -73,6 +78,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line on stderr and an exit code, never a traceback."""
     # A reader that goes away, as in `basefs show NAME | head`, is no error.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if VARIABLE in os.environ:
+        # It says how to answer the shells.
+        importlib.import_module("basefs.management.completing")
     try:
         basefs.main(args=arguments, prog_name="basefs")
     except BaseFSError as error:

@@ -16,7 +16,7 @@ import click
 from basefs.errors import BaseFSError, UsageError
 from basefs.management.errors import exit_code_of
 
-_USAGE = "mount -t fuse.basefs basefs:NAME DIRECTORY [-o OPTION[=VALUE],...]"
+USAGE = "mount -t fuse.basefs basefs:NAME DIRECTORY [-o OPTION[=VALUE],...]"
 #: For mount(8) itself, or what is the default anyway.
 _IGNORED = frozenset(
     ["defaults", "_netdev", "nofail", "auto", "noauto", "user", "users", "nouser", "owner", "group", "rw"]
@@ -57,9 +57,9 @@ def translate(arguments: list[str], known: dict[str, bool]) -> tuple[list[str], 
     try:
         flags, rest = getopt.gnu_getopt(arguments, "sfnvN:o:t:")
     except getopt.GetoptError as error:
-        raise UsageError(f"{error}: {_USAGE}") from None
+        raise UsageError(f"{error}: {USAGE}") from None
     if len(rest) != 2:
-        raise UsageError(f"a name and a directory are needed: {_USAGE}")
+        raise UsageError(f"a name and a directory are needed: {USAGE}")
     if any(flag == "-f" for flag, _ in flags):
         # "Fake": everything but the mount.
         return [], None

@@ -26,6 +26,7 @@ from basefs.management.statusservices import StatusServices
 from basefs.management.textpaths import to_names, to_text
 from basefs.replica import Replica
 from basefs.sync.service import SyncService
+from basefs.view.states import Kind
 
 Json = Any
 
@@ -67,6 +68,11 @@ class LogServices(KeyServices, PastServices, StatusServices):
         if not listed:
             self._replica.attributes(start)
         return sorted(listed, key=lambda row: str(row["path"]))
+
+    def do_names(self, path: str) -> Json:
+        """The names in a directory, each with whether it is a directory itself."""
+        found = self._replica.names_in(to_names(path))
+        return sorted([to_text((name,))[1:], kind is Kind.DIRECTORY] for name, kind in found.items())
 
     def do_blocks(self) -> Json:
         """The contents that are not complete, and how many blocks there are in all."""

@@ -13,7 +13,7 @@ import pytest
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
 
-UNIT = Path(__file__).parent.parent.parent / "packaging" / "basefs@.service"
+UNIT = Path(__file__).parent.parent.parent / "deploy" / "basefs@.service"
 #: Seconds until a message that does not come counts as missing.
 PATIENCE = 60
 
