@@ -15,6 +15,8 @@ from basefs.log.durable import write_file
 #: Gossip port, TCP and UDP, unless told otherwise; sync listens on the next one.
 DEFAULT_PORT = 18374
 SYNC_PORT_OFFSET = 1
+#: Where a node listens unless told otherwise.
+ALL_ADDRESSES = "0.0.0.0"
 
 #: Events that a burst of changes may cost before it is announced instead of gossiped.  Serf carries 2 to 4 events a
 #: second on 30 nodes (design, section 6), so beyond this a pull is quicker; below it a pull would only add round trips.

@@ -33,6 +33,7 @@ ALLOWED = {
     "publisher": set(),
     "handlers": {"errors", "log", "view"},
     "journal": {"errors", "log", "view"},
+    "diagnosis": {"config", "errors", "gossip", "log"},
     "archive": {"errors", "log", "sync"},
 }
 #: What composes: these may import everything, and nothing in ALLOWED may import them.

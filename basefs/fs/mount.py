@@ -15,9 +15,13 @@ from typing import Any
 # mfusepy takes libfuse 2 where both are installed, unless told before it is imported (design, section 2).
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
 
-import mfusepy
-
 from basefs.errors import MountFailed, UsageError
+
+try:
+    import mfusepy
+except OSError as error:
+    raise MountFailed(f"libfuse 3 cannot be loaded ({error}): 'apt-get install fuse3', see 'basefs doctor'") from None
+
 from basefs.fs.files import Pages
 from basefs.fs.kernel import Kernel
 from basefs.fs.operations import BLOCK_SIZE, Operations

@@ -23,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from basefs.errors import AgentError
+from basefs.gossip.binary import find_serf
 from basefs.gossip.client import Client
-from basefs.gossip.config import AgentConfig, find_serf, write_config
+from basefs.gossip.config import AgentConfig, write_config
 
 #: Where the agent's own output goes.
 serf_log = logging.getLogger("basefs.serf")

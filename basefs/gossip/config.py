@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,15 +82,6 @@ class AgentConfig:
         if self.snapshot_path is not None:
             values["snapshot_path"] = str(self.snapshot_path)
         return values
-
-
-def find_serf(path: str | None = None) -> str:
-    """The Serf binary: `path` if given, else the one on PATH.  Raises AgentError, saying what to do, without one."""
-    found = shutil.which(path or "serf")
-    if found is None:
-        what = f"{path} is not an executable file" if path else "Serf is not installed"
-        raise AgentError(f"{what}: install it with 'apt-get install serf'")
-    return os.path.abspath(found)
 
 
 def write_config(directory: Path, values: Mapping[str, Any]) -> Path:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from basefs.errors import AgentError, RemoteProtocolError
+from basefs.gossip.binary import find_serf
 from basefs.gossip.bucket import Pacer
 from basefs.gossip.client import Client
-from basefs.gossip.config import AgentConfig, find_serf
+from basefs.gossip.clocks import Reading, decode_reading, encode_time
+from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Event, decode_event
 from basefs.gossip.joiner import Joiner
 from basefs.gossip.members import TAG_FS, Member, Peer, PeerFilter
@@ -79,6 +82,8 @@ class Gossip:
         #: The name of our user events.  Part of the identity is in it, so that the agent itself filters out the events
         #: of another filesystem whose cluster was joined by mistake.  Short, because it travels with each event.
         self.event_name = "b" + fsid.hex()[:8]
+        #: The name of the query for the time of all nodes, which is answered by those of this filesystem only.
+        self.clock_query = "c" + fsid.hex()[:8]
         #: Events in Serf's own queue, as last seen.
         self.serf_queue_depth = 0
         self._on_event = on_event
@@ -173,9 +178,28 @@ class Gossip:
                     responses[record["From"]] = record["Payload"]
             return {"Acks": acks, "Responses": responses}
 
+    async def clocks(self, timeout: float) -> list[Reading]:
+        """The clocks of all other nodes that answer within `timeout` seconds.  Raises AgentError."""
+        readings: dict[str, Reading] = {}
+        missing = {peer.name for peer in self.peers if peer.status == "alive"}
+        if not missing:
+            return []
+        async with await self._supervisor.dial() as client:
+            asked = time.time()
+            stream = await client.query(self.clock_query, timeout=timeout)
+            async for record in stream:
+                name = str(record.get("From"))
+                if record.get("Type") == "response" and name != self.config.node_name:
+                    with contextlib.suppress(RemoteProtocolError):
+                        readings[name] = decode_reading(name, record.get("Payload") or b"", asked, time.time())
+                    missing.discard(name)
+                if not missing:
+                    break
+        return sorted(readings.values(), key=lambda reading: reading.name)
+
     async def _serve(self, client: Client) -> str:
         """Serve one connection until it breaks; returns or raises why."""
-        types = ["user:" + self.event_name]
+        types = ["user:" + self.event_name, "query:" + self.clock_query]
         types += ["member-" + what for what in ("join", "leave", "failed", "update", "reap")]
         stream = await client.subscribe(",".join(types))
         self._members_changed.set()
@@ -183,7 +207,7 @@ class Gossip:
         try:
             return str(
                 await first_of(
-                    self._pump(stream),
+                    self._pump(client, stream),
                     self._watch_members(client),
                     self._send_queued(client),
                     self._watch_depth(client),
@@ -193,12 +217,16 @@ class Gossip:
         except RemoteProtocolError as error:
             return str(error)
 
-    async def _pump(self, stream: Subscription) -> str:
+    async def _pump(self, client: Client, stream: Subscription) -> str:
         missed = self.counters.missed
         async for record in stream:
             self.counters.missed = missed + stream.dropped
             if record.get("Event") == "user":
                 self._receive(record.get("Payload") or b"")
+            elif record.get("Event") == "query":
+                # Who asked may have given up by now; then the agent refuses the answer.
+                with contextlib.suppress(AgentError):
+                    await client.respond(record["ID"], encode_time(time.time()))
             else:
                 self._members_changed.set()
             # A flood of events must not keep the loop from its other work.

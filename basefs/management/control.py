@@ -129,13 +129,13 @@ def _encode(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer).encode() + b"\n"
 
 
-def call(path: Path, command: str, arguments: dict[str, Any]) -> Any:
-    """Send one command to the daemon behind a socket and return its result.
+def call(path: Path, command: str, arguments: dict[str, Any], timeout: float = TIMEOUT) -> Any:
+    """Send one command to the daemon behind a socket and return its result, within `timeout` seconds.
 
     Raises `NotRunning` if nobody listens, and what the daemon raised.
     """
     with _connection(path) as connection:
-        connection.settimeout(TIMEOUT)
+        connection.settimeout(timeout)
         try:
             connection.sendall(_encode({"command": command, "arguments": arguments}))
             with connection.makefile("rb") as stream:

@@ -31,7 +31,6 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _READY = b"ready"
 #: The descriptor of that pipe, for the child only.
 _PIPE_VARIABLE = "BASEFS_READY_FD"
-ALL_ADDRESSES = "0.0.0.0"
 
 
 def daemon_options(command: _Command) -> _Command:
@@ -41,7 +40,7 @@ def daemon_options(command: _Command) -> _Command:
             "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Key to sign with."
         ),
         click.option(
-            "-b", "--bind", default=ALL_ADDRESSES, metavar="IP[:PORT]", help=f"Address (port: {DEFAULT_PORT})."
+            "-b", "--bind", default=config.ALL_ADDRESSES, metavar="IP[:PORT]", help=f"Address (port: {DEFAULT_PORT})."
         ),
         click.option("--iface", "interface", help="Use the address of this network interface."),
         click.option("-j", "--join", multiple=True, metavar="IP:PORT,...", help="Nodes to join, besides /.cluster."),

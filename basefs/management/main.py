@@ -26,6 +26,7 @@ COMMANDS = (
     "run",
     "list",
     "status",
+    "doctor",
     "show",
     "watch",
     "log",

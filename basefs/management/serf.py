@@ -10,7 +10,7 @@ import click
 
 from basefs.config import Home
 from basefs.errors import AgentError
-from basefs.gossip.config import find_serf
+from basefs.gossip.binary import find_serf
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
 

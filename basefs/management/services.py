@@ -133,6 +133,8 @@ class Services(LogServices):
         """Run a command that came through the control socket."""
         if command == "serf":
             return await self._serf(**arguments)
+        if command == "clocks":
+            return await self._clocks(**arguments)
         if command == "watch":
             return self._watch(**arguments)
         if command == "import":
@@ -231,10 +233,15 @@ class Services(LogServices):
         return {
             **dataclasses.asdict(gossip.counters),
             "queued": gossip.queue_depth,
+            "encrypted": gossip.config.encrypt_key is not None,
             "serf_pid": gossip.agent_pid,
             "serf_restarts": gossip.restarts,
             "standing": [format_address(*peer) for peer in self._sync.standing] if self._sync else [],
         }
+
+    async def _clocks(self, timeout: float) -> Json:
+        """By how many seconds the clocks of the other nodes are ahead, as far as they answer in time."""
+        return [dataclasses.asdict(reading) for reading in await self._running_gossip().clocks(timeout)]
 
     async def _serf(self, command: str, body: dict[str, Json] | None = None) -> Json:
         answer = await self._running_gossip().call(command, body)

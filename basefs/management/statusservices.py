@@ -33,8 +33,7 @@ class StatusServices:
         """
         mine = {key.fingerprint for key in self._replica.keys}
         granted = self._replica.plan(lambda author: author.past.grants())
-        return {
-            **self.do_summary(),
+        found = {
             "latest": self._latest(),
             "incomplete": len(self._replica.incomplete()),
             "conflicts": PastServices(self._replica).count_conflicts(),
@@ -43,6 +42,8 @@ class StatusServices:
                 {to_text(one.names) for one in granted if one.standing == "valid" and one.fingerprint in mine}
             ),
         }
+        # Last, since it also tells of the damage that was met on the way.
+        return {**self.do_summary(), **found}
 
     def _latest(self) -> Json:
         """The entry that came last."""

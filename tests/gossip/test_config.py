@@ -12,7 +12,8 @@ import pytest
 
 from basefs.errors import AgentError
 from basefs.gossip.agent import parse_line
-from basefs.gossip.config import AgentConfig, find_serf, write_config
+from basefs.gossip.binary import find_serf
+from basefs.gossip.config import AgentConfig, write_config
 
 
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:

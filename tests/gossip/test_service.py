@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import AgentError
+from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member
 
@@ -238,5 +239,32 @@ def test_stopping_while_starting_leaves_nothing(tmp_path: Path) -> None:
             assert pid is not None
             assert not alive(pid)
             await a.gossip.stop()
+
+    run(main())
+
+
+def test_the_clocks_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        stranger = Node(tmp_path, "s", OTHER_FSID, join=(a.address,))
+        async with nodes(a, b, stranger):
+            await until(lambda: a.sees("b") and b.sees("a") and len(a.gossip.members()) == 3)
+            (reading,) = await a.gossip.clocks(DEADLINE)
+            assert reading.name == "b"
+            assert abs(reading.offset) <= reading.doubt < DEADLINE
+            # Whoever is asked is an hour ahead.
+            monkeypatch.setattr("basefs.gossip.service.encode_time", lambda now: encode_time(now + 3600))
+            (reading,) = await a.gossip.clocks(DEADLINE)
+            assert abs(reading.offset - 3600) <= reading.doubt
+
+    run(main())
+
+
+def test_nobody_else_to_ask_for_the_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            assert await a.gossip.clocks(DEADLINE) == []
 
     run(main())

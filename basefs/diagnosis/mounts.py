@@ -1,0 +1,38 @@
+"""Whether a mount answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from basefs.diagnosis.finding import Finding, problem
+
+#: Seconds within which a mount answers, however busy the machine is.
+PATIENCE = 5.0
+
+
+def examine(name: str, point: Path, daemon: int | None, patience: float = PATIENCE) -> list[Finding]:
+    """One mount of ours; `daemon` is the process that should serve it, if that is known."""
+    answer: list[OSError | None] = []
+
+    def ask() -> None:
+        try:
+            os.statvfs(point)
+            answer.append(None)
+        except OSError as error:
+            answer.append(error)
+
+    # What waits for a mount that hangs cannot be called back; the thread ends with this process.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(patience)
+    if not answer:
+        process = "its daemon" if daemon is None else f"its daemon, process {daemon},"
+        what = f"{name} on {point} does not answer within {patience:g} s: {process} is stopped or hangs"
+        remedy = f"basefs unmount --lazy {point}" if daemon is None else f"kill -CONT {daemon}, or kill -KILL {daemon}"
+        return [problem("mount", what, remedy)]
+    if answer[0] is not None:
+        what = f"the daemon of {name} on {point} is dead: {answer[0].strerror}"
+        return [problem("mount", what, f"basefs mount {name} {point}, or basefs unmount {point}")]
+    return []

@@ -1,0 +1,43 @@
+"""What time it is on the other nodes: a Serf query that each node of the filesystem answers with its clock.
+
+Nothing depends on it; it lets people find a clock that is wrong.  The answers are not signed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from basefs.errors import RemoteProtocolError
+
+#: UNIX seconds.
+_TIME = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The clock of another node.
+
+    Attributes:
+        name: of the node.
+        offset: seconds that it is ahead of ours, negative if it is behind.
+        doubt: by how many seconds that may be wrong: half of the time from the question to the answer.
+    """
+
+    name: str
+    offset: float
+    doubt: float
+
+
+def encode_time(now: float) -> bytes:
+    """The answer to the question what time it is, in UNIX seconds."""
+    return _TIME.pack(now)
+
+
+def decode_reading(name: str, payload: bytes, asked: float, answered: float) -> Reading:
+    """What an answer says; `asked` and `answered` by our own clock.  Raises RemoteProtocolError for another payload."""
+    if len(payload) != _TIME.size:
+        raise RemoteProtocolError(f"{name} answered the question for its time with {len(payload)} bytes")
+    (theirs,) = _TIME.unpack(payload)
+    doubt = (answered - asked) / 2
+    return Reading(name, theirs - (asked + doubt), doubt)

@@ -1,0 +1,96 @@
+"""`basefs doctor` and `basefs status` where there are others: blocked ports, wrong clocks, nodes that differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eval.cluster import NAME, PATIENCE, Cluster, ask
+from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+#: Run by the interpreter of each process of a node: its clock is ahead.
+_AHEAD = "import time\n_now = time.time\ntime.time = lambda: _now() + {seconds}\n"
+
+
+def doctor(node: Node) -> list[tuple[str, str, str]]:
+    """Severity, subject and words of what it finds, but for what the machine's clock says of itself."""
+    done = node.spawn("doctor", NAME, "--json")
+    assert "Traceback" not in done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    assert done.returncode == any(row["severity"] == "problem" for row in rows)
+    found = [(row["severity"], row["subject"], f"{row['what']} | {row['remedy']}") for row in rows]
+    return [row for row in found if "the kernel says" not in row[2]]
+
+
+def block(node: Node, *rule: str) -> None:
+    """Have a node's firewall drop what comes in."""
+    command = [*node.prefix(), "iptables", "-A", "INPUT", "-i", "eth0", *rule, "-j", "DROP"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_cluster_that_is_well_and_what_a_firewall_does(cluster: Cluster) -> None:
+    one, two, three = cluster.nodes
+    cluster.wait_until_equal(PATIENCE)
+    assert doctor(one) == []
+
+    # One port of one node.
+    block(two, "-p", "tcp", "--dport", str(two.port + 1))
+    ((severity, subject, said),) = [row for row in doctor(one) if two.endpoint in row[2]]
+    assert (severity, subject) == ("problem", "peers") and f"not on {two.port + 1}/tcp |" in said
+    block(three, "-p", "udp")
+    assert any(f"{three.endpoint}, a known peer" in said and "/udp" in said for _, _, said in doctor(one))
+
+    # A node of which nothing is heard is a note; all of them are a problem.
+    block(two)
+    assert any(row[0] == "note" and two.endpoint in row[2] for row in doctor(one))
+    block(one)
+    assert any("none of the 2 known peers" in row[2] for row in doctor(one))
+
+
+def test_status_tells_who_is_there_and_with_whom_it_is_in_step(cluster: Cluster) -> None:
+    one, two, three = cluster.nodes
+
+    def told(node: Node) -> dict[str, str]:
+        return dict(line.split("\t", 1) for line in node.basefs("status", NAME).splitlines())
+
+    wait_until(lambda: told(one)["in step"] == "with 2 of 2", PATIENCE, "all in step")
+    assert told(one)["members"] == "3 of 3 alive"
+    (one.mountpoint / "news").write_text("x")
+    wait_until(lambda: told(two)["last change"].startswith("write of /news by "), PATIENCE, "the news")
+    cluster.network.unplug(three)
+    wait_until(lambda: told(one)["members"].startswith("2 of 3 alive; "), PATIENCE, "one that failed")
+    wait_until(lambda: told(one)["in step"] == "with 1 of 1", PATIENCE, "the other one in step")
+
+
+def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network(3)
+    wrong = net.nodes[2]
+    cluster = Cluster.start(net)
+    assert [row for row in doctor(cluster.nodes[0]) if row[1] == "clock"] == []
+    # The third one again, with another clock.
+    site = wrong.base / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(_AHEAD.format(seconds=3600))
+    wrong.basefs("unmount", NAME)
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(site), prepend=":")
+        wrong.mount(NAME, "--owners")
+    cluster.wait_for_members()
+    name = next(member["name"] for member in ask(wrong, "members") if member["own"])
+
+    def clocks(node: Node) -> list[str]:
+        return [said for severity, subject, said in doctor(node) if (severity, subject) == ("problem", "clock")]
+
+    wait_until(lambda: bool(clocks(cluster.nodes[0])), PATIENCE, "the wrong clock")
+    (said,) = clocks(cluster.nodes[0])
+    assert said.startswith((f"the clock of {name} is 36", f"the clock of {name} is 35"))
+    (said,) = clocks(wrong)
+    assert "this machine's clock is" in said and "ahead of 2 of 2 other nodes" in said
