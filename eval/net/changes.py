@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +28,12 @@ SMALL = 100
 BLOCK_BYTES = 480
 #: Seconds for a change to arrive everywhere, after which the run is given up.
 PATIENCE = 400.0
-#: Seconds of silence before and after a measurement, so that the safety net of the one does not fall into the next.
-PAUSE = 6.0
+#: Seconds after a change in which what is sent still counts for it: the announcement that makes up for a lost push.
+PAUSE = 4.0
+#: Seconds that an idle cluster is watched.
+IDLE = 20.0
+#: Seconds between two packets of Serf to one member, wan profile.
+_SERF_INTERVAL = 0.5
 #: Seconds between two looks at a node.
 _LOOK = 0.005
 _RAW = "raw Serf event"
@@ -63,6 +69,11 @@ def _title(blocks: int) -> str:
     return f"file of {blocks} blocks" if blocks else _SMALL
 
 
+def _blocks(change: str) -> int:
+    """The inverse of `_title`; -1 for what is no file."""
+    return {_SMALL: 0, _RAW: -1}[change] if change in (_SMALL, _RAW) else int(change.split()[2])
+
+
 @dataclass(frozen=True)
 class _Place:
     cluster: Cluster
@@ -82,47 +93,56 @@ class _Place:
 
 
 def _measure(place: _Place, changes: Sequence[str], options: Options, rows: Rows) -> None:
+    nodes = place.cluster.nodes
     place.cluster.network.shape(Condition.parse(place.condition))
     say(f"{place.condition}: what an idle cluster sends")
-    idle = Rate.measure(place.meter, 3 * PAUSE)
-    serf: float | None = None
-    if place.condition == "none":
-        # Measured in each run, because ratios count only within one.
-        with Listeners(place.cluster.nodes, PATIENCE) as listeners:
-            row = _times(place, idle, options.repeat, listeners.send)
-        serf = row["seconds"]
-        rows.add({**place.key, "change": _RAW, **row, "x serf": 1.0, "paper": ""})
-    for change in changes:
-        if change == _RAW:
-            continue
-        blocks = 0 if change == _SMALL else int(change.split()[2])
-        repeat = options.repeat if blocks <= 4 else max(1, options.repeat // 2)
-        row = _times(place, idle, repeat, lambda number: _write(place, blocks, number))  # noqa: B023
-        rows.add(
-            {
-                **place.key,
-                "change": change,
-                **row,
-                "x serf": "" if serf is None else row["seconds"] / serf,
-                "paper": paper.CONVERGENCE.get(place.condition, {}).get(blocks, ""),
-            }
-        )
+    idle = Rate.measure(place.meter, IDLE)
+    taken: dict[str, list[_Taken]] = {change: [] for change in changes}
+    try:
+        with Listeners(nodes, PATIENCE) if _RAW in changes else contextlib.nullcontext() as listeners:
+            # In turn, so that what else the machine does meets all of them alike.
+            for number in range(options.repeat):
+                for change in changes:
+                    # Serf sends in fixed intervals, which should not always begin together with a change.
+                    time.sleep(random.uniform(0, _SERF_INTERVAL))
+                    send = listeners.send if listeners is not None and change == _RAW else None
+                    taken[change].append(_take(place, number, change, send))
+                say(f"{place.condition}: {number + 1} of {options.repeat} rounds")
+    finally:
+        for change, found in taken.items():
+            if found:
+                rows.add(_row(place, change, found, idle, taken.get(_RAW, [])))
 
 
-def _times(place: _Place, idle: Rate, repeat: int, measure: Callable[[int], float]) -> Row:
-    """Seconds until the last node has it, and bytes beyond what an idle cluster sends."""
-    seconds: list[float] = []
-    sent, passed = Traffic(), 0.0
-    for number in range(repeat):
-        time.sleep(PAUSE)
-        before, start = place.meter.total(), time.monotonic()
-        seconds.append(measure(number))
-        time.sleep(PAUSE)
-        sent, passed = sent + (place.meter.total() - before), passed + time.monotonic() - start
+@dataclass(frozen=True)
+class _Taken:
+    """One change: seconds until the last node had it; bytes sent meanwhile and shortly after, in how many seconds."""
+
+    seconds: float
+    sent: Traffic
+    passed: float
+
+
+def _take(place: _Place, number: int, change: str, send: Callable[[int], float] | None) -> _Taken:
+    before, start = place.meter.total(), time.monotonic()
+    seconds = _write(place, _blocks(change), number) if send is None else send(number)
+    time.sleep(PAUSE)
+    return _Taken(seconds, place.meter.total() - before, time.monotonic() - start)
+
+
+def _row(place: _Place, change: str, found: list[_Taken], idle: Rate, raw: list[_Taken]) -> Row:
+    seconds = statistics.median(taken.seconds for taken in found)
+    sent = sum((taken.sent for taken in found), Traffic())
     return {
-        "seconds": statistics.median(seconds),
-        "most": max(seconds),
-        **idle.beyond(sent, passed, len(place.cluster.nodes) * repeat),
+        **place.key,
+        "change": change,
+        "rounds": len(found),
+        "seconds": seconds,
+        "least": min(taken.seconds for taken in found),
+        "most": max(taken.seconds for taken in found),
+        "x serf": seconds / statistics.median(taken.seconds for taken in raw) if raw else "",
+        "paper": paper.CONVERGENCE.get(place.condition, {}).get(_blocks(change), ""),
+        **idle.beyond(sent, sum(taken.passed for taken in found), len(place.cluster.nodes) * len(found)),
     }
 
 

@@ -67,7 +67,7 @@ def _measure(cluster: Cluster, way: str, entries: int) -> Row:
     return {
         "seconds": took,
         "cpu s": cpu_seconds(away.daemon(NAME)) - used,
-        "verify s": verify_seconds(entries),
+        "verify cpu s": verify_seconds(entries),
         "bytes of sync": sent.sync,
         "bytes an entry": sent.sync / entries,
         "peak MiB": peak_mib(away.daemon(NAME)),
