@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import time
@@ -17,6 +18,7 @@ from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
+from basefs.gossip.peers import PEERS_FILE
 from basefs.gossip.service import Gossip
 from basefs.handlers.runner import Runner as HandlerRunner
 from basefs.journal.feed import Feed
@@ -140,7 +142,7 @@ class Parts:
             on_event=propagation.on_event,
             on_members=propagation.on_members,
             on_overflow=propagation.announce,
-            peers_path=self._replica.directory / "peers.json",
+            peers_path=self._replica.directory / PEERS_FILE,
         )
         try:
             await sync.start()
@@ -188,10 +190,22 @@ class Parts:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
             propagation.try_lost()
+            await self._notice_network()
             try:
                 propagation.check_stalled()
             except StoreError as error:
                 log.error("%s", error)
+
+    async def _notice_network(self) -> None:
+        """A node that was started without a network tells its address to others as soon as it has one."""
+        assert self._gossip is not None
+        told = self._gossip.config.advertise
+        if told is None or not ipaddress.ip_address(parse_address(told)[0]).is_loopback:
+            return
+        now = advertised(*resolve_bind(self._options.bind, self._options.interface))
+        if now is not None and now != told:
+            log.info("there is a network: others find this node at %s", now)
+            await self._gossip.advertise(now)
 
     async def _tell_status(self) -> None:
         where = self._options.mountpoint

@@ -17,6 +17,8 @@ from basefs.gossip.members import split_host_port
 
 log = logging.getLogger(__name__)
 
+#: The name of the file, beside the log.
+PEERS_FILE = "peers.json"
 #: Addresses kept.  More would make the file grow with every address that a roaming node ever had; fewer would forget
 #: real peers of a large network.  The one seen longest ago goes first.
 MAX_PEERS = 1024

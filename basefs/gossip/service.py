@@ -145,6 +145,11 @@ class Gossip:
         """Send what waits, leave the cluster, end the agent.  Takes 2 to 3 s with other nodes around.  Idempotent."""
         await self._supervisor.stop(self._flush)
 
+    async def advertise(self, address: str) -> None:
+        """Tell others another address of this node, "ip:port", from now on; takes a new agent."""
+        self.config = dataclasses.replace(self.config, advertise=address)
+        await self._supervisor.replace(self.config)
+
     def send(self, event_payloads: Sequence[bytes]) -> None:
         """Queue encoded events; they leave at the rate that Serf can carry.
 

@@ -51,6 +51,7 @@ class Supervisor:
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._agent: Agent | None = None
+        self._replacing = False
         self.connected = asyncio.Event()
         self.restarts = 0
         self.last_error = "the Serf agent does not answer"
@@ -93,6 +94,13 @@ class Supervisor:
         finally:
             await agent.stop()
 
+    async def replace(self, config: AgentConfig) -> None:
+        """Go on with another configuration: the agent that runs ends, as in a crash, and the next one has it."""
+        self._config = config
+        if self._agent is not None and self._agent.running:
+            self._replacing = True
+            await self._agent.kill()
+
     async def _leave(self, agent: Agent, farewell: Callable[[Client], Awaitable[None]] | None) -> None:
         try:
             async with await agent.connect() as client:
@@ -126,6 +134,9 @@ class Supervisor:
             self.connected.clear()
             if self._clock() - started >= RESTART_MAX:
                 delay = RESTART_MIN
+            if self._replacing:
+                self._replacing, delay = False, RESTART_MIN
+                continue
             self.restarts += 1
             log.warning("%s; starting it again in %.1f s", self.last_error, delay)
             await asyncio.sleep(delay)

@@ -16,7 +16,7 @@ from basefs.config import ALL_ADDRESSES, Home, parse_address
 from basefs.diagnosis import clock, fuse, home, log, mounts, peers, ports, serf
 from basefs.diagnosis.finding import Finding, Severity, note, problem
 from basefs.errors import BaseFSError, DaemonError, NotRunning, StoreError, UsageError
-from basefs.gossip.peers import PeerBook
+from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.lock import is_held
 from basefs.log.hashes import Fingerprint
 from basefs.management.control import call
@@ -195,7 +195,7 @@ class _Filesystem:
         members = status.get("members") or []
         own = {member["address"] for member in members if member["own"]}
         left = {member["address"] for member in members if member["status"] in ("left", "leaving")}
-        texts = [member["address"] for member in members] + PeerBook(self._directory / "peers.json").addresses
+        texts = [member["address"] for member in members] + PeerBook(self._directory / PEERS_FILE).addresses
         texts += self._cluster_file()
         here = set(own_addresses())
         wanted = []

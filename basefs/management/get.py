@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable
 
 import click
 from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from basefs.config import SYNC_PORT_OFFSET, Home, format_address
 from basefs.discovery import describe, find_nodes
 from basefs.errors import BaseFSError, Exists, PeerUnreachable, UsageError
+from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
+from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
 from basefs.replica import Replica
 from basefs.sync.result import Counters
@@ -30,6 +33,8 @@ def get(name: str, address: str, identity: str | None) -> None:
     ADDR may be a DNS name with TXT records 'basefs=IP:PORT'; the nodes that they name are tried one after another.
     Every hash and signature is verified.  Without --id the first identity that the node tells is taken, so compare what
     is printed with what 'basefs list' shows on a node that you trust.
+
+    A key is made if this node has none; what it may write is up to others, see 'basefs grant'.
     """
     home = Home.from_environment()
     directory = home.directory(name)
@@ -39,12 +44,22 @@ def get(name: str, address: str, identity: str | None) -> None:
     pinned = None if identity is None else parse_identity(identity)
     with new_place(directory) as fresh:
         replica = Replica.create(fresh, pinned)
-        _fetch_from_any(replica, nodes)
+        source = _fetch_from_any(replica, nodes)
         found, totals = replica.identity, replica.totals()
         replica.close()
         if found == ZERO_HASH:
             raise PeerUnreachable(f"{describe(nodes)} sent nothing: is a filesystem running there?")
+        # Where a mount looks for the others first, whatever /.cluster says.
+        book = PeerBook(fresh / PEERS_FILE)
+        book.add([format_address(*source)])
+        book.save()
+    if not home.default_key.exists():
+        SigningKey.generate().save(home.default_key)
     click.echo(f"{name} {found.hex()} {totals['entries']} entries")
+    if sys.stderr.isatty():
+        key = SigningKey.load(home.default_key).public.hex()
+        click.echo(f"mount it:    basefs mount {name} DIR", err=True)
+        click.echo(f"to write:    basefs grant {name}:/ {socket.gethostname()} {key}   (on a node that may)", err=True)
 
 
 def parse_identity(text: str) -> bytes:
@@ -58,31 +73,35 @@ def parse_identity(text: str) -> bytes:
     return identity
 
 
-def _fetch_from_any(replica: Replica, nodes: list[tuple[str, int]]) -> None:
-    """Fetch from the first node that can be reached.  Raises what the last one led to."""
+def _fetch_from_any(replica: Replica, nodes: list[tuple[str, int]]) -> tuple[str, int]:
+    """Fetch from the first node that can be reached; returns which.  Raises what the last one led to."""
     for host, port in nodes[:-1]:
         try:
-            return _fetch(replica, host, port + SYNC_PORT_OFFSET)
+            _fetch(replica, host, port + SYNC_PORT_OFFSET)
+            return host, port
         except PeerUnreachable as error:
             click.echo(f"{error}; trying the next", err=True)
     host, port = nodes[-1]
-    return _fetch(replica, host, port + SYNC_PORT_OFFSET)
+    _fetch(replica, host, port + SYNC_PORT_OFFSET)
+    return host, port
 
 
 def _fetch(replica: Replica, host: str, port: int) -> None:
     columns = (
-        TextColumn("{task.fields[entries]} entries, {task.fields[blocks]} blocks, {task.fields[kilobytes]} kB"),
+        TextColumn("{task.fields[entries]} entries, {task.fields[blocks]} blocks,"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        task = progress.add_task("get", total=None, entries=0, blocks=0, kilobytes=0)
+        task = progress.add_task("get", total=None, entries=0, blocks=0)
 
         def show(counters: Counters) -> None:
             progress.update(
                 task,
                 entries=counters.entries_received,
                 blocks=counters.blocks_received,
-                kilobytes=counters.bytes_received // 1000,
+                completed=counters.bytes_received,
             )
 
         asyncio.run(_sync_until_equal(replica, host, port, show))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -70,6 +71,17 @@ def test_all_of_it(cli: Cli, remote: Local) -> None:
         assert replica.missing_blocks(1) == ()
         assert replica.check_view() == []
     assert leftovers(cli) == ["conf"]
+    # The key that it made, and whom a mount looks for.
+    assert len(cli("keys").splitlines()) == 1
+    assert json.loads((cli.home.directory("conf") / "peers.json").read_text()) == [address]
+
+
+def test_a_key_that_is_there_stays(cli: Cli, remote: Local) -> None:
+    cli("genkey")
+    key = cli.home.default_key.read_bytes()
+    with served(remote.replica) as address:
+        cli("get", "conf", address)
+    assert cli.home.default_key.read_bytes() == key
 
 
 def test_the_identity_may_be_given(cli: Cli, remote: Local) -> None:
