@@ -1,4 +1,4 @@
-"""The first minute: no option, no network on the first machine; then a second one that knows the address of the first."""
+"""The first minute: no option and no network on the first machine; the second one knows the first one's address."""
 
 from __future__ import annotations
 
