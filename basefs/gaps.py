@@ -1,8 +1,8 @@
-"""Whom to fetch from when several peers tell of news at once.  No I/O and no clock.
+"""Whom to fetch from when several peers tell of news at once, and when.  No I/O and no clock.
 
 All of them have the same news as a rule, so one session at a time is enough: several would fetch everything several
-times, which on a slow link takes that many times as long.  A session in which nothing moves may be stuck, so another
-one is begun beside it.
+times, which on a slow link takes that many times as long.  A session in which nothing moves may be stuck, and one that
+was told to wait has others before it: then another one is begun beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from basefs.sync.schedule import Address
 
 #: Seconds without a byte after which another session is begun although the last one has not ended.
 PATIENCE = 2.0
+#: Seconds, at the most, until the first session: what is on its way over a standing session comes in that time.
+JITTER = 0.1
 
 
 class Gaps:
@@ -22,20 +24,43 @@ class Gaps:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._told: dict[Address, None] = {}
+        self._not_before = 0.0
+        #: Address -> when something moved in the session with it last, seconds.
         self._fetching: dict[Address, float] = {}
+        #: Those of them that were told to wait.
+        self._waiting: set[Address] = set()
 
-    def told(self, address: Address) -> None:
-        """A peer has something that is not here."""
+    def told(self, address: Address, now: float) -> None:
+        """A peer has something that is not here; `now` in seconds."""
+        if not self._told:
+            self._not_before = now + self._rng.uniform(0, JITTER)
         self._told[address] = None
 
     def ended(self, address: Address) -> None:
         """A session with a peer has ended."""
         self._fetching.pop(address, None)
+        self._waiting.discard(address)
 
-    def moved(self, address: Address, now: float) -> None:
-        """Something has come from a peer; `now` in seconds."""
+    def moved(self, address: Address, now: float) -> list[Address]:
+        """Something has come from a peer.  Returns the peers whose sessions are superfluous now: they let us wait."""
+        if address not in self._fetching:
+            return []
+        self._fetching[address] = now
+        self._waiting.discard(address)
+        return sorted(self._waiting)
+
+    def waits(self, address: Address) -> None:
+        """A peer has told us to wait."""
         if address in self._fetching:
-            self._fetching[address] = now
+            self._waiting.add(address)
+
+    @property
+    def due(self) -> float | None:
+        """When to ask for the `next`, in seconds; `None` if nobody has told of anything."""
+        if not self._told:
+            return None
+        busy = [moved for address, moved in self._fetching.items() if address not in self._waiting]
+        return max(self._not_before, max(busy) + PATIENCE if busy else 0.0)
 
     def next(self, now: float, differs: Callable[[Address], bool]) -> Address | None:
         """Whom to fetch from now, `None` if nobody (yet).
@@ -44,17 +69,10 @@ class Gaps:
             now: seconds.
             differs: whether what a peer has told last is still not here.
         """
-        if any(now - moved < PATIENCE for moved in self._fetching.values()):
-            return None
-        while self._told:
+        while self.due is not None and self.due <= now:
             address = self._rng.choice(list(self._told))
             del self._told[address]
             if differs(address):
                 self._fetching[address] = now
                 return address
         return None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether anybody has told of something that was not fetched yet."""
-        return bool(self._told)

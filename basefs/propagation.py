@@ -1,10 +1,9 @@
 """Propagation: what changes here goes out, what others announce comes in (design, section 6).
 
 Three ways, from the quickest to the surest.  A small change is pushed over the sessions that stay open with a few
-peers, who pass it on; without such sessions it travels as gossip events.  What is too large for that is announced, to
-the peers of those sessions and by gossip, and whoever hears it pulls at once over the sync protocol.  What was pushed
-is announced by gossip too, later and seldom, for those whom no push has reached.  Everything here runs on the event
-loop.
+peers, who pass it on (`basefs/pushing.py`); without such sessions it travels as gossip events, or is announced by
+gossip (`basefs/announcing.py`).  What is too large for a push is told to the peers of those sessions.  Whoever hears of
+it pulls at once over the sync protocol.  Everything here runs on the event loop.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
-from basefs import config, gaps
+from basefs import config
+from basefs.announcing import Announcer
 from basefs.errors import AgentError, LocalProtocolError
-from basefs.gossip.events import Address, Event, encode_announcement, encode_events
+from basefs.fetching import Fetcher
+from basefs.gossip.events import Address, Event
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
-from basefs.log.blocks import Block
-from basefs.log.entries import Entry
 from basefs.pushing import Pusher
 from basefs.reconnect import Reconnects
 from basefs.replica import Applied, Replica
@@ -34,12 +33,6 @@ log = logging.getLogger(__name__)
 PULL_JITTER = 0.2
 #: Seconds that the blocks of a gossiped file may take before they are fetched.
 BLOCK_PATIENCE = 1.5
-#: Entry hashes named in an announcement; they only tell readers of a packet dump what it is about.
-_ANNOUNCED_HASHES = 4
-#: Seconds until what was pushed is announced by gossip as well.
-SAFETY_SECONDS = 2.0
-#: Seconds, at the most, until what a standing session lacks is fetched.
-GAP_JITTER = 0.1
 
 
 class Propagation:
@@ -53,95 +46,44 @@ class Propagation:
         self._gossip: Gossip | None = None
         self._sync: SyncService | None = None
         self._address: Callable[[], Address | None] = lambda: None
-        self._entries: list[Entry] = []
-        self._blocks: list[Block] = []
-        self._large = False
-        self._gathering: asyncio.TimerHandle | None = None
-        self._announcing: asyncio.TimerHandle | None = None
-        self._last_announcement = -config.ANNOUNCE_SECONDS
+        self._announcer: Announcer | None = None
+        self._pusher: Pusher | None = None
+        self._fetcher: Fetcher | None = None
         self._alive: set[Address] = set()
         self._reconnects = Reconnects()
-        self._gaps = gaps.Gaps(random.Random())
-        self._fetching: asyncio.TimerHandle | None = None
         self._announced: set[Address] = set()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._pusher: Pusher | None = None
-        self._safety: asyncio.TimerHandle | None = None
 
     def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
         """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
         self._gossip, self._sync, self._address = gossip, sync, address
+        self._announcer = Announcer(self._replica, gossip, sync, address, self._loop, self._max_events)
         self._pusher = Pusher(self._replica, sync, self._loop)
+        self._fetcher = Fetcher(sync, self._loop)
         self._replica.subscribe(self._on_applied)
 
     def stop(self) -> None:
         """Send what was gathered."""
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._send()
-        if self._announcing is not None or self._safety is not None:
-            for handle in (self._announcing, self._safety):
-                if handle is not None:
-                    handle.cancel()
-            self._announce_now()
-        if self._pusher is not None:
+        if self._announcer is not None and self._pusher is not None and self._fetcher is not None:
+            self._fetcher.stop()
             self._pusher.stop()
-        if self._fetching is not None:
-            self._fetching.cancel()
+            self._announcer.stop()
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
     def _on_applied(self, applied: Applied) -> None:
         """Called in any thread."""
-        assert self._pusher is not None
+        assert self._pusher is not None and self._announcer is not None
         if applied.entries or applied.completed:
             self._loop.call_soon_threadsafe(self._pusher.gather, applied)
         if applied.local and applied.entries:
-            self._loop.call_soon_threadsafe(self._gather, applied.entries, applied.blocks, applied.large)
-
-    def _gather(self, entries: Sequence[Entry], blocks: Sequence[Block], large: bool) -> None:
-        self._large |= large
-        self._entries.extend(entries)
-        if len(self._blocks) <= self._max_events:
-            # Beyond that they will not be gossiped, so there is no need to hold a large file here.
-            self._blocks.extend(blocks)
-        if self._gathering is None:
-            self._gathering = self._loop.call_later(config.GATHER_SECONDS, self._send)
-
-    def _send(self) -> None:
-        self._gathering = None
-        entries, blocks, large = self._entries, self._blocks, self._large
-        self._entries, self._blocks, self._large = [], [], False
-        assert self._gossip is not None and self._sync is not None
-        if self._sync.standing:
-            # It is on its way already.  Gossip makes up for what a push has missed, and for nodes without sessions.
-            if self._safety is None:
-                self._safety = self._loop.call_later(SAFETY_SECONDS, self._announce_for_safety)
-            return
-        if not large and len(blocks) <= self._max_events and len(entries) <= 4 * self._max_events:
-            small = all(len(entry.encode()) <= 512 for entry in entries) and all(len(b.data) <= 483 for b in blocks)
-            if small:
-                events = encode_events([e.encode() for e in entries], [b.encode() for b in blocks], self._address())
-                if len(events) <= self._max_events:
-                    self._gossip.send(events)
-                    return
-        self.announce()
-
-    def _announce_for_safety(self) -> None:
-        self._safety = None
-        self.announce()
+            gather = self._announcer.gather
+            self._loop.call_soon_threadsafe(gather, applied.entries, applied.blocks, applied.large)
 
     def announce(self) -> None:
-        """Tell the others to sync with this node, now or as soon as the last announcement is old enough."""
-        if self._announcing is None:
-            due = self._last_announcement + config.ANNOUNCE_SECONDS
-            self._announcing = self._loop.call_at(max(due, self._loop.time()), self._announce_now)
-
-    def _announce_now(self) -> None:
-        self._announcing = None
-        self._last_announcement = self._loop.time()
-        assert self._gossip is not None
-        self._gossip.send([encode_announcement(self._replica.root_hash(), self._address(), [])])
+        """Tell the others to sync with this node, soon."""
+        if self._announcer is not None:
+            self._announcer.announce()
 
     # -- coming in ----------------------------------------------------------------------------------------------------
 
@@ -166,32 +108,13 @@ class Propagation:
         """A peer has told over a standing session of something that is not here."""
         with contextlib.suppress(LocalProtocolError):
             self._announced.add(Address(*address))
-        self._gaps.told(address)
-        # What is on its way, over this or another session, comes in that time.
-        self._fetch_in(random.uniform(0, GAP_JITTER))
+        if self._fetcher is not None:
+            self._fetcher.told(address)
 
-    def on_progress(self, address: tuple[str, int]) -> None:
-        """Something has come in a session that this node opened."""
-        self._gaps.moved(address, self._loop.time())
-
-    def _fetch_in(self, seconds: float) -> None:
-        if self._fetching is None:
-            self._fetching = self._loop.call_later(seconds, self._fetch)
-
-    def _fetch_now(self) -> None:
-        if self._fetching is not None:
-            self._fetching.cancel()
-        self._fetching = self._loop.call_later(0, self._fetch)
-
-    def _fetch(self) -> None:
-        """Fetch what a peer of a standing session has told of, if nobody else has brought it."""
-        assert self._sync is not None
-        self._fetching = None
-        address = self._gaps.next(self._loop.time(), self._sync.differs)
-        if address is not None:
-            self._sync.request(address, "a gap in what it sends")
-        if self._gaps.waiting:
-            self._fetch_in(gaps.PATIENCE)
+    def on_progress(self, address: tuple[str, int], waits: bool) -> None:
+        """Something has come in a session that this node opened, if only that it has to wait."""
+        if self._fetcher is not None:
+            self._fetcher.progress(address, waits)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         if self._replica.missing_blocks(1):
@@ -226,9 +149,8 @@ class Propagation:
 
     def on_result(self, address: tuple[str, int], result: Result) -> None:
         """A session has ended, whoever began it."""
-        self._gaps.ended(address)
-        if self._gaps.waiting:
-            self._fetch_now()
+        if self._fetcher is not None:
+            self._fetcher.ended(address)
         try:
             peer = Address(*address)
         except LocalProtocolError:
@@ -242,9 +164,9 @@ class Propagation:
             self._rejoin(peer)
         if peer in self._announced:
             self._announced.discard(peer)
-        elif result.counters.accepted and not result.stood:
+        elif result.counters.accepted and not result.stood and self._announcer is not None:
             # Nobody had announced this: what was apart is together again, and the others should hear of it.
-            self.announce()
+            self._announcer.mention()
 
     def _rejoin(self, peer: Address) -> None:
         """Tell Serf at once that a member which it believes failed is there again."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from basefs.log.blocks import Block
-from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.replica import Applied, Replica
+from basefs.sync.parcels import chain, content_of, next_block
 from basefs.sync.service import SyncService
 
 #: Bytes of entries and blocks that a node pushes in `PUSH_SECONDS`, and at once after a while of silence.  A push may
@@ -25,6 +24,10 @@ PUSH_ENTRIES = 64
 #: Seconds for which news is gathered before it is passed on: meanwhile the same may come from another peer, who then
 #: need not be told.
 FORWARD_SECONDS = 0.002
+#: Seconds of silence after which peers for whom news is kept back are told the root hash, and the most that they wait
+#: for it.  By then it has come to them on another way, if that is not broken.
+HINT_SECONDS = 0.25
+HINT_AT_LATEST = 1.0
 #: Seconds between two root hashes told because of bursts.
 TELL_SECONDS = 0.25
 
@@ -39,13 +42,15 @@ class Pusher:
         self._news: list[EntryHash] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
+        self._hinting: asyncio.TimerHandle | None = None
+        self._hint_by = 0.0
         self._told_at = loop.time() - TELL_SECONDS
         self._budget = float(PUSH_BYTES)
         self._filled_at = loop.time()
 
     def stop(self) -> None:
         """Pass on what was gathered, and be quiet from now on."""
-        for handle in (self._flushing, self._telling):
+        for handle in (self._flushing, self._telling, self._hinting):
             if handle is not None:
                 handle.cancel()
         if self._news:
@@ -78,6 +83,7 @@ class Pusher:
             pushed.append(encoded)
         if pushed:
             self._sync.push(pushed)
+            self._hint_later()
         if burst and self._telling is None:
             self._telling = self._loop.call_at(max(self._told_at + TELL_SECONDS, self._loop.time()), self._tell)
 
@@ -86,6 +92,19 @@ class Pusher:
         self._told_at = self._loop.time()
         self._sync.tell_root()
 
+    def _hint_later(self) -> None:
+        """Where news is kept back, the root hash follows when no more news comes."""
+        now = self._loop.time()
+        if self._hinting is None:
+            self._hint_by = now + HINT_AT_LATEST
+        else:
+            self._hinting.cancel()
+        self._hinting = self._loop.call_at(min(now + HINT_SECONDS, self._hint_by), self._hint)
+
+    def _hint(self) -> None:
+        self._hinting = None
+        self._sync.tell_lazy()
+
     def _fill(self) -> None:
         now = self._loop.time()
         self._budget = min(PUSH_BYTES, self._budget + (now - self._filled_at) * PUSH_BYTES / PUSH_SECONDS)
@@ -93,14 +112,10 @@ class Pusher:
 
     def _size(self, encoded: bytes) -> int | None:
         """Bytes of an entry and its content, or of a part of it that exceeds the budget; `None` if it is incomplete."""
-        entry = Entry.decode(encoded)
-        size = len(encoded)
-        hash = entry.content if entry.action is Action.WRITE and entry.content else ZERO_HASH
-        while hash != ZERO_HASH and size <= self._budget:
-            raw = self._replica.block(BlockHash(hash))
-            if raw is None:
-                return None
-            block = Block.decode(raw)
-            size += len(raw)
-            hash = block.next
-        return size
+        size, last = len(encoded), content_of(encoded)
+        for block in chain(self._replica, last):
+            size += len(block)
+            last = next_block(block)
+            if size > self._budget:
+                return size
+        return size if last == ZERO_HASH else None

@@ -4,49 +4,78 @@ from __future__ import annotations
 
 import random
 
-from basefs.gaps import PATIENCE, Gaps
+import pytest
+
+from basefs.gaps import JITTER, PATIENCE, Gaps
 
 ONE, TWO, THREE = ((f"10.0.0.{number}", 1) for number in (1, 2, 3))
+#: When whatever is told at zero may be fetched.
+START = JITTER
 
 
 def gaps_told_by(*addresses):
     gaps = Gaps(random.Random(1))
     for address in addresses:
-        gaps.told(address)
+        gaps.told(address, 0.0)
     return gaps
+
+
+def always(address):
+    return True
+
+
+def test_what_is_on_its_way_has_a_moment():
+    gaps = gaps_told_by(ONE)
+    assert 0.0 < gaps.due < JITTER
+    assert gaps.next(0.0, always) is None
+    assert gaps.next(gaps.due, always) == ONE
+    assert gaps.due is None
 
 
 def test_one_at_a_time_and_only_what_is_still_missing():
     gaps = gaps_told_by(ONE, TWO, THREE)
-    first = gaps.next(0.0, lambda address: True)
+    first = gaps.next(START, always)
     assert first in (ONE, TWO, THREE)
-    assert gaps.next(1.0, lambda address: True) is None, "the first one is at it"
+    assert gaps.next(1.0, always) is None, "the first one is at it"
+    assert gaps.due == START + PATIENCE
     gaps.ended(first)
     assert gaps.next(1.0, lambda address: False) is None, "it brought everything"
-    assert not gaps.waiting
+    assert gaps.due is None
 
 
 def test_a_session_in_which_nothing_moves_is_not_waited_for():
     gaps = gaps_told_by(ONE, TWO)
-    first = gaps.next(0.0, lambda address: True)
+    first = gaps.next(START, always)
     gaps.moved(first, 1.0)
     gaps.moved(THREE, 1.5)
-    assert gaps.next(PATIENCE, lambda address: True) is None
-    second = gaps.next(1.0 + PATIENCE, lambda address: True)
+    assert gaps.next(PATIENCE, always) is None
+    assert gaps.due == 1.0 + PATIENCE
+    second = gaps.next(1.0 + PATIENCE, always)
     assert {first, second} == {ONE, TWO}
-    assert gaps.next(1.0 + PATIENCE, lambda address: True) is None
+    assert gaps.next(1.0 + PATIENCE, always) is None
+
+
+def test_who_lets_us_wait_is_left_for_somebody_else():
+    gaps = gaps_told_by(ONE, TWO)
+    first = gaps.next(START, always)
+    gaps.waits(first)
+    second = gaps.next(START, always)
+    assert {first, second} == {ONE, TWO}
+    assert gaps.moved(second, START + 1) == [first], "and superfluous once the other one sends"
+    gaps.ended(first)
+    assert gaps.moved(second, START + 2) == []
+
+
+@pytest.mark.parametrize("event", [Gaps.ended, Gaps.waits])
+def test_a_session_with_somebody_else_changes_nothing(event):
+    gaps = gaps_told_by(ONE)
+    event(gaps, TWO)
+    assert gaps.next(START, always) == ONE
 
 
 def test_who_tells_again_is_asked_again():
     gaps = gaps_told_by(ONE)
-    assert gaps.next(0.0, lambda address: True) == ONE
-    gaps.told(ONE)
+    assert gaps.next(START, always) == ONE
+    gaps.told(ONE, START)
     gaps.ended(ONE)
-    assert gaps.waiting
-    assert gaps.next(0.1, lambda address: True) == ONE
-
-
-def test_a_session_with_somebody_else_changes_nothing():
-    gaps = gaps_told_by(ONE)
-    gaps.ended(TWO)
-    assert gaps.next(0.0, lambda address: True) == ONE
+    assert gaps.next(START + JITTER, always) == ONE

@@ -36,8 +36,10 @@ ALLOWED = {
     "diagnosis": {"config", "errors", "gossip", "log"},
     "archive": {"errors", "log", "sync"},
 }
+#: Between gossip, sync and the replica.
+PROPAGATION = {"announcing", "fetching", "propagation", "pushing"}
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
-COMPOSING = {"daemon", "parts", "propagation", "pushing", "management", "__main__", "__init__"}
+COMPOSING = {"daemon", "parts", "management", *PROPAGATION, "__main__", "__init__"}
 
 
 def _imports(path: Path) -> set[str]:

@@ -27,7 +27,9 @@ class Peer:
     def __init__(self, replica: Replica, peers: list[tuple[str, int]]) -> None:
         self.replica = replica
         self.gaps = 0
-        self.sync = SyncService(replica, HOST, 0, peers=lambda: peers, interval=0, degree=1, on_gap=self._on_gap)
+        self.sync = SyncService(
+            replica, HOST, 0, peers=lambda: peers, interval=0, max_sessions=16, degree=1, on_gap=self._on_gap
+        )
 
     def _on_gap(self, address: tuple[str, int]) -> None:
         self.gaps += 1

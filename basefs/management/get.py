@@ -19,8 +19,8 @@ from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
 from basefs.replica import Replica
-from basefs.sync.result import Counters
-from basefs.sync.shell import sync_with
+from basefs.sync.opening import sync_with
+from basefs.sync.shell import Session
 
 
 @click.command()
@@ -96,7 +96,8 @@ def _fetch(replica: Replica, host: str, port: int) -> None:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         task = progress.add_task("get", total=None, entries=0, blocks=0)
 
-        def show(counters: Counters) -> None:
+        def show(session: Session) -> None:
+            counters = session.counters
             progress.update(
                 task,
                 entries=counters.entries_received,
@@ -107,7 +108,7 @@ def _fetch(replica: Replica, host: str, port: int) -> None:
         asyncio.run(_sync_until_equal(replica, host, port, show))
 
 
-async def _sync_until_equal(replica: Replica, host: str, port: int, show: Callable[[Counters], None]) -> None:
+async def _sync_until_equal(replica: Replica, host: str, port: int, show: Callable[[Session], None]) -> None:
     """Sync, again if the peer's log changed meanwhile, as long as that brings anything."""
     while True:
         try:

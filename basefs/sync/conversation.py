@@ -21,16 +21,21 @@ from basefs.sync.messages import (
     Blocks,
     BlocksRec,
     Close,
+    Eager,
     Entries,
     EntryReq,
     Eof,
     Hash,
+    Lazy,
     Ls,
     Message,
     PathReq,
     Refusal,
     Refuse,
+    Root,
+    Same,
     Stay,
+    Wait,
 )
 from basefs.sync.outbox import Outbox
 from basefs.sync.result import REFUSED, Counters, Reason, Result
@@ -50,6 +55,7 @@ class Conversation:
         intake: what came and is not in the log yet.
         standing: what goes over the session while it `stands`.
         peer: its first line, `None` until that has come.
+        waits: whether the peer has said that its answer will take a while, and has not sent any data since.
     """
 
     def __init__(self, log: LogState, role: Role, port: int, limits: Limits, stay: Callable[[int], bool]) -> None:
@@ -65,13 +71,16 @@ class Conversation:
         self.intake = Intake(log, self.counters, limits)
         self._answers = Answers(log, self.counters, self.intake)
         self.outbox = Outbox(self._answers.write, limits.backlog)
-        self.standing = Standing(log, self.outbox, self.counters, limits, self._greeting)
+        self.standing = Standing(log, self.outbox, self.counters, limits)
+        self.waits = False
         self._receiving: BlocksRec | None = None
         self._roots = (ZERO_HASH, ZERO_HASH)  # ours and the peer's when the round began
         self._close: Close | None = None  # the responder's last
         self._end: tuple[Reason, str, bool, bool] | None = None
+        self._greeted_with = ZERO_HASH  # our root hash when we told it last
         if role is Role.INITIATOR:
-            self._begin_round()
+            self._new_round()
+            self._greet()
 
     # Lines
 
@@ -104,8 +113,21 @@ class Conversation:
                     self.outbox.ask(self.intake.wanted_blocks())
                 if not self.outbox.expects_entries:
                     self.outbox.ask(self.intake.wanted_parents())
+            case Wait():
+                self._follow(Event.WAIT)
+                self.waits = True
             case Hash():
                 self._on_hash(message)
+            case Same(port):
+                self._follow(Event.SAME)
+                self._greeted(Hash(VERSION, self._log.identity, self._greeted_with, port))
+                self._close = Close(0, self._greeted_with)
+            case Root(root, kept):
+                self._follow(Event.ROOT)
+                self.standing.heard_root(root, kept)
+            case Lazy() | Eager():
+                self._follow(Event.BEARING)
+                self.standing.heard_bearing(lazy=isinstance(message, Lazy))
             case Close():
                 self._on_close(message)
             case Stay():
@@ -116,6 +138,7 @@ class Conversation:
 
     def _expect_data(self) -> None:
         self._follow(Event.DATA)
+        self.waits = False
         if self.outbox.current is None and not self.stands:
             raise RemoteProtocolError("data that answers no request")
 
@@ -128,16 +151,24 @@ class Conversation:
             return self.refuse(Refusal.VERSION, Reason.WRONG_VERSION, text)
         if theirs.identity != ours and newcomer != ZERO_HASH:
             return self.refuse(Refusal.IDENTITY, Reason.WRONG_FILESYSTEM, "this node serves another filesystem")
-        if self.stands:
-            return self.standing.heard_root(theirs.root)
+        self._greeted(theirs)
+
+    def _greeted(self, theirs: Hash) -> None:
         self.peer = theirs
-        if self.role is Role.RESPONDER:
-            self._begin_round()
-        self._roots = (self._log.root_hash(), theirs.root)
+        root = self._log.root_hash()
+        self._roots = (root, theirs.root)
+        if self.role is Role.INITIATOR:
+            return self.outbox.ask(self.intake.missing_blocks())
+        self._new_round()
+        wanted = self.intake.missing_blocks()
+        if root == theirs.root and theirs.identity == self._log.identity and not wanted:
+            self._follow(Event.SETTLE)
+            return self.outbox.control(encode(Same(self._port)))
+        self._greet()
         # The responder has both hashes first, so the first list is its own: one crossing less than if we had to ask.
-        if self.role is Role.RESPONDER and self._roots[0] != theirs.root:
+        if root != theirs.root:
             self.outbox.ask([Node((), WHOLE)])
-        self.outbox.ask(self.intake.missing_blocks())
+        self.outbox.ask(wanted)
 
     def _on_stay(self) -> None:
         self._follow(Event.STAY)
@@ -204,15 +235,15 @@ class Conversation:
     def _follow(self, event: Event) -> None:
         self.state = follow(self.role, self.state, event)
 
-    def _begin_round(self) -> None:
+    def _new_round(self) -> None:
         self.counters.rounds += 1
         self._close = None
         for part in (self.outbox, self._answers, self.intake):
             part.new_round()
-        self.outbox.control(self._greeting())
 
-    def _greeting(self) -> bytes:
-        return encode(Hash(VERSION, self._log.identity, self._log.root_hash(), self._port))
+    def _greet(self) -> None:
+        self._greeted_with = self._log.root_hash()
+        self.outbox.control(encode(Hash(VERSION, self._log.identity, self._greeted_with, self._port)))
 
     def maybe_close(self, *, busy: bool) -> None:
         """The responder says when it has nothing outstanding; the initiator decides what that means.
@@ -231,7 +262,8 @@ class Conversation:
             changed = ours != theirs and self._roots != (ours, theirs)
             if changed and self.counters.rounds < self._limits.rounds:
                 self._follow(Event.AGAIN)
-                return self._begin_round()
+                self._new_round()
+                return self._greet()
             if self._stay(self.peer_port):
                 self._follow(Event.OFFER)
                 self.outbox.control(encode(Stay()))

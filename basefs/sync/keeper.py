@@ -1,8 +1,8 @@
 """The sessions of this node that stay open for news: to whom, how many, and for how long (design, section 7).
 
 A few random members each, renewed now and then, make a random graph over the cluster: with three each it is connected
-almost surely, and news crosses it in a few hops.  Where it is not, or a push is lost, Serf and the periodic session
-make up for it.
+almost surely, and news crosses it in a few hops.  Sessions that bring news a second time become lazy, until those that
+are not make a tree.  Where the graph is not connected, or a push is lost, the periodic session makes up for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from basefs.sync.result import Reason
 from basefs.sync.schedule import Address
 from basefs.sync.shell import Session
+from basefs.sync.standing import Standing
 from basefs.sync.states import Role
 
 log = logging.getLogger(__name__)
@@ -81,17 +82,42 @@ class SessionKeeper:
 
     def differs(self, address: Address) -> bool:
         """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""
-        return any(session.differs for session in self._sessions if session.address == address)
+        return any(news.differs for session, news in self._news() if session.address == address)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether some peer has the log as it is here, or knows that it has not."""
+        return any(news.agrees and not session.stuck for session, news in self._news())
 
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""
-        for session in list(self._sessions):
-            session.push(entries)
+        for session, news in self._news():
+            news.push(entries)
+            session.wake()
 
     def tell_root(self) -> None:
         """Have the peers compare."""
-        for session in list(self._sessions):
-            session.tell_root()
+        for session, news in self._news():
+            news.tell_root()
+            session.wake()
+
+    def tell_lazy(self) -> None:
+        """Tell the root hash where news is kept back."""
+        for session, news in self._news():
+            if news.lazy:
+                news.tell_if_new()
+                session.wake()
+
+    def graft(self, address: Address) -> bool:
+        """Have a peer send what it keeps back; False if it keeps nothing back."""
+        for session, news in self._news():
+            if session.address == address and news.be_eager():
+                session.wake()
+                return True
+        return False
+
+    def _news(self) -> list[tuple[Session, Standing]]:
+        return [(session, news) for session in self._sessions if (news := session.news) is not None]
 
     # What sessions ask and tell
 
@@ -116,6 +142,12 @@ class SessionKeeper:
     def gap(self, session: Session) -> None:
         """See `Keeper`."""
         self._on_gap(session.address)
+
+    def repeats(self, session: Session) -> None:
+        """See `Keeper`: a session that brings nothing new is a lazy one, unless it is the last that is not."""
+        if session.news is not None and any(not news.lazy for other, news in self._news() if other is not session):
+            session.news.be_lazy()
+            session.wake()
 
     # Finding peers
 

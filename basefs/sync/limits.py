@@ -32,6 +32,10 @@ MAX_HASHES = MAX_ITEMS
 #: many tiny fields cost far more time than its bytes are worth.
 MAX_PARCEL_ITEMS = 512
 
+#: Entries that are kept back for a peer of a standing session which is told root hashes only.  What is sent in vain
+#: costs up to 1 kB an entry, what is not kept costs a comparison of some 2 kB.
+MAX_KEPT = 8
+
 #: Requests that may wait for their answer, in each direction.  More would pipeline better over long links (256 LS per
 #: round trip already settle 2500 differing paths a second at 100 ms), and cost the peer memory.
 MAX_REQUESTS = 256
@@ -72,8 +76,10 @@ class Limits:
         greeting_timeout: seconds until the first line of the peer is complete.
         idle_timeout: seconds in which nothing moves in either direction.  Must exceed the time that a slow machine
             takes to verify what its socket buffers hold (4 MiB: about 2 s, on a machine shared by 30 nodes 60 s).
-        heartbeat: seconds between two HASH lines of a session that stands; each costs some 100 bytes, and finds what a
-            push has lost.  Must be well below `idle_timeout`.
+        heartbeat: seconds until a new root hash is told over a session that stands, so that what a push has lost is
+            found; and between two attempts to fetch what such a hash has shown to be missing.
+        silence: seconds until a root hash is told again although nothing has changed, to show that this node is there.
+            Must be well below `idle_timeout`.
         push_backlog: bytes of pushes that wait for a slow connection; beyond that the peer is told to compare instead.
         stall_timeout: seconds without an entry or block accepted or sent, however busy the line is.
     """
@@ -87,6 +93,7 @@ class Limits:
     asked: int = 65_536
     greeting_timeout: float = 10.0
     heartbeat: float = 5.0
+    silence: float = 25.0
     push_backlog: int = 256 * 1024
     idle_timeout: float = 60.0
     stall_timeout: float = 300.0

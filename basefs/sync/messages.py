@@ -23,6 +23,7 @@ class Refusal(enum.Enum):
     USELESS = "useless"  # much traffic, nothing gained
     TIMEOUT = "timeout"
     FAILURE = "failure"  # trouble of the sender's own
+    ENOUGH = "enough"  # somebody else has brought what was asked for
 
 
 class Kind(enum.Enum):
@@ -147,6 +148,36 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
+class Same:
+    """The answer to a HASH with the root that is here: HASH and `CLOSE OK 0` in one, with the own sync port or 0."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What was asked for comes later: the sender's connection is slow, and others are before this peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """In a session that stands: the sender's root hash, and how many entries it has kept back for EAGER."""
+
+    root: bytes
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """In a session that stands: what came was known, so keep further news back and tell the root hash instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """In a session that stands: send what was kept back, and news unasked from now on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The sender ends the session, and why (up to 200 bytes of UTF-8)."""
 
@@ -155,4 +186,5 @@ class Refuse:
 
 
 Request = Ls | PathReq | EntryReq | BlockReq
-Message = Hash | Request | Entries | Blocks | BlocksRec | Eof | Close | Stay | Refuse
+Bearing = Lazy | Eager
+Message = Hash | Same | Request | Entries | Blocks | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse

@@ -122,12 +122,20 @@ class Outbox:
         """Whether `take` would do something."""
         return bool(self._buffer or self._control or self._writing or self._answers or self._may_ask)
 
-    def take(self, max_bytes: int) -> bytes:
-        """Up to `max_bytes` to be sent now; fewer or none if it takes a while to find more (see `ready`)."""
+    @property
+    def answering(self) -> bool:
+        """Whether the peer waits for answers."""
+        return bool(self._answers)
+
+    def take(self, max_bytes: int, *, answers: bool = True) -> bytes:
+        """Up to `max_bytes` to be sent now; fewer or none if it takes a while to find more (see `ready`).
+
+        `answers`: whether those to the peer's requests may be among them.
+        """
         for _ in range(_PIECES):
             if len(self._buffer) >= max_bytes:
                 break
-            piece = self._next()
+            piece = self._next(answers=answers)
             if piece is None or piece == PAUSE:
                 break
             self._buffer += piece
@@ -151,7 +159,7 @@ class Outbox:
             return False
         return bool(self._wishes) or (bool(self._later) and self._blocks_outstanding < MAX_BLOCK_REQUESTS)
 
-    def _next(self) -> bytes | None:
+    def _next(self, *, answers: bool) -> bytes | None:
         if self._control:
             first = self._control.popleft()
             self._control_bytes -= len(first)
@@ -172,13 +180,13 @@ class Outbox:
                 self.asked += 1
             if line is not None:
                 return line
-        if self._answers:
+        if self._answers and answers:
             lines, size = self._answers[0]
             line = next(lines, None)
             if line is not None:
                 return line
             if self._may_ask:  # what the answer led to goes before its EOF, so that the peer knows of it in time
-                return self._next()
+                return self._next(answers=answers)
             self._answers.popleft()
             self._answer_bytes -= size
             self.answered += 1

@@ -29,10 +29,18 @@ def chain(state: LogState, first: BlockHash) -> Iterator[bytes]:
         hash = next_block(block)
 
 
+def content_of(data: bytes) -> BlockHash:
+    """The first block of an encoded entry; `ZERO_HASH` if it is no write or the file is empty."""
+    if data[33] != Action.WRITE:  # the action's place in docs/formats.md; decoding every entry costs 10 us
+        return BlockHash(ZERO_HASH)
+    entry = Entry.decode(data)
+    return BlockHash(entry.content or ZERO_HASH)
+
+
 def first_block(state: LogState, entry: EntryHash) -> BlockHash:
     """Where the content of a write begins; `ZERO_HASH` if it is empty, no write, or not in this log."""
     data = state.entry(entry)
-    return _content(data) if data is not None else BlockHash(ZERO_HASH)
+    return content_of(data) if data is not None else BlockHash(ZERO_HASH)
 
 
 def block_after(state: LogState, entry: EntryHash, last: BlockHash) -> BlockHash:
@@ -90,7 +98,7 @@ class Packer:
             batch.append(data)
             size += len(data) * 4 // 3
             inline = 0
-            for block in chain(self._state, _content(data)):
+            for block in chain(self._state, content_of(data)):
                 inline += len(block) - HASH_SIZE
                 if inline > INLINE_BLOCKS:
                     break
@@ -123,11 +131,3 @@ class Packer:
             self._counters.entries_sent += len(batch)
             yield b" ".join((b"ENTRIES", *map(encode_bytes, batch))) + b"\n"
             yield from self.blocks(blocks)
-
-
-def _content(data: bytes) -> BlockHash:
-    """The first block of an encoded entry; `ZERO_HASH` if it is no write or the file is empty."""
-    if data[33] != Action.WRITE:  # the action's place in docs/formats.md; decoding every entry costs 10 us
-        return BlockHash(ZERO_HASH)
-    entry = Entry.decode(data)
-    return BlockHash(entry.content or ZERO_HASH)

@@ -12,18 +12,19 @@ log itself (`StoreError`) pass through to the shell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from basefs.errors import RemoteProtocolError
 from basefs.sync.conversation import Conversation
 from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, MAX_LINE, Limits
 from basefs.sync.lines import LineBuffer
-from basefs.sync.messages import Refusal
+from basefs.sync.messages import Refusal, Wait
 from basefs.sync.result import Reason, Result
+from basefs.sync.standing import Standing
 from basefs.sync.states import Role, State
 from basefs.sync.timers import Progress, Timers
-from basefs.sync.wire import parse
+from basefs.sync.wire import encode, parse
 
 #: Received bytes beyond which the shell should let the core work first.
 _INBOUND = 4 * MAX_LINE
@@ -103,19 +104,22 @@ class SyncProtocol:
             if useless and self._talk.open:
                 self._talk.refuse(Refusal.USELESS, Reason.USELESS, useless)
             self._talk.maybe_close(busy=self.wants_work)
-            if self.standing and not self._talk.intake.pending and self._talk.intake.wanted_parents():
-                self._talk.standing.miss_parent()
+            if self.news is not None and not self._talk.intake.pending and self._talk.intake.wanted_parents():
+                self.news.miss_parent()
         except RemoteProtocolError as error:
             self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
 
-    def data_to_send(self, max_bytes: int) -> bytes:
-        """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then."""
-        data = self._talk.outbox.take(max_bytes)
+    def data_to_send(self, max_bytes: int, *, hold: bool = False) -> bytes:
+        """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then.
+
+        `hold`: no answers to the peer's requests, because others are served first.
+        """
+        data = self._talk.outbox.take(max_bytes, answers=not hold)
         if data:
             self._timers.moved()
             self.counters.bytes_sent += len(data)
-        if self.standing:
-            self._talk.standing.sent()
+        if self.news is not None:
+            self.news.sent()
         self._talk.maybe_close(busy=self.wants_work)
         return data
 
@@ -127,13 +131,23 @@ class SyncProtocol:
             )
             if late:
                 self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)
-            elif self.standing:
-                self._talk.standing.tick(now)
+            elif self.news is not None:
+                self.news.tick(now)
 
     def abort(self, detail: str) -> None:
         """End the session for a reason of our own, and tell the peer."""
         if self._talk.open:
             self._talk.refuse(Refusal.FAILURE, Reason.FAILURE, detail)
+
+    def abandon(self) -> None:
+        """End the session because what it should bring has come from somebody else, and tell the peer."""
+        if self._talk.open:
+            self._talk.refuse(Refusal.ENOUGH, Reason.ENOUGH, "somebody else was quicker")
+
+    def let_wait(self) -> None:
+        """Tell the peer that the answer to its request comes later."""
+        if self._talk.state is State.TALKING:
+            self._talk.outbox.control(encode(Wait()))
 
     # A standing session
 
@@ -142,15 +156,10 @@ class SyncProtocol:
         """Whether both sides keep the session open for news."""
         return self._talk.stands
 
-    def push(self, entries: Sequence[bytes]) -> None:
-        """Send encoded entries, with their blocks, that the peer may not have yet; nothing unless `standing`."""
-        if self.standing:
-            self._talk.standing.push(entries)
-
-    def tell_root(self) -> None:
-        """Tell the peer that there is more than a push should carry; nothing unless `standing`."""
-        if self.standing:
-            self._talk.standing.tell_root()
+    @property
+    def news(self) -> Standing | None:
+        """What goes over the session while it is `standing`."""
+        return self._talk.standing if self._talk.stands else None
 
     def leave(self) -> None:
         """End a standing session in peace."""
@@ -161,10 +170,10 @@ class SyncProtocol:
         gap, self._talk.standing.gap = self._talk.standing.gap, False
         return gap
 
-    @property
-    def differs(self) -> bool:
-        """Whether the peer of a standing session has something that is not here, as far as it has told."""
-        return self._talk.standing.differs
+    def take_repeats(self) -> bool:
+        """Whether the peer sends what others have brought, so that this session may be a lazy one; once."""
+        repeats, self._talk.standing.repeats = self._talk.standing.repeats, False
+        return repeats
 
     @property
     def peer_port(self) -> int:
@@ -172,6 +181,16 @@ class SyncProtocol:
         return self._talk.peer_port
 
     # What the shell asks
+
+    @property
+    def uploads(self) -> bool:
+        """Whether the peer waits for the answer to a request."""
+        return self._talk.outbox.answering
+
+    @property
+    def waits(self) -> bool:
+        """Whether the peer serves others first."""
+        return self._talk.waits
 
     @property
     def wants_data(self) -> bool:

@@ -23,6 +23,7 @@ class Reason(enum.Enum):
     USELESS = "no progress"
     TIMEOUT = "time-out"
     LOST = "connection lost"
+    ENOUGH = "enough"  # what it should bring has come from somebody else
     FAILURE = "failure"  # an error of this node, or the peer reports one of its own
     UNREACHABLE = "unreachable"  # there was no connection
 
@@ -37,6 +38,7 @@ REFUSED = {
     Refusal.USELESS: Reason.USELESS,
     Refusal.TIMEOUT: Reason.TIMEOUT,
     Refusal.FAILURE: Reason.FAILURE,
+    Refusal.ENOUGH: Reason.ENOUGH,
 }
 
 

@@ -11,12 +11,6 @@ from collections.abc import Sequence
 
 Address = tuple[str, int]
 
-#: Seconds between two decisions.  Shorter: lost news arrive sooner; longer: less traffic (a session between equal logs
-#: costs 280 bytes).
-FULL_SYNC_INTERVAL = 10.0
-#: Probability that a decision leads to a session.  Spreads the sessions of many nodes; together with the interval, a
-#: node starts one in 20 s on average, and takes part in two.
-SYNC_PROBABILITY = 0.5
 #: Seconds that count for a peer that was never talked to: it is as urgent as one that was away for an hour.
 _NEVER = 3600.0
 #: Peers remembered that are not listed any more; far beyond any cluster, so that the table cannot grow for ever.
@@ -26,7 +20,7 @@ _MAX_REMEMBERED = 10_000
 class PeerSchedule:
     """Chooses peers, weighted by the time since the last session with them."""
 
-    def __init__(self, rng: random.Random, probability: float = SYNC_PROBABILITY) -> None:
+    def __init__(self, rng: random.Random, probability: float) -> None:
         self._rng = rng
         self._probability = probability
         self._talked: dict[Address, float] = {}

@@ -11,19 +11,20 @@ from collections.abc import Callable
 from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.messages import Refusal, Refuse
+from basefs.sync.opening import core_of
 from basefs.sync.penalty import PenaltyBox
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address
-from basefs.sync.shell import CHUNK, GRACE, Keeper, Session, core_of
+from basefs.sync.shell import CHUNK, GRACE, Keeper, Session
 from basefs.sync.states import Role
 from basefs.sync.traffic import Traffic
+from basefs.sync.uplink import Uplink
 from basefs.sync.wire import encode
 
 log = logging.getLogger(__name__)
 
-#: Sessions that others may have with us at once.  More: a busy node serves more peers, each more slowly.
-MAX_SESSIONS = 16
-#: Of these, from one host: enough for several nodes behind one address.
+#: Of the sessions that others may have with a node at once, those from one host: enough for several nodes behind one
+#: address.
 MAX_SESSIONS_PER_HOST = 8
 
 
@@ -36,13 +37,14 @@ class SyncServer:
         host: str,
         port: int,
         *,
+        max_sessions: int,
         limits: Limits = DEFAULT_LIMITS,
-        max_sessions: int = MAX_SESSIONS,
         max_per_host: int = MAX_SESSIONS_PER_HOST,
         penalties: PenaltyBox | None = None,
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
         traffic: Traffic | None = None,
+        uplink: Uplink | None = None,
     ) -> None:
         """`on_result` gets the peer's host with its sync port (0 if it did not tell) after each session.
 
@@ -50,6 +52,7 @@ class SyncServer:
         """
         self._keeper = keeper
         self._traffic = traffic or Traffic()
+        self._uplink = uplink
         self._state = state
         self._host = host
         self._port = port
@@ -116,7 +119,7 @@ class SyncServer:
             slot.callback(self._free_slot, host)
             core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper)
             keeper = None if self._keeper is None else _Freeing(self._keeper, slot)
-            result = await Session(core, reader, writer, (host, 0), None, keeper, self._traffic).run()
+            result = await Session(core, reader, writer, (host, 0), None, keeper, self._traffic, self._uplink).run()
         # Those who never said what they want are as unwelcome as those who said nonsense.
         silent = result.reason is Reason.TIMEOUT and not any(result.peer_identity)
         if result.reason is Reason.RUBBISH or silent:
@@ -162,3 +165,7 @@ class _Freeing:
     def gap(self, session: Session) -> None:
         """See `Keeper`."""
         self._keeper.gap(session)
+
+    def repeats(self, session: Session) -> None:
+        """See `Keeper`."""
+        self._keeper.repeats(session)

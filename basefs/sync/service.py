@@ -12,12 +12,14 @@ from basefs.sync.contacts import Contact, Contacts
 from basefs.sync.interface import LogState
 from basefs.sync.keeper import SessionKeeper
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.opening import CONNECT_TIMEOUT, sync_with
 from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason, Result
-from basefs.sync.schedule import FULL_SYNC_INTERVAL, SYNC_PROBABILITY, Address, PeerSchedule
-from basefs.sync.server import MAX_SESSIONS, SyncServer
-from basefs.sync.shell import CONNECT_TIMEOUT, Session, sync_with
+from basefs.sync.schedule import Address, PeerSchedule
+from basefs.sync.server import SyncServer
+from basefs.sync.shell import Session
 from basefs.sync.traffic import Traffic
+from basefs.sync.uplink import Uplink
 
 log = logging.getLogger(__name__)
 
@@ -40,24 +42,26 @@ class SyncService:
         port: int,
         *,
         peers: Callable[[], Sequence[Address]],
+        interval: float,
+        max_sessions: int,
+        probability: float = 1.0,
         on_result: Callable[[Address, Result], None] | None = None,
         rng: random.Random | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        interval: float = FULL_SYNC_INTERVAL,
-        probability: float = SYNC_PROBABILITY,
-        max_sessions: int = MAX_SESSIONS,
         max_outgoing: int = MAX_OUTGOING,
         connect_timeout: float = CONNECT_TIMEOUT,
         degree: int = 0,
         on_gap: Callable[[Address], None] | None = None,
-        on_progress: Callable[[Address], None] | None = None,
+        on_progress: Callable[[Address, bool], None] | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
         `on_result` gets every session's end, incoming (with the peer's own sync port, 0 if unknown) and outgoing.
-        `interval` in seconds, 0: no periodic sessions.  `degree`: sessions that stay open for news, 0: none.
+        `interval` in seconds, 0: no periodic sessions; each time there is one with this `probability`.  `max_sessions`:
+        that others may have with this node at once.  `degree`: sessions that stay open for news, 0: none.
         `on_gap` is told of a peer that has something which was not sent over such a session, and requests a session; by
-        default that is all that happens.  `on_progress` is told when something came in a session that this node opened.
+        default that is all that happens.  `on_progress` is told when something came in a session that this node opened,
+        and whether the peer lets us wait.
         """
         self._state = state
         self._peers = peers
@@ -73,6 +77,9 @@ class SyncService:
         #: What all sessions have moved, those that are open included.
         self.traffic = Traffic()
         self._schedule = PeerSchedule(self._rng, probability)
+        self._uplink = Uplink()
+        #: The sessions that this node opened and that move something, by peer.
+        self._talking: dict[Address, Session] = {}
         self._keeper = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
         self._server = SyncServer(
             state,
@@ -84,6 +91,7 @@ class SyncService:
             on_result=self._ended,
             keeper=self._keeper,
             traffic=self.traffic,
+            uplink=self._uplink,
         )
         self._slots = asyncio.Semaphore(max_outgoing)
         self._jobs: dict[Address, asyncio.Task[None]] = {}
@@ -135,6 +143,19 @@ class SyncService:
         """Have the peers of the sessions that stand fetch what is new here."""
         self._keeper.tell_root()
 
+    def tell_lazy(self) -> None:
+        """Tell the root hash to those peers for whom news is kept back."""
+        self._keeper.tell_lazy()
+
+    def graft(self, address: Address) -> bool:
+        """Have a peer of a standing session send what it keeps back; False if it keeps nothing back."""
+        return self._keeper.graft(address)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether a peer of a standing session has the log as it is here, or knows that it has not."""
+        return self._keeper.agreed
+
     def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
         """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
 
@@ -145,6 +166,12 @@ class SyncService:
             self._again[address] = reason
         elif address not in self._jobs and len(self._jobs) < MAX_WAITING:
             self._jobs[address] = asyncio.create_task(self._job(address, reason, jitter))
+
+    def abandon(self, address: Address) -> None:
+        """End the session that this node opened with a peer: somebody else has brought what it should bring."""
+        session = self._talking.get(address)
+        if session is not None and session.news is None:
+            session.abandon()
 
     async def _job(self, address: Address, reason: str | None, jitter: float) -> None:
         try:
@@ -178,16 +205,20 @@ class SyncService:
         return await self._connect(address, self._keeper)
 
     async def _connect(self, address: Address, keeper: SessionKeeper | None) -> Reason:
-        result = await sync_with(
-            self._state,
-            *address,
-            own_port=self.port,
-            limits=self._limits,
-            connect_timeout=self._connect_timeout,
-            progress=lambda counters: self._on_progress and self._on_progress(address),
-            keeper=keeper,
-            traffic=self.traffic,
-        )
+        try:
+            result = await sync_with(
+                self._state,
+                *address,
+                own_port=self.port,
+                limits=self._limits,
+                connect_timeout=self._connect_timeout,
+                progress=lambda session: self._progress(address, session),
+                keeper=keeper,
+                traffic=self.traffic,
+                uplink=self._uplink,
+            )
+        finally:
+            self._talking.pop(address, None)
         now = asyncio.get_running_loop().time()
         if result.reason is not Reason.COMPLETE:
             self._schedule.tried(address, now)
@@ -195,6 +226,11 @@ class SyncService:
             self._penalties.punish(address[0], now)
         self._ended(address, result)
         return result.reason
+
+    def _progress(self, address: Address, session: Session) -> None:
+        self._talking[address] = session
+        if self._on_progress:
+            self._on_progress(address, session.waits)
 
     def _began(self, session: Session) -> None:
         """A session stands: what it has moved so far counts like any other session's."""

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
-from basefs.sync.interface import LogState
-from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.connection import flow, outstanding
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
+from basefs.sync.standing import Standing
 from basefs.sync.states import Role
 from basefs.sync.traffic import Traffic
+from basefs.sync.uplink import FREE_BYTES, Flow, Uplink
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,11 @@ GRACE = 2.0
 #: peer might never see the reason; reading for ever would be a gift to a flooder.
 _LINGER_BYTES = 1024 * 1024
 
-#: Seconds to wait for a connection.
-CONNECT_TIMEOUT = 5.0
+#: Seconds between two looks whether it is this session's turn to upload.
+_LOOK_AGAIN = 0.02
+#: Seconds until a peer is told that its turn comes later, and until it is told again, so that it does not give up.
+_TELL_TO_WAIT = 0.1
+_STILL_WAITING = 10.0
 
 
 class Keeper(Protocol):
@@ -53,6 +57,9 @@ class Keeper(Protocol):
     def gap(self, session: Session) -> None:
         """The peer of a standing session has something that is not here."""
 
+    def repeats(self, session: Session) -> None:
+        """The peer of a standing session has sent what was here already."""
+
 
 class Session:
     """One core and one connection.
@@ -67,11 +74,15 @@ class Session:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         address: Address,
-        progress: Callable[[Counters], None] | None = None,
+        progress: Callable[[Session], None] | None = None,
         keeper: Keeper | None = None,
         traffic: Traffic | None = None,
+        uplink: Uplink | None = None,
     ) -> None:
+        """`progress` is called after each slice of work; `uplink`: whose turn it is to upload where that is slow."""
         self.address = address
+        self._uplink = uplink
+        self._held_at: float | None = None
         self._core = core
         self._keeper = keeper
         self._traffic = traffic or Traffic()
@@ -110,6 +121,8 @@ class Session:
         finally:
             if self._stands and self._keeper is not None:
                 self._keeper.ended(self)
+            if self._uplink is not None:
+                self._uplink.ended(self)
             self._core.abort("this node is stopping")
             for task in tasks:
                 task.cancel()
@@ -126,34 +139,47 @@ class Session:
         return result
 
     @property
+    def stuck(self) -> bool:
+        """Whether the peer has not received everything that was sent."""
+        return outstanding(self._writer) > 0
+
+    @property
     def role(self) -> Role:
         """Our side of it."""
         return self._core.role
 
     @property
-    def differs(self) -> bool:
-        """Whether the peer of a standing session has something that is not here, as far as it has told."""
-        return self._core.differs
+    def news(self) -> Standing | None:
+        """What goes over the session while it stands; call `wake` when something was done with it."""
+        return self._core.news
 
     @property
     def counters(self) -> Counters:
         """What was moved so far."""
         return self._core.counters
 
-    def push(self, entries: Sequence[bytes]) -> None:
-        """Send news over a standing session."""
-        self._core.push(entries)
-        self._signal()
-
-    def tell_root(self) -> None:
-        """Say over a standing session that there is news to fetch."""
-        self._core.tell_root()
+    def wake(self) -> None:
+        """There is something to send."""
         self._signal()
 
     def leave(self) -> None:
         """End a standing session in peace."""
         self._core.leave()
         self._signal()
+
+    def abandon(self) -> None:
+        """End a session because what it should bring has come from somebody else."""
+        self._core.abandon()
+        self._signal()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the peer serves others first."""
+        return self._core.waits
+
+    def flow(self) -> Flow:
+        """See `Upload`."""
+        return flow(self._writer, self._core.counters.bytes_sent)
 
     async def _guard(self, part: Coroutine[Any, Any, None]) -> None:
         try:
@@ -177,6 +203,8 @@ class Session:
                 self._keeper.began(self)
             if self._core.take_gap():
                 self._keeper.gap(self)
+            if self._core.take_repeats():
+                self._keeper.repeats(self)
         if self._core.result is not None:
             self._ended.set()
 
@@ -193,7 +221,7 @@ class Session:
                 core.work()
                 self._signal()
                 if self._progress:
-                    self._progress(core.counters)
+                    self._progress(self)
                 await asyncio.sleep(0)
             if not data:
                 core.receive_eof()
@@ -206,7 +234,8 @@ class Session:
     async def _send(self) -> None:
         core = self._core
         while not core.closed:
-            data = core.data_to_send(CHUNK)
+            held = self._is_held()
+            data = core.data_to_send(CHUNK, hold=held)
             if data:
                 try:
                     self._writer.write(data)
@@ -216,12 +245,29 @@ class Session:
                     return
                 # `drain` returns at once while the transport has room, and a long answer must not hold up the loop.
                 await asyncio.sleep(0)
-            elif core.wants_send:
+            elif core.wants_send and not held:
                 await asyncio.sleep(0)
             else:
                 self._wake.clear()
-                await self._wake.wait()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held else None)
         self._signal()
+
+    def _is_held(self) -> bool:
+        """Whether others upload first."""
+        core = self._core
+        if self._uplink is None or not core.uploads or core.counters.bytes_sent < FREE_BYTES:
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._uplink.admits(self, now):
+            self._held_at = None
+            return False
+        if self._held_at is None or self._uplink.is_turn_of(self):
+            self._held_at = now
+        elif now - self._held_at >= _TELL_TO_WAIT:
+            self._held_at = now + _STILL_WAITING
+            core.let_wait()
+        return True
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -229,37 +275,3 @@ class Session:
             self._core.tick(loop.time())
             self._signal()
             await asyncio.sleep(_TICK)
-
-
-async def sync_with(
-    state: LogState,
-    host: str,
-    port: int,
-    *,
-    own_port: int = 0,
-    limits: Limits = DEFAULT_LIMITS,
-    connect_timeout: float = CONNECT_TIMEOUT,
-    progress: Callable[[Counters], None] | None = None,
-    keeper: Keeper | None = None,
-    traffic: Traffic | None = None,
-) -> Result:
-    """Compare logs with a peer until both are equal.
-
-    `own_port`: where the peer can reach us later, 0 if nowhere.  `progress` is called after each slice of work.
-    `keeper`: who may keep the session open for news; then this returns when it ends.  `traffic` counts it.  All that
-    can go wrong with the peer or the network is in the result (`Result.raise_for_reason` raises it).
-    """
-    try:
-        opening = asyncio.open_connection(host, port, limit=CHUNK)
-        reader, writer = await asyncio.wait_for(opening, connect_timeout)
-    except (OSError, asyncio.TimeoutError) as error:
-        detail = f"cannot reach {host}:{port}: {str(error) or 'no answer'}"
-        return Result(Reason.UNREACHABLE, detail, False, Counters())
-    core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper)
-    return await Session(core, reader, writer, (host, port), progress, keeper, traffic).run()
-
-
-def core_of(state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None) -> SyncProtocol:
-    if keeper is None:
-        return SyncProtocol(state, role, port=port, limits=limits)
-    return SyncProtocol(state, role, port=port, limits=limits, stay=lambda peer: keeper.may_keep((host, peer), role))

@@ -1,11 +1,11 @@
 """States x events of a session, as data.  All state logic is here; an event that is not listed breaks a rule.
 
-The initiator opened the connection.  Requests are LS, PATH_REQ, ENTRY_REQ and BLOCK_REQ, data are ENTRIES and BLOCKS.
-Events in lower case are our own: the responder `settle`s when it has nothing outstanding and says so with CLOSE; the
-initiator, told so and with nothing left to ask, goes `again` if the logs still differ and something was gained, else it
-`agree`s, with CLOSE, or `offer`s to keep the session, with STAY; the responder `keep`s it, with STAY, or agrees to end
-it.  A session that stands is ended by either side, with CLOSE (`agree`).  `broken` is every other end: connection lost,
-time-out, a rule broken by the peer.
+The initiator opened the connection.  Requests are LS, PATH_REQ, ENTRY_REQ and BLOCK_REQ, data are ENTRIES and BLOCKS,
+`bearing` is LAZY or EAGER.  Other events in lower case are our own: the responder `settle`s when it has nothing
+outstanding and says so with CLOSE (or SAME); the initiator, told so and with nothing left to ask, goes `again` if the
+logs still differ and something was gained, else it `agree`s, with CLOSE, or `offer`s to keep the session, with STAY;
+the responder `keep`s it, with STAY, or agrees to end it.  A session that stands is ended by either side, with CLOSE
+(`agree`).  `broken` is every other end: connection lost, time-out, a rule broken by the peer.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ class Event(enum.Enum):
     """What happens to a session."""
 
     HASH = "HASH"
+    SAME = "SAME"
     REQUEST = "request"
     BLOCKS_REC = "BLOCKS_REC"
     DATA = "data"
     EOF = "EOF"
+    WAIT = "WAIT"
     CLOSE = "CLOSE"
     STAY = "STAY"
+    ROOT = "ROOT"
+    BEARING = "bearing"
     REFUSE = "CLOSE NO"
     SETTLE = "settle"
     AGAIN = "again"
@@ -59,11 +63,13 @@ _EXCHANGE = {
     Event.BLOCKS_REC: State.TALKING,
     Event.DATA: State.TALKING,
     Event.EOF: State.TALKING,
+    Event.WAIT: State.TALKING,
 }
 
 _STANDING = {
     Event.DATA: State.STANDING,
-    Event.HASH: State.STANDING,
+    Event.ROOT: State.STANDING,
+    Event.BEARING: State.STANDING,
     Event.CLOSE: State.DONE,
     Event.AGREE: State.DONE,
     **_ENDS,
@@ -71,7 +77,7 @@ _STANDING = {
 
 TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
     Role.INITIATOR: {
-        State.GREETING: {Event.HASH: State.TALKING, **_ENDS},
+        State.GREETING: {Event.HASH: State.TALKING, Event.SAME: State.TALKING, **_ENDS},
         State.TALKING: {
             **_EXCHANGE,
             Event.CLOSE: State.TALKING,

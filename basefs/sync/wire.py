@@ -23,24 +23,29 @@ from basefs.sync.fields import (
     encode_name,
     encode_path,
 )
-from basefs.sync.limits import MAX_BLOCK_DATA, MAX_HASHES, MAX_ITEMS, MAX_LINE, MAX_PARCEL_ITEMS, VERSION
+from basefs.sync.limits import MAX_BLOCK_DATA, MAX_HASHES, MAX_ITEMS, MAX_KEPT, MAX_LINE, MAX_PARCEL_ITEMS, VERSION
 from basefs.sync.messages import (
     BlockReq,
     Blocks,
     BlocksRec,
     Close,
+    Eager,
     Entries,
     EntryReq,
     Eof,
     Hash,
     Kind,
+    Lazy,
     Ls,
     Message,
     Part,
     PathReq,
     Refusal,
     Refuse,
+    Root,
+    Same,
     Stay,
+    Wait,
 )
 
 Fields = list[bytes]
@@ -48,6 +53,8 @@ Fields = list[bytes]
 _PART = re.compile(rb"-|[ec][0-9a-f]{1,%d}" % (2 * HASH_SIZE))
 _DIGIT = re.compile(rb"[0-9a-f]")
 _MAX_TEXT = 200
+#: The sections without a field.
+_WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"LAZY", Eager: b"EAGER"}
 
 
 def encode_part(part: Part) -> bytes:
@@ -74,12 +81,14 @@ def encode(message: Message) -> bytes:
             fields = [b"BLOCKS", *map(encode_bytes, items)]
         case BlocksRec(hashes):
             fields = [b"BLOCKS_REC", *map(encode_bytes, hashes)]
-        case Eof():
-            fields = [b"EOF"]
         case Close(answered, root):
             fields = [b"CLOSE", b"OK", b"%d" % answered, encode_bytes(root)]
-        case Stay():
-            fields = [b"STAY"]
+        case Root(root, kept):
+            fields = [b"ROOT", encode_bytes(root), b"%d" % kept]
+        case Same(port):
+            fields = [b"SAME", b"%d" % port]
+        case Eof() | Wait() | Stay() | Lazy() | Eager():
+            fields = [_WORDS[type(message)]]
         case Refuse(refusal, text):
             cut = text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
             fields = [b"CLOSE", b"NO", refusal.value.encode(), quote_from_bytes(cut, safe="").encode() or b"-"]
@@ -218,14 +227,24 @@ def _blocks(fields: Fields) -> Blocks:
     return Blocks(blocks)
 
 
-def _eof(fields: Fields) -> Eof:
-    _expect(fields, 0, 0)
-    return Eof()
+def _root(fields: Fields) -> Root:
+    _expect(fields, 2, 2)
+    return Root(decode_hash(fields[0]), decode_number(fields[1], MAX_KEPT))
 
 
-def _stay(fields: Fields) -> Stay:
-    _expect(fields, 0, 0)
-    return Stay()
+def _same(fields: Fields) -> Same:
+    _expect(fields, 1, 1)
+    return Same(decode_number(fields[0], 65535))
+
+
+def _word(message: Message) -> Callable[[Fields], Message]:
+    """The parser of a section without a field."""
+
+    def parse_word(fields: Fields) -> Message:
+        _expect(fields, 0, 0)
+        return message
+
+    return parse_word
 
 
 def _close(fields: Fields) -> Close | Refuse:
@@ -252,7 +271,8 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"ENTRIES": _entries,
     b"BLOCKS": _blocks,
     b"BLOCKS_REC": lambda fields: BlocksRec(_entry_hashes(fields)),
-    b"EOF": _eof,
     b"CLOSE": _close,
-    b"STAY": _stay,
+    b"ROOT": _root,
+    b"SAME": _same,
+    **{word: _word(kind()) for kind, word in _WORDS.items()},
 }

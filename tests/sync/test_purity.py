@@ -11,7 +11,7 @@ import pytest
 import basefs.sync
 
 FOLDER = Path(basefs.sync.__file__).parent
-SHELLS = {"keeper", "server", "shell", "service"}
+SHELLS = {"connection", "keeper", "opening", "server", "shell", "service"}
 FORBIDDEN = {"asyncio", "socket", "time", "threading", "random", "selectors", "datetime", "secrets"}
 
 

@@ -16,7 +16,7 @@ from .test_shell import HOST, run, until
 
 
 def service(log, peers=(), **options):
-    options = {"interval": 0, "rng": random.Random(1), "degree": 0, **options}
+    options = {"interval": 0, "max_sessions": 16, "rng": random.Random(1), "degree": 0, **options}
     found = SyncService(log, HOST, 0, peers=lambda: list(peers), on_result=lambda *end: ends.append(end), **options)
     found.ends = ends = []
     return found
@@ -158,7 +158,7 @@ def test_peers_that_cannot_be_had_do_not_end_the_periodic_sessions(caplog):
                 raise RuntimeError("no list")
             return []
 
-        one = SyncService(some_log(b"a"), HOST, 0, peers=peers, interval=0.01)
+        one = SyncService(some_log(b"a"), HOST, 0, peers=peers, interval=0.01, max_sessions=16)
         async with running(one):
             await until(lambda: len(calls) > 2)
 

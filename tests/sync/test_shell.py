@@ -14,10 +14,10 @@ from basefs.sync import shell
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Hash
+from basefs.sync.opening import sync_with
 from basefs.sync.penalty import PenaltyBox
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
-from basefs.sync.shell import sync_with
 from basefs.sync.wire import encode
 
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
@@ -29,6 +29,7 @@ DEADLINE = 60
 @contextlib.asynccontextmanager
 async def serving(log, **options):
     """A server on a free port; its results are collected in `results`."""
+    options = {"max_sessions": 16, **options}
     server = SyncServer(log, HOST, 0, on_result=lambda address, result: results.append((address, result)), **options)
     server.results = results = []
     await server.start()
@@ -68,7 +69,11 @@ def test_a_session():
         seen = []
         async with serving(logs[1]) as server:
             result = await sync_with(
-                logs[0], HOST, server.port, own_port=4711, progress=lambda c: seen.append(c.accepted)
+                logs[0],
+                HOST,
+                server.port,
+                own_port=4711,
+                progress=lambda session: seen.append(session.counters),
             )
             await until(lambda: server.results)
             assert result.equal and result.reason is Reason.COMPLETE
@@ -76,7 +81,7 @@ def test_a_session():
             (address, other), *_ = server.results
             assert address == (HOST, 4711) and other.equal
             assert server.sessions == 0
-        assert seen[-1] == 200
+        assert seen[-1].accepted == 200
         assert logs[0].root_hash() == logs[1].root_hash()
 
     run(main())

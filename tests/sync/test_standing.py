@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.hashes import HASH_SIZE
-from basefs.sync.limits import Limits
-from basefs.sync.messages import Entries, Hash
+from basefs.sync.limits import MAX_KEPT, Limits
+from basefs.sync.messages import Entries, Hash, Root
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Reason
 from basefs.sync.states import Role, State
 from basefs.sync.wire import encode
 
-from .helpers import ROOT, STRANGER_ROOT, Pair, Writer, random_bytes
+from .helpers import ROOT, Pair, Writer, random_bytes
 
 LIMITS = Limits(heartbeat=5, push_backlog=100_000)
 
@@ -84,12 +84,12 @@ def test_news_crosses_at_once_and_once():
     writer = writer_with_a_file()
     pair = Standing(writer)
     news = pair.write(writer, (b"d", b"g"))
-    pair.left.push(news)
-    pair.left.push(news)
+    pair.left.news.push(news)
+    pair.left.news.push(news)
     assert pair.quiet() == [["ENTRIES", "BLOCKS"], []]
     assert pair.logs[0].root_hash() == pair.logs[1].root_hash()
     assert pair.right.counters.accepted == 2
-    pair.right.push(news)
+    pair.right.news.push(news)
     assert pair.quiet() == [[], []], "what came from the peer does not go back to it"
     assert not pair.right.take_gap()
 
@@ -98,11 +98,11 @@ def test_a_missing_parent_is_a_gap_told_once():
     writer = writer_with_a_file()
     pair = Standing(writer)
     first, second = pair.write(writer, (b"e", b"g"))
-    pair.left.push([second])
+    pair.left.news.push([second])
     pair.quiet()
     assert pair.right.take_gap() and not pair.right.take_gap()
     assert pair.right.standing, "the session goes on"
-    pair.left.push([first])
+    pair.left.news.push([first])
     pair.quiet()
     assert pair.logs[0].root_hash() == pair.logs[1].root_hash(), "what waited for its parent is in the log too"
 
@@ -112,18 +112,18 @@ def test_the_heartbeat_finds_what_nobody_pushed():
     pair = Standing(writer)
     for core in (pair.left, pair.right):
         core.tick(0.0)
-    assert pair.quiet() == [["HASH"], ["HASH"]]
+    assert pair.quiet() == [[], []], "both have told their root when it began"
     assert not pair.right.take_gap()
     pair.write(writer, (b"d", b"lost"))
     pair.left.tick(4.9)
     assert pair.quiet() == [[], []]
     pair.left.tick(5.0)
-    assert pair.quiet() == [["HASH"], []]
+    assert pair.quiet() == [["ROOT"], []]
     assert pair.right.take_gap()
 
 
 def test_it_stands_for_long_without_news_but_not_without_a_heartbeat():
-    pair = Standing(writer_with_a_file(), Limits(heartbeat=5, idle_timeout=60, stall_timeout=100))
+    pair = Standing(writer_with_a_file(), Limits(heartbeat=5, silence=25, idle_timeout=60, stall_timeout=100))
     for now in range(0, 1000, 5):
         pair.left.tick(now)
         pair.right.tick(now)
@@ -140,10 +140,10 @@ def test_a_slow_connection_is_told_to_compare_instead():
     pair = Standing(writer)
     news = pair.write(writer, *[(b"d", b"%d" % number) for number in range(40)], size=20_000)
     for entry in news:
-        pair.left.push([entry])
+        pair.left.news.push([entry])
     sent = pair.quiet()[0]
     assert sent.count("ENTRIES") < 10, "the rest was never queued"
-    assert sent[-1] == "HASH"
+    assert sent[-1] == "ROOT"
     assert pair.right.take_gap()
 
 
@@ -165,8 +165,10 @@ def test_either_side_may_leave(leaver):
         b"EOF\n",
         b"STAY\n",
         b"STAY 1\n",
-        encode(Hash(1, STRANGER_ROOT.hash, bytes(HASH_SIZE), 1)),
-        encode(Hash(2, ROOT.hash, bytes(HASH_SIZE), 1)),
+        encode(Hash(1, ROOT.hash, bytes(HASH_SIZE), 1)),
+        b"SAME 1\n",
+        b"WAIT\n",
+        b"ROOT x 1\n",
     ],
 )
 def test_what_has_no_place_in_it_ends_it(line):
@@ -201,3 +203,94 @@ def test_a_lost_connection_is_told():
     pair = Standing(writer_with_a_file())
     pair.left.receive_eof()
     assert pair.left.result.reason is Reason.LOST and pair.left.result.stood
+
+
+# Lazy sessions
+
+
+def lazy_pair(writer):
+    """A pair whose session has brought something twice."""
+    pair = Standing(writer)
+    news = pair.write(writer, (b"d", b"twice"))
+    pair.logs[1].add(news, writer.blocks)
+    pair.left.news.push(news)
+    pair.quiet()
+    assert pair.right.take_repeats() and not pair.right.take_repeats()
+    pair.right.news.be_lazy()
+    pair.right.news.be_lazy()
+    assert pair.quiet() == [[], ["LAZY"]]
+    assert pair.left.news.lazy and pair.right.news.lazy
+    return pair
+
+
+def test_a_lazy_session_tells_the_root_and_sends_on_request():
+    writer = writer_with_a_file()
+    pair = lazy_pair(writer)
+    pair.left.news.push(pair.write(writer, (b"d", b"h")))
+    assert pair.quiet() == [[], []]
+    pair.left.news.tell_if_new()
+    assert pair.quiet() == [["ROOT"], []]
+    assert pair.right.take_gap()
+    assert pair.right.news.be_eager() and not pair.right.news.be_eager()
+    assert pair.quiet() == [["ENTRIES", "BLOCKS", "ROOT"], ["EAGER"]]
+    assert pair.logs[0].root_hash() == pair.logs[1].root_hash()
+    assert not pair.right.take_gap() and not pair.right.news.differs
+    pair.left.news.push(pair.write(writer, (b"d", b"i")))
+    assert pair.quiet()[0] == ["ENTRIES", "BLOCKS"], "from now on it is sent unasked"
+
+
+def test_nobody_says_what_both_know():
+    writer = writer_with_a_file()
+    pair = lazy_pair(writer)
+    news = pair.write(writer, (b"d", b"h"))
+    pair.left.news.push(news)
+    pair.logs[1].add(news, writer.blocks)
+    pair.right.news.push(news)
+    pair.left.news.tell_if_new()
+    assert pair.quiet() == [["ROOT"], []]
+    assert not pair.right.take_gap()
+    pair.right.news.tell_if_new()
+    for now in (0.0, 6.0):
+        pair.left.tick(now)
+        pair.right.tick(now)
+    assert pair.quiet() == [[], []]
+    assert pair.left.news.agrees and pair.right.news.agrees
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_more_than_is_kept_is_to_be_compared(told):
+    writer = writer_with_a_file()
+    pair = lazy_pair(writer)
+    count = 3 if told else MAX_KEPT + 1
+    pair.left.news.push(pair.write(writer, *[(b"d", b"%d" % number) for number in range(count)]))
+    pair.left.news.tell_root() if told else pair.left.news.tell_if_new()
+    pair.quiet()
+    assert pair.right.take_gap()
+    assert not pair.right.news.be_eager()
+
+
+def test_a_peer_that_is_behind_has_nothing_for_us():
+    writer = writer_with_a_file()
+    pair = lazy_pair(writer)
+    pair.right.news.push([])
+    old = pair.logs[1].root_hash()
+    pair.write(writer, (b"d", b"h"))
+    pair.left.news.push([])
+    pair.left.receive_data(encode(Root(old, 0)))
+    pair.left.work()
+    assert not pair.left.take_gap()
+
+
+def test_a_failed_attempt_is_made_again():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    pair.write(writer, (b"d", b"lost"))
+    pair.left.news.tell_root()
+    pair.quiet()
+    pair.right.tick(100.0)
+    assert pair.right.take_gap()
+    pair.right.tick(104.0)
+    assert not pair.right.take_gap()
+    pair.right.tick(105.0)
+    assert pair.right.take_gap(), "until it is here, whatever happens to the sessions that should bring it"
+    assert not pair.left.take_gap()

@@ -17,16 +17,21 @@ from basefs.sync.messages import (
     Blocks,
     BlocksRec,
     Close,
+    Eager,
     Entries,
     EntryReq,
     Eof,
     Hash,
     Kind,
+    Lazy,
     Ls,
     Part,
     PathReq,
     Refusal,
     Refuse,
+    Root,
+    Same,
+    Wait,
 )
 from basefs.sync.wire import encode, parse, with_receiving
 
@@ -35,6 +40,11 @@ B = BlockHash(sha224(b"b"))
 a, b, zero = (fields.encode_bytes(hash) for hash in (A, B, ZERO_HASH))
 
 CASES = [
+    (Same(18375), b"SAME 18375"),
+    (Wait(), b"WAIT"),
+    (Root(A, 8), b"ROOT %s 8" % a),
+    (Lazy(), b"LAZY"),
+    (Eager(), b"EAGER"),
     (Hash(1, A, B, 18375), b"HASH 1 %s %s 18375" % (a, b)),
     (Ls((), Part()), b"LS / -"),
     (Ls((b"etc", b"a b"), Part(), entries=(A,)), b"LS /etc/a%%20b - e:%s" % a),
@@ -120,6 +130,13 @@ def test_every_case_is_refused_with_something_behind():
         b"ENTRIES eB",
         b"BLOCKS " + zero,
         b"EOF EOF",
+        b"WAIT 1",
+        b"LAZY EAGER",
+        b"SAME",
+        b"SAME 65536",
+        b"ROOT " + a,
+        b"ROOT %s 9" % a,
+        b"ROOT %s -1" % a,
         b"CLOSE",
         b"CLOSE OK -1 " + a,
         b"CLOSE MAYBE 1 " + a,

@@ -1,0 +1,121 @@
+"""What this node has written, by gossip: as events where it is small, else as an announcement (design, section 6).
+
+While sessions stand, news goes over them, and the root hashes that are told there find what was lost.  Gossip is told
+only where no peer has confirmed the news, and seldom then.  Everything here runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from basefs import config
+from basefs.gossip.events import Address, encode_announcement, encode_events
+from basefs.gossip.service import Gossip
+from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
+from basefs.log.entries import Entry
+from basefs.replica import Replica
+from basefs.sync.limits import DEFAULT_LIMITS
+from basefs.sync.service import SyncService
+
+#: Seconds until a peer of a standing session should have told its root hash, after news has gone over it.
+SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
+#: Seconds between two announcements of news that went over standing sessions: a cluster in which something changes all
+#: the time has no moment in which two root hashes are equal.
+SAFETY_PAUSE = 60.0
+#: Bytes of the longest entry that an event carries.
+_EVENT_ENTRY = 512
+
+
+class Announcer:
+    """Tells other nodes by gossip of what is new here."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        gossip: Gossip,
+        sync: SyncService,
+        address: Callable[[], Address | None],
+        loop: asyncio.AbstractEventLoop,
+        max_events: int,
+    ) -> None:
+        """`address` tells where this node's sync protocol answers, once that is known; `max_events`: gossip events that
+        a burst of changes may cost before it is announced instead."""
+        self._replica = replica
+        self._gossip = gossip
+        self._sync = sync
+        self._address = address
+        self._loop = loop
+        self._max_events = max_events
+        self._entries: list[Entry] = []
+        self._blocks: list[Block] = []
+        self._large = False
+        self._gathering: asyncio.TimerHandle | None = None
+        self._announcing: asyncio.TimerHandle | None = None
+        self._safety: asyncio.TimerHandle | None = None
+        self._announced_at = loop.time() - SAFETY_PAUSE
+
+    def stop(self) -> None:
+        """Send what was gathered."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._send()
+        waiting = [handle for handle in (self._announcing, self._safety) if handle is not None]
+        for handle in waiting:
+            handle.cancel()
+        if waiting:
+            self._announce_now()
+
+    def gather(self, entries: Sequence[Entry], blocks: Sequence[Block], large: bool) -> None:
+        """Take in what was written here; `large`: contents came with it whose blocks are not among these."""
+        self._large |= large
+        self._entries.extend(entries)
+        if len(self._blocks) <= self._max_events:
+            # Beyond that they will not be gossiped, so there is no need to hold a large file here.
+            self._blocks.extend(blocks)
+        if self._gathering is None:
+            self._gathering = self._loop.call_later(config.GATHER_SECONDS, self._send)
+
+    def announce(self) -> None:
+        """Tell the others to sync with this node, now or as soon as the last announcement is old enough."""
+        if self._announcing is None:
+            due = self._announced_at + config.ANNOUNCE_SECONDS
+            self._announcing = self._loop.call_at(max(due, self._loop.time()), self._announce_now)
+
+    def mention(self) -> None:
+        """Announce what is new, unless the sessions that stand turn out to have carried it."""
+        if not self._sync.standing:
+            self.announce()
+        elif self._safety is None:
+            due = max(self._loop.time() + SAFETY_SECONDS, self._announced_at + SAFETY_PAUSE)
+            self._safety = self._loop.call_at(due, self._make_sure)
+
+    def _send(self) -> None:
+        self._gathering = None
+        entries, blocks, large = self._entries, self._blocks, self._large
+        self._entries, self._blocks, self._large = [], [], False
+        events = [] if large or self._sync.standing else self._events(entries, blocks)
+        if events:
+            self._gossip.send(events)
+        else:
+            self.mention()
+
+    def _events(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> list[bytes]:
+        """The events that carry these, none if they would be too many."""
+        if len(blocks) > self._max_events or len(entries) > 4 * self._max_events:
+            return []
+        encoded = [entry.encode() for entry in entries]
+        if any(len(raw) > _EVENT_ENTRY for raw in encoded) or any(len(b.data) > GOSSIP_BLOCK_DATA for b in blocks):
+            return []
+        events = encode_events(encoded, [block.encode() for block in blocks], self._address())
+        return events if len(events) <= self._max_events else []
+
+    def _make_sure(self) -> None:
+        self._safety = None
+        if not self._sync.agreed:
+            self.announce()
+
+    def _announce_now(self) -> None:
+        self._announcing = None
+        self._announced_at = self._loop.time()
+        self._gossip.send([encode_announcement(self._replica.root_hash(), self._address(), [])])

@@ -1,0 +1,61 @@
+"""Fetching what the peers of standing sessions have told of, from one of them at a time (`basefs/gaps.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from basefs.gaps import Gaps
+from basefs.sync.schedule import Address
+from basefs.sync.service import SyncService
+
+
+class Fetcher:
+    """Closes the gaps that standing sessions leave.  All methods are called in the event loop's thread."""
+
+    def __init__(self, sync: SyncService, loop: asyncio.AbstractEventLoop) -> None:
+        self._sync = sync
+        self._loop = loop
+        self._gaps = Gaps(random.Random())
+        self._timer: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def told(self, address: Address) -> None:
+        """A peer has told of something that is not here."""
+        self._gaps.told(address, self._loop.time())
+        self._schedule()
+
+    def progress(self, address: Address, waits: bool) -> None:
+        """Something has come in a session that this node opened, if only that it has to wait."""
+        if waits:
+            self._gaps.waits(address)
+            self._schedule()
+            return
+        for superfluous in self._gaps.moved(address, self._loop.time()):
+            self._sync.abandon(superfluous)
+
+    def ended(self, address: Address) -> None:
+        """A session has ended, whoever began it."""
+        self._gaps.ended(address)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self.stop()
+        due = self._gaps.due
+        if due is not None:
+            self._timer = self._loop.call_at(due, self._fetch)
+
+    def _fetch(self) -> None:
+        self._timer = None
+        address = self._gaps.next(self._loop.time(), self._sync.differs)
+        if address is not None:
+            if self._sync.graft(address):
+                self._gaps.ended(address)  # what it kept back comes over the session that stands
+            else:
+                self._sync.request(address, "a gap in what it sends")
+        self._schedule()

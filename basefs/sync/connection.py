@@ -1,0 +1,53 @@
+"""What the kernel knows of a TCP connection (Linux: tcp(7), `struct tcp_info` in linux/tcp.h)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import struct
+import sys
+import termios
+
+from basefs.sync.uplink import Flow
+
+#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32.
+_RTT = 68
+_MIN_RTT = 148
+_INFO_SIZE = 192
+#: Of a connection over which nothing has come back yet.
+_UNKNOWN = 0xFFFFFFFF
+
+
+def outstanding(writer: asyncio.StreamWriter) -> int:
+    """Bytes that were written and that the peer has not acknowledged; of a closed connection none."""
+    return writer.transport.get_write_buffer_size() + _in_kernel(writer)
+
+
+def _in_kernel(writer: asyncio.StreamWriter) -> int:
+    connection = writer.get_extra_info("socket")
+    try:
+        answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
+
+def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:
+    """The state of a connection on which `sent` bytes were written."""
+    waiting = outstanding(writer)
+    latest, shortest = _round_trips(writer.get_extra_info("socket"))
+    return Flow(waiting, max(sent - waiting, 0), shortest, latest)
+
+
+def _round_trips(connection: socket.socket) -> tuple[float, float]:
+    """Seconds of the latest (smoothed) and of the shortest round trip, 0 if unknown."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    if len(info) < _MIN_RTT + 4:
+        return 0.0, 0.0  # an old kernel
+    (latest,) = struct.unpack_from("=I", info, _RTT)
+    (shortest,) = struct.unpack_from("=I", info, _MIN_RTT)
+    return latest / 1e6, 0.0 if shortest == _UNKNOWN else shortest / 1e6

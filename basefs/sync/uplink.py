@@ -1,0 +1,98 @@
+"""Who may upload when the connection to the network is narrow: one after the other.  No I/O and no clock.
+
+Served at once, all peers would have a content after that many times its time; served one by one, the first can serve
+the others meanwhile.  On a wide link the order does not matter, and on a long one (much delay) a single connection does
+not fill it, so nobody waits there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+#: Bytes a second from which on a link counts as wide: what is served then takes a moment, and waiting would cost more.
+WIDE = 256 * 1024
+#: Seconds of such a link that must have been seen.
+MOMENT = 0.02
+#: Bytes that a session may upload without waiting: small differences are never late.
+FREE_BYTES = 2048
+#: Bytes that may be on their way on a narrow link.
+BACKLOG = 64 * 1024
+#: Seconds without an acknowledgement after which an upload is stuck, so that others need not wait for it.
+STUCK = 1.0
+#: Seconds of a round trip from which on a link is long, and by how much a queue lengthens it.
+LONG = 0.1
+QUEUE = 2.0
+#: Seconds for which one upload may have the link while others wait.
+TURN = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What is known of a connection.
+
+    Attributes:
+        outstanding: bytes that were sent and are not acknowledged.
+        acknowledged: bytes that were sent and have arrived.
+        shortest: seconds of the shortest round trip, 0 if unknown.
+        latest: seconds of a round trip lately, 0 if unknown.
+    """
+
+    outstanding: int
+    acknowledged: int
+    shortest: float = 0.0
+    latest: float = 0.0
+
+
+class Upload(Protocol):
+    """Who uploads."""
+
+    def flow(self) -> Flow:
+        """Its connection as it is now."""
+
+
+class Uplink:
+    """The uploads of one node."""
+
+    def __init__(self) -> None:
+        self._holder: Upload | None = None
+        self._began_at = 0.0
+        self._began_with = 0
+        self._moved_at = 0.0
+        self._acknowledged = 0
+
+    def admits(self, upload: Upload, now: float) -> bool:
+        """Whether an upload may go on; `now` in seconds.
+
+        Nor does the one whose turn it is pile up more than the link takes in a while: it could not be stopped any more.
+        """
+        if self._holder is upload:
+            flow = upload.flow()
+            return flow.outstanding < BACKLOG or self._is_wide(flow, now)
+        held_by = None if self._holder is None else self._holder.flow()
+        if held_by is None or not self._is_busy(held_by, now) or now > self._began_at + TURN:
+            self._holder = upload
+            self._began_at = self._moved_at = now
+            self._began_with = self._acknowledged = upload.flow().acknowledged
+            return True
+        return self._is_wide(held_by, now)
+
+    def is_turn_of(self, upload: Upload) -> bool:
+        """Whether an upload need not wait for others."""
+        return self._holder is upload
+
+    def ended(self, upload: Upload) -> None:
+        """The session of an upload has ended."""
+        if self._holder is upload:
+            self._holder = None
+
+    def _is_busy(self, flow: Flow, now: float) -> bool:
+        if flow.acknowledged != self._acknowledged:
+            self._acknowledged = flow.acknowledged
+            self._moved_at = now
+        return flow.outstanding > 0 and now - self._moved_at < STUCK
+
+    def _is_wide(self, flow: Flow, now: float) -> bool:
+        if flow.shortest >= LONG and flow.latest < QUEUE * flow.shortest:
+            return True
+        return flow.acknowledged - self._began_with > WIDE * max(now - self._began_at, MOMENT)

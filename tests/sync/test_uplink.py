@@ -1,0 +1,89 @@
+"""Whose turn it is to upload, on links of every kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from basefs.sync.uplink import BACKLOG, STUCK, TURN, WIDE, Flow, Uplink
+
+
+class Upload:
+    """A connection over which something is sent."""
+
+    def __init__(self) -> None:
+        self.outstanding = self.acknowledged = 0
+        self.shortest = self.latest = 0.001
+
+    def flow(self) -> Flow:
+        """See `basefs.sync.uplink.Upload`."""
+        return Flow(self.outstanding, self.acknowledged, self.shortest, self.latest)
+
+
+@pytest.fixture
+def busy() -> tuple[Uplink, Upload, Upload]:
+    """An uplink, the upload that has its turn, and another one."""
+    uplink, first, second = Uplink(), Upload(), Upload()
+    assert uplink.admits(first, 0.0)
+    first.outstanding = 10_000
+    return uplink, first, second
+
+
+def test_on_a_narrow_link_one_is_served_after_the_other(busy):
+    uplink, first, second = busy
+    for tenth in range(1, 20):
+        first.acknowledged += 400
+        assert uplink.admits(first, tenth / 10) and not uplink.admits(second, tenth / 10)
+    first.outstanding = 0
+    assert uplink.admits(second, 2.0), "all that the first one wanted has arrived"
+    second.outstanding = 1
+    assert not uplink.admits(first, 2.01)
+
+
+def test_on_a_wide_link_nobody_waits(busy):
+    uplink, first, second = busy
+    first.acknowledged = WIDE
+    assert uplink.admits(second, 0.5)
+    assert uplink.is_turn_of(first)
+
+
+def test_on_a_long_link_nobody_waits_unless_it_is_narrow_as_well(busy):
+    uplink, first, second = busy
+    first.shortest, first.latest = 0.5, 0.6
+    assert uplink.admits(second, 0.1)
+    first.latest = 2.0
+    assert not uplink.admits(second, 0.2)
+
+
+def test_an_upload_that_is_stuck_is_not_waited_for(busy):
+    uplink, first, second = busy
+    assert not uplink.admits(second, STUCK / 2)
+    first.acknowledged = 1
+    assert not uplink.admits(second, STUCK)
+    assert not uplink.admits(second, 1.9 * STUCK)
+    assert uplink.admits(second, 2.1 * STUCK)
+
+
+def test_nobody_has_the_link_for_ever(busy):
+    uplink, first, second = busy
+    for second_number in range(int(TURN) + 1):
+        first.acknowledged += 1000
+        assert not uplink.admits(second, second_number)
+    first.acknowledged += 1000
+    assert uplink.admits(second, TURN + 0.1)
+    assert not uplink.is_turn_of(first)
+
+
+def test_a_session_that_has_ended_gives_its_turn_back(busy):
+    uplink, first, second = busy
+    uplink.ended(second)
+    assert not uplink.admits(second, 0.1)
+    uplink.ended(first)
+    assert uplink.admits(second, 0.1)
+
+
+def test_a_narrow_link_is_not_filled_beyond_what_can_be_stopped(busy):
+    uplink, first, _ = busy
+    first.outstanding = BACKLOG
+    assert not uplink.admits(first, 1.0)
+    first.acknowledged = 2 * WIDE
+    assert uplink.admits(first, 1.0)
