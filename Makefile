@@ -97,6 +97,7 @@ saving: install
 
 storm: install
 	@sh install.sh --check-root "make storm"
+	@sh install.sh bindfs
 	@$(PYTHON) -m eval.storm
 
 man: install

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 #: Seconds for which a thread may keep the interpreter lock while another one wants it.  At the default of 5 ms a FUSE
 #: operation takes 5 to 20 ms while the event loop is busy, with this 0.3 to 1 ms (measured; design, section 1).
 SWITCH_INTERVAL = 0.0002
+#: How many more objects are made than freed between two searches for garbage, and how many of these make one of the
+#: next generation.  A full search stops all threads for some 10 to 100 ms with a large tree; reference counts free
+#: nearly everything, so what the rarer ones leave lying about is little.
+GC_THRESHOLDS = (20_000, 20, 100)
 #: Seconds for the event loop's parts to start, and to stop: Serf takes 3 s to leave politely.
 START_TIMEOUT = 30.0
 #: Seconds to wait for the log's lock: a command such as `basefs list` holds it for a moment, another daemon for ever.
@@ -50,6 +55,10 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     Raises `BaseFSError` where it cannot start.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
+    # What is there now stays, and need not be searched.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     directory = home.existing(options.name)
     if options.mountpoint is not None:
         check_mountpoint(options.mountpoint)

@@ -31,6 +31,7 @@ from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
+from basefs.view.shown import Shown
 from basefs.view.states import Kind, Owner, State
 from basefs.view.tree import Tree
 
@@ -96,6 +97,7 @@ class Queries:
         self._lock = Guard(self._store.database.translate)
         self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE), self._lock)
         self._live: _View | None = None
+        self._shown: Shown[Attributes] = Shown()
         self._observed = False
         self.keys = list(keys)
         self.directory = directory
@@ -104,6 +106,7 @@ class Queries:
                 self._open_view()
 
     def _open_view(self) -> None:
+        self._shown.clear()
         tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
         self._live = _View(tree, Author(self._store, self._contents, tree, self.keys, self._clock))
 
@@ -117,8 +120,14 @@ class Queries:
 
     def attributes(self, names: Names) -> Attributes:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
+        shown = self._shown.get(names)
+        if shown is not None and not self._store.database.damaged:
+            return shown
         with self._lock:
-            return self._attributes(names, self._view.author.node(names))
+            found = self._attributes(names, self._view.author.node(names))
+            if not self._store.database.main.in_transaction:
+                self._shown.put(names, found)
+            return found
 
     def _attributes(self, names: Names, node: Node) -> Attributes:
         state = node.state
@@ -254,6 +263,10 @@ class Queries:
             source = self._contents.source(entry)
         return BytesContent(b"") if source is None else self._contents.open(source)
 
+    def open_write(self, write: EntryHash) -> Content:
+        """`open_at` for a write entry of the view, without the lock where its content is in the cache."""
+        return self._contents.open(write)
+
     def find_entries(self, prefix: str) -> list[EntryHash]:
         """The entries whose hash begins with these hexadecimal digits."""
         with self._lock:
@@ -273,9 +286,14 @@ class Queries:
             return self._store.key_names()
 
     def check_view(self) -> list[Names]:
-        """The paths where the live view differs from a rebuild: none, or a bug."""
+        """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
         with self._lock:
-            return self._view.tree.check()
+            differing = self._view.tree.check()
+            for names, shown in self._shown.items():
+                node = self._view.tree.find(names)
+                if node is None or (self._attributes(names, node) != shown and not self._store.database.damaged):
+                    differing.append(names)
+            return differing
 
     @property
     def damaged(self) -> int:

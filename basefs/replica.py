@@ -200,6 +200,7 @@ class Replica(Queries):
             if shown:
                 # The view shows entries that the log does not have; for those who look at it, nothing has changed.
                 self._view.tree.undo()
+                self._shown.forget(self._view.tree.disturbed)
             raise
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
@@ -266,6 +267,9 @@ class Replica(Queries):
     def _result(
         self, batch: Intake, completed: tuple[EntryHash, ...], blocks: Sequence[Block], *, local: bool, large: bool
     ) -> Applied:
+        changes = () if self._live is None else self._live.tree.settle()
+        if self._live is not None:
+            self._shown.forget(self._live.tree.disturbed)
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
@@ -278,7 +282,7 @@ class Replica(Queries):
                 missing for first in batch.chains if (missing := self._store.chains.missing_block(first)) is not None
             ),
             rejected=tuple(batch.rejected),
-            changes=() if self._live is None else self._live.tree.settle(),
+            changes=changes,
         )
 
     def _show(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
@@ -289,6 +293,7 @@ class Replica(Queries):
             # The entries are in the log and must be told to the others, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")
             self._view.tree.rebuild()
+            self._shown.clear()
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:

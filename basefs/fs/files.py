@@ -84,7 +84,8 @@ class Files:
                 inode = working.adopt(names, attributes)
             if writes and flags & os.O_TRUNC:
                 self._empty(inode, attributes.size if attributes is not None else 0)
-            else:
+            elif writes or inode.base is None or self._cached.get(names) != inode.base:
+                # Otherwise the kernel has read it before, and asks again only if it needs the room.
                 working.load(inode)
             return self._add(Handle(inode, writes))
 
@@ -176,7 +177,11 @@ class Files:
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`.  Raises `StoreError`."""
-        return self._handles[handle].inode.read(size, offset)
+        inode = self._handles[handle].inode
+        if not inode.is_loaded:
+            with self._working.lock:
+                self._working.load(inode)
+        return inode.read(size, offset)
 
     def write(self, handle: int, data: bytes, offset: int) -> None:
         """Replace or append bytes.  Raises `TooLarge`, `NoSpace`, `StoreError`."""

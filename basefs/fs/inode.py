@@ -77,6 +77,11 @@ class Inode:
         return self.origin is None
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether its content is at hand."""
+        return self.spool is not None or self.snapshot is not None
+
+    @property
     def is_pending(self) -> bool:
         """Whether anything was set here that is not published."""
         return self.dirty or (self.mode, self.owner, self.mtime) != (None, None, None)

@@ -33,6 +33,8 @@ _NANOSECONDS = 10**9
 #: What fuse_main(3) returns for a filesystem that was mounted and ended by a signal or an error: 7, later versions 8 or
 #: the signal's negative number.
 _LIVED = frozenset({7, 8, *(-number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))})
+#: `FUSE_CAP_CACHE_SYMLINKS` of libfuse's fuse_common.h: the kernel keeps the targets of symbolic links.
+_CACHE_SYMLINKS = 1 << 23
 #: Options that decide how this mount works, so they cannot be set from outside.
 _RESERVED = frozenset(
     {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
@@ -42,8 +44,9 @@ _RESERVED = frozenset(
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     """mfusepy's FUSE with what it leaves out.
 
-    The flags of renameat2(2), the handle of ftruncate(2), what the kernel may do with the pages of an opened file, and
-    a `stat` that fills in the structure without a dictionary: the kernel asks for it more often than for anything else.
+    The flags of renameat2(2), the handle of ftruncate(2), what the kernel may do with the pages of an opened file and
+    with the targets of symbolic links, a `create` that does not look at our signature each time, and a `stat` that
+    fills in the structure without a dictionary: the kernel asks for it more often than for anything else.
     """
 
     def __init__(self, operations: Operations, mountpoint: str, kernel: Kernel, **options: Any) -> None:
@@ -53,6 +56,8 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     def init_fuse_3(self, connection: Any, config: Any) -> None:
         fuse = int(mfusepy._libfuse.fuse_get_context().contents.fuse)
         self._kernel.attach(mfusepy._libfuse, fuse, config.contents)
+        if self.operations.is_mirrored:
+            connection.contents.want |= connection.contents.capable & _CACHE_SYMLINKS
         super().init_fuse_3(connection, config)
 
     def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
@@ -62,6 +67,11 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     def truncate_fuse_3(self, path: bytes, length: int, info: Any) -> int:
         return int(self.ftruncate(path, length, info))
 
+    def create(self, path: bytes, mode: int, info: Any) -> int:
+        opened = info.contents
+        opened.fh = self.operations.create(path.decode(self.encoding, self.errors), mode, opened.flags)
+        return 0
+
     def open(self, path: bytes, info: Any) -> int:
         opened = info.contents
         decoded = path.decode(self.encoding, self.errors)
@@ -69,6 +79,8 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         pages = self.operations.opened(decoded, opened.fh)
         opened.keep_cache = pages is Pages.KEEP
         opened.direct_io = pages is Pages.BYPASS
+        # What was not written need not be told when it is closed.
+        opened.noflush = opened.flags & os.O_ACCMODE == os.O_RDONLY
         return 0
 
     def fgetattr(self, path: bytes, buffer: Any, info: Any) -> int:

@@ -89,6 +89,11 @@ class Operations:
         self._mirror = mirror if caller is not None else None
         self._kernel = kernel
 
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the kernel hears of other nodes' changes, so that it may keep what it knows."""
+        return self._mirror is not None
+
     def _caller(self) -> tuple[int, int] | None:
         return self._ask_caller()[:2] if self._keeps_owners and self._ask_caller is not None else None
 

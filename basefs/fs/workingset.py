@@ -107,11 +107,11 @@ class WorkingSet(Lookup):
 
     def open_content(self, write: EntryHash | None) -> Content:
         """The content of a write entry, empty without one.  Raises `StoreError`."""
-        return BytesContent(b"") if write is None else self.replica.open_at(write)
+        return BytesContent(b"") if write is None else self.replica.open_write(write)
 
     def load(self, inode: Inode) -> None:
         """Have the content of a file at hand.  Raises `StoreError`."""
-        if inode.spool is None and inode.snapshot is None:
+        if not inode.is_loaded:
             inode.snapshot = self.open_content(inode.base)
 
     def make_spool(self, inode: Inode, *, empty: bool = False) -> Spool:

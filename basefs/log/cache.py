@@ -72,14 +72,14 @@ class ContentCache:
 
     # -- small contents -----------------------------------------------------------------------------------------------
 
-    def get(self, entry: EntryHash) -> bytes | None:
-        """A small content, or `None`."""
+    def get(self, entry: EntryHash, *, only_memory: bool = False) -> bytes | None:
+        """A small content, or `None`.  `only_memory`: without looking at the disk."""
         with self._lock:
             data = self._memory.get(entry)
             if data is not None:
                 self._memory.move_to_end(entry)
                 return data
-            if self._db is None:
+            if self._db is None or only_memory:
                 return None
             try:
                 row = self._db.execute("SELECT hash, data FROM contents WHERE entry = ?", (entry,)).fetchone()

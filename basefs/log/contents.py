@@ -180,6 +180,9 @@ class Contents:
         Raises `IncompleteContent` while blocks are missing and `DamagedLog` if the chain does not decode, both also
         when a large one is read.
         """
+        cached = self._cache.get(write, only_memory=True)
+        if cached is not None:
+            return BytesContent(cached)
         size = self.size(write)
         return LoggedContent(self, write, size) if size > LARGE_CONTENT else self.materialise(write)
 

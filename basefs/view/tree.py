@@ -33,13 +33,20 @@ _PLAIN = frozenset({Action.WRITE, Action.MODE, Action.ACK})
 
 
 class Tree:
-    """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call."""
+    """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call.
+
+    Attributes:
+        root: the node of '/'.
+        resolver: what resolves a path.
+        disturbed: the paths that the last `settle` has looked at; of all others nothing has changed.
+    """
 
     def __init__(self, store: Store, resolver: Resolver, *, observing: bool = False) -> None:
         """`observing`: all paths are loaded, and the first `settle` tells their creation; as after `observe`."""
         self._store = store
         self.resolver = resolver
         self._ledger = Ledger()
+        self.disturbed: set[Names] = set()
         self._observing = observing
         self.root = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
@@ -276,6 +283,7 @@ class Tree:
                 files |= self._other_files(change, node.path if node is not None else seen.path if seen else 0)
         for names, node in self._names_of(files):
             changes.setdefault(names, Change(names, node.state, node.state, node.outcome.tips[0], attributes=True))
+        self.disturbed = {*ledger.before, *changes}
         return tuple(in_order(changes.values()))
 
     def _load_below(self, names: Names, ledger: Ledger) -> None:

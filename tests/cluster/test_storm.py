@@ -12,9 +12,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 
 def test_readers_meet_no_error_and_no_torn_file(tmp_path: Path) -> None:
-    figures = {row["what"]: row["value"] for row in storm(tmp_path, readers=4, changes=300, files=60)}
-    assert figures["errors"] == figures["torn reads"] == 0
-    assert figures["reads"] >= 60
+    read, figures = storm(tmp_path, readers=4, changes=300, files=60, places=["disk"], quiet=0.5)
+    assert [row["place"] for row in read] == ["disk", "BaseFS at rest", "BaseFS, changes arriving"]
+    for row in read:
+        assert (row["errors"], row["torn"]) == (0, 0), row
+        assert row["reads"] >= 60, row
+    assert {row["what"]: row["value"] for row in figures}["changes"] == 300
 
 
 def test_a_torn_content_is_recognised() -> None:

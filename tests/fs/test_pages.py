@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from basefs.fs.mirror import Mirror
 from basefs.replica import Applied
 from tests.fs.local import Local
 from tests.helpers import path
+from tests.mounts import DEADLINE
 
 FILE = path("/f")
 
@@ -54,6 +56,32 @@ def test_until_the_kernel_knows_the_new_version_readers_bypass_its_pages(local: 
     # Mapped files cannot be shared without pages, and who writes makes a version of its own.
     assert opened(local, settled=False, flags=os.O_RDWR) is Pages.DROP
     assert [opened(local), opened(local)] == [Pages.KEEP, Pages.KEEP]
+
+
+def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
+    """Not for the replica's lock, which is held while a batch of another node's changes is applied."""
+    # The kernel has its pages now.
+    opened(local)
+    done = threading.Event()
+
+    def read() -> None:
+        local.fs.stat(FILE)
+        if opened(local) is Pages.KEEP:
+            done.set()
+
+    thread = threading.Thread(target=read, daemon=True)
+    with local.replica._lock:
+        thread.start()
+        assert done.wait(DEADLINE)
+    thread.join()
+
+
+def test_pages_that_the_kernel_had_to_drop_are_read_again(local: Local) -> None:
+    opened(local)
+    handle = local.fs.open(FILE, os.O_RDONLY)
+    change(local, b"second")
+    assert local.read_handle(handle) == b"first", "the version that was opened, though nobody has read it yet"
+    local.fs.release(handle)
 
 
 def test_a_change_is_settled_when_the_mirror_has_shown_it(local: Local, tmp_path: Path) -> None:
