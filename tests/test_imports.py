@@ -33,6 +33,7 @@ ALLOWED = {
     "publisher": set(),
     "handlers": {"errors", "log", "view"},
     "journal": {"errors", "log", "view"},
+    "resources": set(),
     "diagnosis": {"config", "errors", "gossip", "log"},
     "archive": {"errors", "log", "sync"},
 }

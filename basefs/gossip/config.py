@@ -28,6 +28,7 @@ class AgentConfig:
     `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
     `join`: "host:port" of nodes to join.  `log_level`: Serf's (debug, info, warn, err); at info it logs every event,
     which costs it more than delivering the event.  `serf_path`: the binary, if it is not to be searched for.
+    `statsd`: "ip:port" that is sent Serf's counters.
     """
 
     node_name: str
@@ -41,6 +42,7 @@ class AgentConfig:
     join: tuple[str, ...] = ()
     log_level: str = "warn"
     serf_path: str | None = None
+    statsd: str | None = None
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -79,6 +81,8 @@ class AgentConfig:
             values["interface"] = self.interface
         if self.encrypt_key is not None:
             values["encrypt_key"] = self.encrypt_key
+        if self.statsd is not None:
+            values["statsd_addr"] = self.statsd
         if self.snapshot_path is not None:
             values["snapshot_path"] = str(self.snapshot_path)
         return values

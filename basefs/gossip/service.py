@@ -31,6 +31,7 @@ from basefs.gossip.members import TAG_FS, Member, Peer, PeerFilter
 from basefs.gossip.outbox import QUEUE_LIMIT, Outbox
 from basefs.gossip.peers import PeerBook
 from basefs.gossip.rpc import Body
+from basefs.gossip.statsd import SerfTraffic, listen
 from basefs.gossip.subscription import Subscription
 from basefs.gossip.supervisor import Supervisor, first_of
 
@@ -86,6 +87,9 @@ class Gossip:
         self.clock_query = "c" + fsid.hex()[:8]
         #: Events in Serf's own queue, as last seen.
         self.serf_queue_depth = 0
+        #: What the agent says of its traffic.
+        self.traffic = SerfTraffic()
+        self._ear: asyncio.DatagramTransport | None = None
         self._on_event = on_event
         self._on_members = on_members
         self._on_overflow = on_overflow
@@ -139,11 +143,20 @@ class Gossip:
         find_serf(self.config.serf_path)
         snapshot = self.config.snapshot_path
         self._joiner.replay = snapshot is not None and snapshot.exists()
-        await self._supervisor.start(timeout)
+        self._ear, address = await listen(self.traffic)
+        try:
+            self.config = dataclasses.replace(self.config, statsd=address)
+            await self._supervisor.replace(self.config)
+            await self._supervisor.start(timeout)
+        except BaseException:
+            self._ear.close()
+            raise
 
     async def stop(self) -> None:
         """Send what waits, leave the cluster, end the agent.  Takes 2 to 3 s with other nodes around.  Idempotent."""
         await self._supervisor.stop(self._flush)
+        if self._ear is not None:
+            self._ear.close()
 
     async def advertise(self, address: str) -> None:
         """Tell others another address of this node, "ip:port", from now on; takes a new agent."""

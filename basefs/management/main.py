@@ -37,6 +37,7 @@ COMMANDS = (
     "export",
     "import",
     "members",
+    "resources",
     "serf",
     "keys",
     "grant",

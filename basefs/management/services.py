@@ -31,7 +31,7 @@ from basefs.view.states import Kind
 Json = Any
 
 #: Commands that ask about the node, and must answer whatever the disk and the log are doing.
-_WITHOUT_PUBLISHING = frozenset({"ping", "summary", "stop", "members", "network"})
+_WITHOUT_PUBLISHING = frozenset({"ping", "summary", "stop", "members", "network", "resources"})
 
 
 class LogServices(KeyServices, PastServices, StatusServices):
@@ -238,6 +238,30 @@ class Services(LogServices):
             "serf_restarts": gossip.restarts,
             "standing": [format_address(*peer) for peer in self._sync.standing] if self._sync else [],
         }
+
+    def do_resources(self) -> Json:
+        """What `basefs resources` reads again and again: levels, and totals since the start."""
+        totals = self._replica.totals()
+        handlers = None if self._handlers is None else self._handlers.status()
+        found = {
+            "entries": totals["entries"],
+            "blocks": totals["blocks"],
+            "unpublished": self._filesystem.unpublished(),
+            "handlers_queued": None if handlers is None else handlers["queued"],
+        }
+        if self._gossip is not None and self._sync is not None:
+            serf, sync = self._gossip.traffic, self._sync.traffic.total()
+            found.update(
+                serf_pid=self._gossip.agent_pid,
+                queued=self._gossip.queue_depth,
+                serf_queued=self._gossip.serf_queue_depth,
+                serf_udp_sent=serf.udp_sent,
+                serf_udp_received=serf.udp_received,
+                serf_tcp_sent=serf.tcp_sent,
+                sync_sent=sync.bytes_sent,
+                sync_received=sync.bytes_received,
+            )
+        return found
 
     async def _clocks(self, timeout: float) -> Json:
         """By how many seconds the clocks of the other nodes are ahead, as far as they answer in time."""
