@@ -20,6 +20,7 @@ from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.mount import check_mountpoint, parse_options, unmount
 from basefs.log.keys import SigningKey
 from basefs.management import logs
+from basefs.management.again import command_line
 from basefs.management.session import default_keys
 from basefs.management.target import mounts
 from basefs.notify import ServiceManager
@@ -185,7 +186,7 @@ def _start_in_background(home: Home, name: str) -> None:
     environment = {**os.environ, _PIPE_VARIABLE: str(writing)}
     with log_path.open("ab") as log_file:
         child = subprocess.Popen(
-            [sys.executable, "-m", "basefs", *sys.argv[1:]],
+            command_line(sys.argv[1:]),
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import click
 
 from basefs.errors import BaseFSError, UsageError
+from basefs.management.again import command_line
 from basefs.management.errors import exit_code_of
 
 USAGE = "mount -t fuse.basefs basefs:NAME DIRECTORY [-o OPTION[=VALUE],...]"
@@ -34,7 +35,7 @@ def main() -> None:
     if home is not None:
         os.environ["BASEFS_HOME"] = home
     if command:
-        os.execv(sys.executable, [sys.executable, "-m", "basefs", *command])
+        os.execv(sys.executable, command_line(command))
 
 
 def _options_of_mount() -> dict[str, bool]:

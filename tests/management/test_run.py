@@ -7,10 +7,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import basefs
 from basefs.lock import LOCK_FILE, exclusive
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
@@ -105,3 +107,12 @@ def _open_files(pid: int) -> set[Path]:
         with contextlib.suppress(FileNotFoundError):
             found.add(link.readlink())
     return found
+
+
+def test_nothing_is_imported_from_where_somebody_runs_it(node: Node, conf: Cli) -> None:
+    for module in ("basefs", "click", "sqlite3"):
+        (conf.base / "here" / module).mkdir(parents=True)
+        (conf.base / "here" / module / "__init__.py").write_text("raise SystemExit('imported from here')\n")
+    for command in ([COMMAND], [sys.executable, Path(basefs.__file__).with_name("__main__.py")]):
+        subprocess.run([*command, "run", "conf", "-s"], cwd=conf.base / "here", env=node.environment, check=True)
+        node.basefs("unmount", "conf")
