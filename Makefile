@@ -7,7 +7,7 @@ PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv pyth
   nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr \
   systemd mandoc man-db zsh fish
 
-.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm man clean install
+.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm man deb test-deb clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,8 @@ help:
 	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
 	@echo "make storm   readers on one node while another one delivers 5000 changes"
 	@echo "make man     the manual pages, into build/man"
+	@echo "make deb     a Debian package for this release, into build/"
+	@echo "make test-deb installs it in a fresh Debian, uses it and purges it"
 	@echo "make clean   remove the virtual environment and caches"
 
 install: $(VENV)/.system $(VENV)/.installed
@@ -103,6 +105,16 @@ storm: install
 man: install
 	@$(PYTHON) -m deploy.manpages build/man
 	@echo "build/man has them: man -l build/man/basefs.1"
+
+deb:
+	@sh install.sh python3 python3-venv
+	@sh deploy/deb.sh $$(python3 -c 'import re; print(re.search("__version__ = .(.*?).$$", open("basefs/__init__.py").read(), re.M)[1])') build
+
+# Some minutes: a Debian of its own is made for it.
+test-deb: deb
+	@sh install.sh --check-root "make test-deb"
+	@sh install.sh debootstrap
+	@sh deploy/test_deb.sh build/basefs_*.deb
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
