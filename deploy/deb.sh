@@ -19,7 +19,11 @@ arch=$(dpkg --print-architecture)
 # -- the programs
 $python -m venv "$root$home"
 pip() { "$root$home/bin/python3" -m pip --quiet --disable-pip-version-check "$@"; }
-pip install --no-compile "$source"
+# From a copy: what earlier builds left here would be installed as well.
+mkdir "$root/copy"
+cp -r "$source/basefs" "$source/setup.py" "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" "$root/copy/"
+pip install --no-compile "$root/copy"
+rm -rf "$root/copy"
 pip uninstall --yes setuptools pip
 # What belongs to the place where it was built, and what nobody needs here.
 printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.%s\n' "$minor" > "$root$home/pyvenv.cfg"
