@@ -110,7 +110,7 @@ class Parts:
         host, port = resolve_bind(self._options.bind, self._options.interface)
         sync_port = port + config.SYNC_PORT_OFFSET
         settings = self._options.settings
-        propagation = Propagation(self._replica, loop, settings.max_block_messages)
+        propagation = Propagation(self._replica, loop, settings.max_block_messages, gossips=settings.gossip)
         sync = SyncService(
             self._replica,
             host,

@@ -38,9 +38,19 @@ BLOCK_PATIENCE = 1.5
 class Propagation:
     """Connects one replica with gossip and sync."""
 
-    def __init__(self, replica: Replica, loop: asyncio.AbstractEventLoop, max_block_messages: int) -> None:
-        """`max_block_messages`: gossip events that a burst of changes may cost before it is announced instead."""
+    def __init__(
+        self, replica: Replica, loop: asyncio.AbstractEventLoop, max_block_messages: int, *, gossips: bool = True
+    ) -> None:
+        """Changes of this replica.
+
+        Args:
+            replica: whose changes go out, and which takes in what comes.
+            loop: on which everything runs.
+            max_block_messages: gossip events that a burst of changes may cost before it is announced instead.
+            gossips: whether anything is gossiped; if not, periodic sessions and those that stay bring everything.
+        """
         self._max_events = max_block_messages
+        self._gossips = gossips
         self._replica = replica
         self._loop = loop
         self._gossip: Gossip | None = None
@@ -76,13 +86,13 @@ class Propagation:
         assert self._pusher is not None and self._announcer is not None
         if applied.entries or applied.completed:
             self._loop.call_soon_threadsafe(self._pusher.gather, applied)
-        if applied.local and applied.entries:
+        if applied.local and applied.entries and self._gossips:
             gather = self._announcer.gather
             self._loop.call_soon_threadsafe(gather, applied.entries, applied.blocks, applied.large)
 
     def announce(self) -> None:
         """Tell the others to sync with this node, soon."""
-        if self._announcer is not None:
+        if self._announcer is not None and self._gossips:
             self._announcer.announce()
 
     # -- coming in ----------------------------------------------------------------------------------------------------

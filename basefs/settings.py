@@ -31,6 +31,7 @@ class Settings:
         full_sync_interval: seconds between periodic syncs, 0: none (paper, FULL_SYNC_INTERVAL).
         push_sessions: sessions that stay open for news, 0: none.
         sync_sessions: sessions that others may have with this node at once.
+        gossip: whether changes are gossiped or announced at all; without, Serf only tells who is there.
     """
 
     profile: str = "wan"
@@ -38,6 +39,7 @@ class Settings:
     full_sync_interval: float = config.FULL_SYNC_INTERVAL
     push_sessions: int = config.PUSH_SESSIONS
     sync_sessions: int = config.SYNC_SESSIONS
+    gossip: bool = True
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -71,11 +73,15 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def _value(path: Path, name: str, text: str) -> str | int | float:
+def _value(path: Path, name: str, text: str) -> str | int | float | bool:
     if name == "profile":
         if text not in PROFILES:
             raise UsageError(f"{path}: profile is one of {', '.join(PROFILES)}, not {text!r}")
         return text
+    if name == "gossip":
+        if text not in ("yes", "no"):
+            raise UsageError(f"{path}: gossip is yes or no, not {text!r}")
+        return text == "yes"
     least, most = _RANGES[name]
     kind = type(least)
     try:

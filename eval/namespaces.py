@@ -20,12 +20,15 @@ from eval.shaping import Condition, Shaper
 #: Addresses of the nodes: 10.77.x.y, which exist in the namespaces only.
 _NETWORK = "10.77.{}.{}"
 _PREFIX_LENGTH = 16
+#: Addresses behind a router: the node's and the router's.
+_PRIVATE = "192.168.{}.{}"
 #: All nodes are joined by the first; the second is for those who were split off.
 _BRIDGES = ("br0", "br1")
 _CLONE_NEWNET = 0x40000000  # setns(2)
 
 
-def _ip(*arguments: str) -> None:
+def run_ip(*arguments: str) -> None:
+    """Run ip(8).  Raises OSError with what it says."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -48,22 +51,29 @@ def in_namespace(name: str) -> Iterator[None]:
 class NamespaceNetwork:
     """Nodes with addresses of their own; a context manager that leaves nothing behind."""
 
-    def __init__(self, directory: Path, count: int) -> None:
-        """`count` nodes, each with a directory of its own below `directory`.  Needs root."""
+    def __init__(self, directory: Path, count: int, *, behind_nat: int = 0) -> None:
+        """`count` nodes, each with a directory of its own below `directory`.  Needs root.
+
+        `behind_nat`: how many of them, the last ones, have a private address behind a router of their own that
+        translates addresses: they reach the others, and nobody reaches them.
+        """
         self._tag = f"bfs{os.getpid()}"
         self._switch = f"{self._tag}-sw"
         self._directory = directory
         self._count = count
+        self._behind_nat = behind_nat
+        self._routers: list[str] = []
+        self._seen_as: dict[str, str] = {}
         self._shapers: dict[str, Shaper] = {}
         self.nodes: list[Node] = []
 
     def __enter__(self) -> NamespaceNetwork:
         try:
-            _ip("netns", "add", self._switch)
+            run_ip("netns", "add", self._switch)
             for bridge in _BRIDGES:
                 # Without snooping it sends nothing of its own.
-                _ip("-n", self._switch, "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
-                _ip("-n", self._switch, "link", "set", bridge, "up")
+                run_ip("-n", self._switch, "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
+                run_ip("-n", self._switch, "link", "set", bridge, "up")
             for index in range(self._count):
                 self._add_node(index)
         except BaseException:
@@ -72,38 +82,50 @@ class NamespaceNetwork:
         return self
 
     def _add_node(self, index: int) -> None:
-        namespace = f"{self._tag}-{index}"
-        address = _NETWORK.format(index // 250, index % 250 + 1)
-        _ip("netns", "add", namespace)
-        node = Node(self._directory / f"node{index}", address, namespace=namespace)
+        namespace, address = f"{self._tag}-{index}", _NETWORK.format(index // 250, index % 250 + 1)
+        if index < self._count - self._behind_nat:
+            own, length, plug = address, _PREFIX_LENGTH, (self._switch, f"p{index}")
+        else:
+            own, length, plug = _PRIVATE.format(index % 250 + 1, 2), 24, self._add_router(index, address)
+        node = self._make_node(self._directory / f"node{index}", own, namespace)
         self.nodes.append(node)
-        self._shapers[address] = Shaper(node)
-        _ip("-n", namespace, "link", "set", "lo", "up")
-        _ip(
-            "link",
-            "add",
-            "eth0",
-            "netns",
-            namespace,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            f"p{index}",
-            "netns",
-            self._switch,
-        )
-        _ip("-n", self._switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
-        _ip("-n", namespace, "address", "add", f"{address}/{_PREFIX_LENGTH}", "dev", "eth0")
-        _ip("-n", namespace, "link", "set", "eth0", "up")
+        self._shapers[own] = Shaper(node)
+        self._seen_as[own] = address
+        run_ip("-n", namespace, "link", "set", "lo", "up")
+        _cable((namespace, "eth0"), plug)
+        if plug[0] == self._switch:
+            self._attach(node, _BRIDGES[0])
+        _address(namespace, "eth0", f"{own}/{length}")
+        if plug[0] != self._switch:
+            _address(plug[0], plug[1], f"{_PRIVATE.format(index % 250 + 1, 1)}/{length}")
+            run_ip("-n", namespace, "route", "add", "default", "via", _PRIVATE.format(index % 250 + 1, 1))
+
+    def _make_node(self, base: Path, address: str, namespace: str) -> Node:
+        """A node whose network namespace is there, with nothing in it."""
+        run_ip("netns", "add", namespace)
+        return Node(base, address, namespace=namespace)
+
+    def _add_router(self, index: int, address: str) -> tuple[str, str]:
+        """A namespace that translates the addresses of what goes out; returns it and where a node is plugged in."""
+        router = f"{self._tag}-r{index}"
+        run_ip("netns", "add", router)
+        self._routers.append(router)
+        _cable((router, "out"), (self._switch, f"p{index}"))
+        run_ip("-n", self._switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
+        _address(router, "out", f"{address}/{_PREFIX_LENGTH}")
+        inside = ["nsenter", f"--net=/run/netns/{router}"]
+        subprocess.run([*inside, "tee", "/proc/sys/net/ipv4/ip_forward"], input=b"1", capture_output=True, check=True)
+        rule = ["-t", "nat", "-A", "POSTROUTING", "-o", "out", "-j", "MASQUERADE"]
+        subprocess.run([*inside, "iptables", *rule], capture_output=True, check=True)
+        return router, "in"
 
     def unplug(self, node: Node) -> None:
         """Cut a node off: its interface goes down."""
-        _ip("-n", str(node.namespace), "link", "set", "eth0", "down")
+        run_ip("-n", str(node.namespace), "link", "set", "eth0", "down")
 
     def plug_in(self, node: Node) -> None:
         """Join it again."""
-        _ip("-n", str(node.namespace), "link", "set", "eth0", "up")
+        run_ip("-n", str(node.namespace), "link", "set", "eth0", "up")
 
     def split(self, nodes: Sequence[Node]) -> None:
         """Cut some nodes off from all others; they still reach each other, and nobody is told."""
@@ -116,7 +138,7 @@ class NamespaceNetwork:
             self._attach(node, _BRIDGES[0])
 
     def _attach(self, node: Node, bridge: str) -> None:
-        _ip("-n", self._switch, "link", "set", f"p{self.nodes.index(node)}", "master", bridge)
+        run_ip("-n", self._switch, "link", "set", f"p{self.nodes.index(node)}", "master", bridge, "up")
 
     def shape(self, condition: Condition, *, seed: int = 0) -> None:
         """From now on the network of every node is like this.  Raises `OSError`."""
@@ -126,6 +148,10 @@ class NamespaceNetwork:
     def shape_links(self, node: Node, links: Mapping[str, Netem], *, seed: int = 0) -> None:
         """The ways to a node differ by the address that they come from.  Raises `OSError`."""
         self._shapers[str(node.address)].impose(Condition(), seed=seed, links=links)
+
+    def seen_as(self, node: Node) -> str:
+        """The address from which others hear a node: its own, or that of the router before it."""
+        return self._seen_as[str(node.address)]
 
     def in_force(self) -> list[dict[str, float | str]]:
         """What was really done to the packets of each node since its condition was imposed."""
@@ -138,12 +164,23 @@ class NamespaceNetwork:
         for node in self.nodes:
             with contextlib.suppress(OSError):
                 node.clean_up()
-        for namespace in [*(str(node.namespace) for node in self.nodes), self._switch]:
+        for namespace in [*(str(node.namespace) for node in self.nodes), *self._routers, self._switch]:
             for pid in _pids(namespace):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(OSError):
-                _ip("netns", "delete", namespace)
+                run_ip("netns", "delete", namespace)
+
+
+def _cable(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """A virtual cable between two interfaces that it makes, each (namespace, name)."""
+    ends = (one[1], "netns", one[0], "type", "veth", "peer", "name", other[1], "netns", other[0])
+    run_ip("link", "add", *ends)
+
+
+def _address(namespace: str, interface: str, address: str) -> None:
+    run_ip("-n", namespace, "address", "add", address, "dev", interface)
+    run_ip("-n", namespace, "link", "set", interface, "up")
 
 
 def _pids(namespace: str) -> Iterable[int]:

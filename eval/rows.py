@@ -29,10 +29,11 @@ class Rows:
         """Whether this was measured and need not be measured again."""
         return self._key(key) in self._done
 
-    def add(self, row: Row) -> None:
-        """Take in a row, instead of an older one of the same key; print it and write the file."""
+    def add(self, row: Row, *, quiet: bool = False) -> None:
+        """Take in a row, instead of an older one of the same key; write the file, and unless `quiet` print the row."""
         key = self._key(row)
-        print("  ".join(f"{name}={_short(value)}" for name, value in row.items()), flush=True)
+        if not quiet:
+            print("  ".join(f"{name}={_short(value)}" for name, value in row.items()), flush=True)
         self._rows[key] = row
         self._done.add(key)
         # Columns may have come since the file was begun.

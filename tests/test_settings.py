@@ -16,8 +16,8 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
 
 def test_what_the_file_says_counts_and_the_rest_stays(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    path.write_text("# ours\n[basefs]\nprofile = lan\nfull_sync_interval = 2.5\npush_sessions=0\n")
-    assert Settings.load(path) == Settings(profile="lan", full_sync_interval=2.5, push_sessions=0)
+    path.write_text("# ours\n[basefs]\nprofile = lan\nfull_sync_interval = 2.5\npush_sessions=0\ngossip = no\n")
+    assert Settings.load(path) == Settings(profile="lan", full_sync_interval=2.5, push_sessions=0, gossip=False)
     path.write_text("")
     assert Settings.load(path) == Settings()
 
@@ -32,6 +32,7 @@ def test_what_the_file_says_counts_and_the_rest_stays(tmp_path: Path) -> None:
         ("[basefs]\nfull_sync_interval = -1\n", "a number from 0 to 86400, not '-1'"),
         ("[basefs]\nfull_sync_interval = nan\n", "a number from 0 to 86400, not 'nan'"),
         ("[basefs]\nsync_sessions = 0\n", "a whole number from 1"),
+        ("[basefs]\ngossip = perhaps\n", "gossip is yes or no, not 'perhaps'"),
         ("profile = lan\n", "cannot read"),
         ("[basefs]\nprofile = lan\nprofile = wan\n", "cannot read"),
         ("[basefs]\nprofile = \udcff\n", "cannot read"),

@@ -61,6 +61,19 @@ def test_without_push_it_is_gossip_that_brings_news(network: Callable[[int], Nam
     assert not _standing(one) and not _standing(two)
 
 
+def test_without_push_and_gossip_a_periodic_sync_brings_news(network: Callable[[int], NamespaceNetwork]) -> None:
+    net = network(2)
+    for node in net.nodes:
+        node.home.mkdir(parents=True)
+        (node.home / "config").write_text("[basefs]\ngossip = no\nfull_sync_interval = 1\n")
+    cluster = Cluster.start(net, options=("--no-push",))
+    one, two = cluster.nodes
+    before = _sent(one)
+    (one.mountpoint / "file").write_text("news")
+    wait_until((two.mountpoint / "file").exists, PATIENCE, "it arrived")
+    assert _sent(one) == before
+
+
 def test_a_session_that_breaks_is_made_again(cluster: Cluster) -> None:
     one, two, three = cluster.nodes
     wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")

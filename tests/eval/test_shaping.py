@@ -142,3 +142,23 @@ def test_a_rate_holds_what_is_sent_back(network: NamespaceNetwork) -> None:
     assert received.numbers == list(range(PACKETS))
     assert max(received.seconds) > 0.5 * 1.5
     assert network.in_force()[0] == {"by": "tbf", "rate_kbit": 256}
+
+
+def test_nobody_reaches_a_node_behind_a_router_that_reaches_everybody(tmp_path: Path) -> None:
+    with NamespaceNetwork(tmp_path, 2, behind_nat=1) as network:
+        outside, inside = network.nodes
+        with in_namespace(str(outside.namespace)):
+            server, caller = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        with in_namespace(str(inside.namespace)):
+            client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with server, client, caller:
+            server.bind((outside.address, PORT))
+            server.settimeout(PATIENCE)
+            client.settimeout(PATIENCE)
+            client.sendto(b"hello", (outside.address, PORT))
+            text, sender = server.recvfrom(100)
+            assert text == b"hello" and sender[0] == network.seen_as(inside) != inside.address
+            server.sendto(b"answer", sender)
+            assert client.recv(100) == b"answer"
+            with pytest.raises(OSError, match="unreachable"):
+                caller.sendto(b"knock", (inside.address, PORT))

@@ -1,0 +1,1 @@
+"""Nodes in Docker containers: the engine, the image, and a network of them."""

@@ -1,0 +1,15 @@
+"""The table of experiments."""
+
+from __future__ import annotations
+
+from eval.lab import convergence, scaling, workload
+from eval.lab.plan import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "gossip": convergence.GOSSIP,
+    "sync": convergence.SYNC,
+    "both": convergence.BOTH,
+    "workload": workload.WORKLOAD,
+    "community": workload.COMMUNITY,
+    "scaling": scaling.SCALING,
+}
