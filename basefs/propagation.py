@@ -174,7 +174,7 @@ class Propagation:
             self._rejoin(peer)
         if peer in self._announced:
             self._announced.discard(peer)
-        elif result.counters.accepted and not result.stood and self._announcer is not None:
+        elif self._gossips and result.counters.accepted and not result.stood and self._announcer is not None:
             # Nobody had announced this: what was apart is together again, and the others should hear of it.
             self._announcer.mention()
 
