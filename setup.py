@@ -21,6 +21,7 @@ setup(
         "dnspython>=2.3",
         "mfusepy>=3.0,<4",
         "msgpack>=1.0",
+        "prometheus-client>=0.19",
         "psutil>=5.9",
         "rich>=13",
         "zstandard>=0.21",

@@ -31,6 +31,7 @@ class DaemonOptions:
         settings: of the network.
         inotify: whether those who watch the mount hear of other nodes' changes; without it the kernel caches nothing.
         handlers: commands that run for changes.
+        metrics: IP address and port on which metrics are served, `None` for nowhere.
     """
 
     name: str
@@ -49,3 +50,4 @@ class DaemonOptions:
     settings: Settings
     inotify: bool
     handlers: HandlerSettings
+    metrics: tuple[str, int] | None = None

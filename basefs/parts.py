@@ -9,8 +9,9 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from basefs import config
+from basefs import __version__, config
 from basefs.addresses import advertised, own_addresses, resolve_bind
 from basefs.bootstrap import CLUSTER_FILE
 from basefs.config import Home, format_address, parse_address
@@ -32,7 +33,13 @@ from basefs.replica import Replica
 from basefs.sync.service import SyncService
 from basefs.view.events import shape_of
 
+if TYPE_CHECKING:
+    from basefs.metrics.server import MetricsServer
+
 log = logging.getLogger(__name__)
+
+#: Seconds that a request for metrics waits for the event loop.
+_ASK_SECONDS = 60.0
 
 #: Seconds between looks at what the service manager shows of this daemon.
 _STATUS_SECONDS = 5.0
@@ -59,6 +66,7 @@ class Parts:
         self._manager = manager
         self._gossip: Gossip | None = None
         self._sync: SyncService | None = None
+        self._services: Services | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -66,6 +74,7 @@ class Parts:
         async with contextlib.AsyncExitStack() as stack:
             timers = [asyncio.create_task(self._keep_durable())]
             stack.push_async_callback(_cancel, timers)
+            metrics = self._make_metrics()
             handlers = self._start_handlers(stack)
             feed = self._start_feed(stack)
             if not self._options.single:
@@ -76,9 +85,32 @@ class Parts:
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
             await control.start()
             stack.push_async_callback(control.stop)
+            self._services = services
+            if metrics is not None and self._options.metrics is not None:
+                metrics.start(*self._options.metrics)
+                # It waits for requests that wait for the event loop.
+                stack.push_async_callback(asyncio.to_thread, metrics.stop)
             if self._manager.listens:
                 timers.append(asyncio.create_task(self._tell_status()))
             yield
+
+    def _make_metrics(self) -> MetricsServer | None:
+        """Before there is anything that changes the log, so that no change is missed."""
+        if self._options.metrics is None:
+            return None
+        # Few need it, and all would wait for it.
+        from basefs.metrics.server import MetricsServer
+
+        loop = asyncio.get_running_loop()
+
+        def ask(command: str) -> Any:
+            """Called in a thread of the HTTP server."""
+            assert self._services is not None, "metrics are served when all else runs"
+            return asyncio.run_coroutine_threadsafe(self._services.handle(command, {}), loop).result(_ASK_SECONDS)
+
+        metrics = MetricsServer(self._options.name, __version__, ask)
+        self._replica.subscribe(lambda applied: metrics.applied(applied, time.time()))
+        return metrics
 
     def _start_handlers(self, stack: contextlib.AsyncExitStack) -> HandlerRunner | None:
         """Before there is anything that changes the view, so that no change is missed."""

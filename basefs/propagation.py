@@ -102,6 +102,8 @@ class Propagation:
         if event.entries or event.blocks:
             peer = "gossip" if event.origin is None else event.origin.host
             result = self._replica.add(event.entries, event.blocks, peer=peer)
+            if self._gossip is not None:
+                self._gossip.counters.refused += len(result.rejected)
             for reason in result.rejected:
                 log.info("gossip from %s refused: %s", peer, reason)
             if result.missing_parents:

@@ -34,6 +34,7 @@ ALLOWED = {
     "handlers": {"errors", "log", "view"},
     "journal": {"errors", "log", "view"},
     "resources": set(),
+    "metrics": {"applied", "errors"},
     "diagnosis": {"config", "errors", "gossip", "log"},
     "archive": {"errors", "log", "sync"},
 }

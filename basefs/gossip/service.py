@@ -51,7 +51,8 @@ class Counters:
     """Totals since the service was made.
 
     Events: `sent` to Serf; `received` and decoded; `dropped` before sending (overflow, or refused by Serf); `missed`
-    because we were too slow; `malformed`.  `foreign`: members that are not of this filesystem.
+    because we were too slow; `malformed`.  `refused`: entries and blocks in them that who takes them did not accept; he
+    counts.  `foreign`: members that are not of this filesystem.
     """
 
     sent: int = 0
@@ -59,6 +60,7 @@ class Counters:
     dropped: int = 0
     missed: int = 0
     malformed: int = 0
+    refused: int = 0
     foreign: int = 0
 
 

@@ -18,6 +18,7 @@ from basefs import config
 from basefs.config import DEFAULT_PORT, Home, parse_address
 from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.mount import check_mountpoint, parse_options, unmount
+from basefs.gossip.members import split_host_port
 from basefs.log.keys import SigningKey
 from basefs.management import logs
 from basefs.management.again import command_line
@@ -72,6 +73,11 @@ def daemon_options(command: _Command) -> _Command:
             show_default=True,
             help="Seconds after which one is ended.",
         ),
+        click.option(
+            "--metrics",
+            metavar="IP:PORT",
+            help="Serve metrics for Prometheus there, to whoever reaches that address.",
+        ),
         click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),
         click.option("-d", "--debug", is_flag=True, help="Log more."),
@@ -102,6 +108,7 @@ def launch(
     handlers: Sequence[str],
     handler_jobs: int,
     handler_timeout: float,
+    metrics: str | None,
     single_node: bool,
     foreground: bool,
     debug: bool,
@@ -142,6 +149,7 @@ def launch(
         encrypt_key=None if encrypt_key_file is None else _read_secret(encrypt_key_file),
         settings=_settings(home, profile, push),
         inotify=inotify,
+        metrics=None if metrics is None else _with_port(metrics),
     )
     pipe = os.environ.pop(_PIPE_VARIABLE, None)
     if pipe is None and not foreground:
@@ -220,6 +228,13 @@ def _bind(text: str) -> tuple[str, int]:
     except ValueError:
         raise UsageError(f"-b takes an IP address of this machine, not {host!r}") from None
     return host, port
+
+
+def _with_port(text: str) -> tuple[str, int]:
+    try:
+        return split_host_port(text)
+    except ValueError as error:
+        raise UsageError(f"--metrics takes IP:PORT: {error}") from None
 
 
 def _settings(home: Home, profile: str | None, push: bool | None) -> Settings:

@@ -233,6 +233,7 @@ class Services(LogServices):
         return {
             **dataclasses.asdict(gossip.counters),
             "queued": gossip.queue_depth,
+            "sync_rejected": 0 if self._sync is None else self._sync.traffic.total().rejected,
             "encrypted": gossip.config.encrypt_key is not None,
             "serf_pid": gossip.agent_pid,
             "serf_restarts": gossip.restarts,

@@ -14,6 +14,9 @@ Json = Any
 class StatusServices:
     """Sizes and state in few words."""
 
+    #: How many conflicts there were when the log had this Merkle hash.
+    _counted: tuple[bytes, int] | None = None
+
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
@@ -36,7 +39,7 @@ class StatusServices:
         found = {
             "latest": self._latest(),
             "incomplete": len(self._replica.incomplete()),
-            "conflicts": PastServices(self._replica).count_conflicts(),
+            "conflicts": self._conflicts(),
             "keys": len(mine),
             "writable": sorted(
                 {to_text(one.names) for one in granted if one.standing == "valid" and one.fingerprint in mine}
@@ -44,6 +47,13 @@ class StatusServices:
         }
         # Last, since it also tells of the damage that was met on the way.
         return {**self.do_summary(), **found}
+
+    def _conflicts(self) -> int:
+        """The number of conflicts, counted anew only when the log has changed."""
+        root = self._replica.root_hash()
+        if self._counted is None or self._counted[0] != root:
+            self._counted = root, PastServices(self._replica).count_conflicts()
+        return self._counted[1]
 
     def _latest(self) -> Json:
         """The entry that came last."""

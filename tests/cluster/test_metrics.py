@@ -1,0 +1,46 @@
+"""Metrics where there are others: lag, convergence, traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eval.cluster import NAME, PATIENCE, Cluster
+from eval.namespaces import NamespaceNetwork, in_namespace
+from eval.node import Node
+from eval.wait import wait_until
+from tests.management.test_metrics import Samples, value
+from tests.management.test_metrics import scrape as ask
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+_PORT = 9464
+
+
+def scrape(node: Node) -> Samples:
+    """What a node tells on its own loopback."""
+    assert node.namespace is not None
+    with in_namespace(node.namespace):
+        return ask(_PORT)
+
+
+def test_lag_convergence_and_traffic(network: Callable[[int], NamespaceNetwork]) -> None:
+    net = network(2)
+    cluster = Cluster.start(net, options=("--metrics", f"127.0.0.1:{_PORT}"))
+    one, two = cluster.nodes
+    (name,) = (member["name"] for member in one.query("members", NAME) if not member["own"])
+
+    def lag() -> float | None:
+        return scrape(one).get(("basefs_peer_lag_seconds", (("peer", name),)))
+
+    before = value(scrape(one), "basefs_convergence_seconds_count")
+    (two.mountpoint / "news").write_text("x")
+    wait_until(lambda: value(scrape(one), "basefs_convergence_seconds_count") > before, PATIENCE, "the news")
+    wait_until(lambda: lag() == 0, PATIENCE, "no lag")
+    samples = scrape(one)
+    assert value(samples, "basefs_members", status="alive") == 2
+    for direction in ("sent", "received"):
+        assert value(samples, "basefs_sync_bytes_total", direction=direction) > 0
+    wait_until(lambda: value(scrape(one), "basefs_serf_udp_bytes_total", direction="received") > 0, PATIENCE, "Serf")
+    assert value(samples, "basefs_rejected_total", source="sync") == 0

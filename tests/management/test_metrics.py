@@ -1,0 +1,93 @@
+"""Metrics of a real daemon, over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from basefs import __version__
+from eval.node import Node
+from tests.gossip.helpers import free_port
+from tests.management.conftest import Cli
+from tests.mounts import wait_until
+
+#: Name and labels -> value.
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scrape(port: int) -> Samples:
+    """Ask as Prometheus does; every family must be well formed and have its help."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        text = answer.read().decode()
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def value(samples: Samples, name: str, /, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A free port."""
+    yield free_port()
+
+
+def test_a_single_node(node: Node, conf: Cli, port: int) -> None:
+    node.basefs("run", "conf", "-s", "--metrics", f"127.0.0.1:{port}", "--handler", "/never=false")
+    samples = scrape(port)
+    identity = node.query("list")[0]["identity"]
+    assert value(samples, "basefs_info", name="conf", identity=identity, version=__version__) == 1
+    assert value(samples, "basefs_entries") == 3
+    assert value(samples, "basefs_conflicts") == value(samples, "basefs_damaged") == 0
+    assert value(samples, "basefs_handler_runs_total", outcome="failed") == 0
+    assert value(samples, "process_resident_memory_bytes") > 1_000_000
+    assert value(samples, "basefs_convergence_seconds_count") == 0
+    assert not any(name.startswith(("basefs_peer", "basefs_sync")) for name, _ in samples)
+    # The daemon ends, and gives the port back.
+    node.basefs("unmount", "conf")
+    node.basefs("run", "conf", "-s", "--metrics", f"127.0.0.1:{port}")
+    assert value(scrape(port), "basefs_entries") == 3
+
+
+@pytest.mark.fuse
+def test_what_changes(node: Node, conf: Cli, port: int) -> None:
+    point = node.mount("conf", "--metrics", f"127.0.0.1:{port}", "--handler", "test $BASEFS_EVENT_PATH != /bad")
+    (point / "good").touch()
+    (point / "bad").touch()
+    wait_until(lambda: value(scrape(port), "basefs_handler_runs_total", outcome="failed") >= 1, "a handler that fails")
+    samples = scrape(port)
+    assert value(samples, "basefs_handler_runs_total", outcome="done") >= 1
+    assert value(samples, "basefs_entries") == 5
+    # Its own changes came from nowhere.
+    assert value(samples, "basefs_convergence_seconds_count") == 0
+
+
+def test_off_unless_asked_for(node: Node, conf: Cli, port: int) -> None:
+    node.basefs("run", "conf", "-s")
+    with pytest.raises(urllib.error.URLError):
+        scrape(port)
+
+
+def test_a_port_that_is_taken(node: Node, conf: Cli, port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        done = node.spawn("run", "conf", "-s", "--metrics", f"127.0.0.1:{port}")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"cannot serve metrics on 127.0.0.1:{port}" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "::1:9100"])
+def test_what_is_no_address(conf: Cli, text: str) -> None:
+    assert "--metrics takes IP:PORT" in conf.fails("run", "conf", "-s", "--metrics", text, code=2)
