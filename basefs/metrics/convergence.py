@@ -1,8 +1,9 @@
 """How long the changes of other nodes took until they were here: arrival minus the time in the entry.
 
-That time is what the clock of its author said, in whole seconds, and for a write it is the time of the file: a copy that
-keeps old times looks as if it had been on its way for years, and a clock that is ahead makes entries come before their
-time, which count as 0.  So the low buckets and how they change are what to look at; 'basefs doctor' finds wrong clocks.
+That time is what the clock of its author said, in whole seconds, and for a write it is the time of the file: a copy
+that keeps old times looks as if it had been on its way for years, and a clock that is ahead makes entries come before
+their time, which count as 0.  So the low buckets and how they change are what to look at; 'basefs doctor' finds wrong
+clocks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Convergence:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "basefs_convergence_seconds",
-            "Arrival of other nodes' entries minus the time that they carry: whole seconds by their clocks, for a write "
-            "the time of the file; before its time counts as 0",
+            "Arrival of other nodes' entries minus the time that they carry: whole seconds by their clocks, "
+            "for a write the time of the file; before its time counts as 0",
             buckets=BUCKETS,
             registry=registry,
         )
