@@ -34,6 +34,7 @@ ALLOWED = {
     "handlers": {"errors", "log", "view"},
     "journal": {"errors", "log", "view"},
     "resources": set(),
+    "installation": {"errors", "gossip"},
     "metrics": {"applied", "errors"},
     "diagnosis": {"config", "errors", "gossip", "log"},
     "archive": {"errors", "log", "sync"},

@@ -39,6 +39,7 @@ COMMANDS = (
     "members",
     "resources",
     "serf",
+    "installserf",
     "keys",
     "grant",
     "revoke",

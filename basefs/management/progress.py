@@ -11,12 +11,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 
 @contextlib.contextmanager
-def transfer_bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def transfer_bar(title: str, total: int | None) -> Iterator[Callable[..., None]]:
     """A bar of bytes with their rate; gives what to call with how many bytes were done so far.
 
-    `total`: how many there will be, about; `None` where nobody knows.
+    `total`: how many there will be, about; `None` where nobody knows. Who learns it later tells it with a call.
     """
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         task = progress.add_task(title, total=total)
-        yield lambda done: progress.update(task, completed=done)
+        yield lambda done, whole=None: progress.update(task, completed=done, total=total if whole is None else whole)
