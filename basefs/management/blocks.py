@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from basefs.config import Home
-from basefs.management.output import json_option, print_json, print_table
+from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
 
-@click.command()
+@click.command(epilog=examples("basefs blocks etc", "basefs blocks etc --json"))
 @click.argument("target", metavar="NAME")
 @json_option
 def blocks(target: str, as_json: bool) -> None:

@@ -13,16 +13,24 @@ from basefs.errors import AlreadyRunning, Exists, UsageError
 from basefs.lock import is_held
 from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
+from basefs.management.output import examples, json_option, print_json
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "basefs bootstrap etc",
+        "basefs bootstrap etc -i 10.0.0.1 -i 10.0.0.2:18400",
+        "basefs bootstrap etc -k admin.key -k second.key",
+    )
+)
 @click.argument("name")
 @click.option("-i", "--ip", "addresses", multiple=True, metavar="IP[:PORT]", help="Address that newcomers join.")
 @click.option(
     "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Root key; the first one signs."
 )
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
-def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], force: bool) -> None:
+@json_option
+def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], force: bool, as_json: bool) -> None:
     """Make the new filesystem NAME, with its root keys and the addresses that newcomers join.
 
     Without -k the default key becomes the root key; it is made if there is none.
@@ -45,7 +53,10 @@ def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...],
         replica = make(fresh, keys, parsed)
         identity = replica.identity.hex()
         replica.close()
-    click.echo(f"{name} {identity}")
+    if as_json:
+        print_json({"name": name, "identity": identity})
+    else:
+        click.echo(f"{name} {identity}")
 
 
 def _key_name(path: Path, home: Home) -> bytes:

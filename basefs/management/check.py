@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from basefs.config import Home
 from basefs.lock import exclusive
@@ -19,12 +16,13 @@ from basefs.log.check import check as check_log
 from basefs.log.check import count_rows, open_log
 from basefs.log.rebuild import Finding
 from basefs.log.repair import repair as repair_log
-from basefs.management.output import json_option, print_json, print_table
+from basefs.management.output import examples, json_option, print_json, print_table
+from basefs.management.progress import count_bar
 from basefs.management.session import ask
 from basefs.replica import LOG_FILE
 
 
-@click.command()
+@click.command(epilog=examples("basefs check etc", "basefs check etc --repair"))
 @click.argument("name")
 @click.option("--repair", is_flag=True, help="Drop what is damaged; the other nodes bring it back.")
 @json_option
@@ -38,10 +36,10 @@ def check(name: str, repair: bool, as_json: bool) -> None:
     path = home.existing(name) / LOG_FILE
     aside: Path | None = None
     if repair:
-        with exclusive(path.parent, name), _progress(path) as progress:
+        with exclusive(path.parent, name), count_bar("check", _row_count(path)) as progress:
             findings, aside = repair_log(path, progress)
     else:
-        with _progress(path) as progress:
+        with count_bar("check", _row_count(path)) as progress:
             findings = check_log(path, progress)
     differing = [] if findings and aside is None else ask(home, name, "check_view")
     findings += [Finding("view", path, "it shows something else than the log") for path in differing]
@@ -64,10 +62,6 @@ def _print(name: str, rows: list[dict[str, Any]], aside: Path | None) -> None:
         click.echo(f"basefs: {name} is damaged, {len(rows)} findings: 'basefs check {name} --repair'", err=True)
 
 
-@contextlib.contextmanager
-def _progress(path: Path) -> Iterator[Callable[[int], None]]:
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        with contextlib.closing(open_log(path)) as source:
-            task = progress.add_task("check", total=count_rows(source))
-        yield lambda rows: progress.advance(task, rows)
+def _row_count(path: Path) -> int | None:
+    with contextlib.closing(open_log(path)) as source:
+        return count_rows(source)

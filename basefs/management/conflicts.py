@@ -8,13 +8,13 @@ import sys
 import click
 
 from basefs.config import Home
-from basefs.management.output import json_option, print_json, print_table, printable
+from basefs.management.output import examples, json_option, print_json, print_table, printable
 from basefs.management.rows import SHORT
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
 
-@click.command()
+@click.command(epilog=examples("basefs conflicts etc", "basefs conflicts etc:/hosts --json"))
 @click.argument("target", metavar="NAME[:/PATH]")
 @json_option
 def conflicts(target: str, as_json: bool) -> None:

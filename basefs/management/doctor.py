@@ -20,7 +20,7 @@ from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.lock import is_held
 from basefs.log.hashes import Fingerprint
 from basefs.management.control import call
-from basefs.management.output import examples, json_option, print_json, print_table, printable
+from basefs.management.output import coloured, examples, json_option, print_json, print_table, printable
 from basefs.management.runfile import RunFile
 from basefs.management.session import ask, ask_daemon, socket_path
 from basefs.management.target import mounts as all_mounts
@@ -73,8 +73,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
         return
     # One below the other: a command that is wrapped inside a table cannot be copied.
     for row in rows:
-        click.secho(row["severity"], fg="red" if row["severity"] == "problem" else "yellow", bold=True, nl=False)
-        click.echo(f"  {row['subject']}: {printable(row['what'])}\n         {printable(row['remedy'])}")
+        severity = coloured(row["severity"], fg="red" if row["severity"] == "problem" else "yellow", bold=True)
+        click.echo(f"{severity}  {row['subject']}: {printable(row['what'])}\n         {printable(row['remedy'])}")
 
 
 def _machine(node: Home) -> Iterator[Finding]:

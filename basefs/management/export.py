@@ -17,6 +17,7 @@ from basefs.errors import NotRunning, UsageError
 from basefs.log.check import open_log
 from basefs.log.database import require_format
 from basefs.log.durable import replacement
+from basefs.management.output import examples, json_option, print_json
 from basefs.management.progress import transfer_bar
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
@@ -24,10 +25,11 @@ from basefs.management.textpaths import to_names
 from basefs.replica import LOG_FILE
 
 
-@click.command()
+@click.command(epilog=examples("basefs export etc etc.basefs", "basefs export etc:/nginx nginx.basefs"))
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-def export(target: str, file: Path) -> None:
+@json_option
+def export(target: str, file: Path, as_json: bool) -> None:
     """Write a filesystem, or a path and all below it, with all history, into FILE; '-' is standard output.
 
     It is whole and signed, and 'basefs import' makes the same filesystem of it. What the path's signatures need, the
@@ -44,6 +46,10 @@ def export(target: str, file: Path) -> None:
         with _output(file) as stream, transfer_bar("export", total) as progress:
             written = write_archive(source, names, stream, progress)
     to_pipe = str(file) == "-"
+    if as_json:
+        facts = {"entries": written.entries, "blocks": written.blocks, "bytes": written.size, "unpublished": waiting}
+        print_json({"name": parsed.name, **facts}, err=to_pipe)
+        return
     click.echo(f"{parsed.name} {written.entries} entries {written.blocks} blocks {written.size} bytes", err=to_pipe)
     if waiting:
         click.echo(f"not in it: {waiting} names that were saved here and cannot be published", err=True)

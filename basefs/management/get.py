@@ -18,16 +18,23 @@ from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
+from basefs.management.output import examples, json_option, print_json
 from basefs.replica import Replica
 from basefs.sync.opening import sync_with
 from basefs.sync.shell import Session
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "basefs get etc 10.0.0.1",
+        "basefs get etc cluster.example.org --id 1d0c3c64ea72abffaf0e65d7e6ff2f2d21c7a92c4b66f42b3e2d58c3",
+    )
+)
 @click.argument("name")
 @click.argument("address", metavar="ADDR[:PORT]")
 @click.option("--id", "identity", metavar="ROOTHASH", help="Identity that the filesystem must have, in hex.")
-def get(name: str, address: str, identity: str | None) -> None:
+@json_option
+def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
     """Fetch a filesystem from the node at ADDR[:PORT] and call it NAME here.
 
     ADDR may be a DNS name with TXT records 'basefs=IP:PORT'; the nodes that they name are tried one after another.
@@ -55,7 +62,10 @@ def get(name: str, address: str, identity: str | None) -> None:
         book.save()
     if not home.default_key.exists():
         SigningKey.generate().save(home.default_key)
-    click.echo(f"{name} {found.hex()} {totals['entries']} entries")
+    if as_json:
+        print_json({"name": name, "identity": found.hex(), "entries": totals["entries"], "blocks": totals["blocks"]})
+    else:
+        click.echo(f"{name} {found.hex()} {totals['entries']} entries")
     if sys.stderr.isatty():
         key = SigningKey.load(home.default_key).public.hex()
         click.echo(f"mount it:    basefs mount {name} DIR", err=True)

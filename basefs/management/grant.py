@@ -8,13 +8,13 @@ import click
 
 from basefs.config import Home
 from basefs.errors import UsageError
-from basefs.management.output import json_option, print_json
+from basefs.management.output import examples, json_option, print_json
 from basefs.management.plans import dry_run_option, print_plan
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
 
-@click.command()
+@click.command(epilog=examples("basefs grant etc:/ two two.pub", "basefs grant --dry-run /cluster/nginx web web.pub"))
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")

@@ -22,6 +22,7 @@ from basefs.lock import exclusive, is_held
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.management.get import parse_identity
 from basefs.management.newplace import new_place
+from basefs.management.output import examples, json_option, print_json
 from basefs.management.progress import transfer_bar
 from basefs.management.session import ask, ask_daemon, default_keys
 from basefs.replica import LOG_FILE, Replica
@@ -37,12 +38,13 @@ class _Log:
     entries: int
 
 
-@click.command("import")
+@click.command("import", epilog=examples("basefs import etc etc.basefs", "basefs import --salvage etc etc.basefs"))
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--id", "identity", metavar="ROOTHASH", help="Identity that the filesystem must have, in hex.")
 @click.option("--salvage", "salvaging", is_flag=True, help="Take what is whole of a damaged file.")
-def import_(name: str, file: Path, identity: str | None, salvaging: bool) -> None:
+@json_option
+def import_(name: str, file: Path, identity: str | None, salvaging: bool, as_json: bool) -> None:
     """Make the filesystem NAME from FILE, which 'basefs export' wrote; '-' is standard input.
 
     If NAME is here already, what it lacks is added, also while it runs. Every hash and signature is verified as if it
@@ -65,6 +67,10 @@ def import_(name: str, file: Path, identity: str | None, salvaging: bool) -> Non
                 import_all(reader, log.add, log.batching, progress)
     summary = ask(home, name, "summary")
     added = summary["entries"] - log.entries
+    if as_json:
+        facts = {"identity": summary["identity"], "entries": summary["entries"], "new": added, "problems": problems}
+        print_json({"name": name, **facts})
+        return
     click.echo(f"{name} {summary['identity']} {summary['entries']} entries, {added} of them new")
     if problems:
         click.echo(f"basefs: {file} is damaged, {len(problems)} findings, the first: {problems[0]}", err=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from basefs.config import Home
-from basefs.management.output import json_option, print_json, print_table
+from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.session import ask, default_keys
 from basefs.management.target import parse_target
 
 
-@click.command()
+@click.command(epilog=examples("basefs keys", "basefs keys etc", "basefs keys etc:/nginx --all"))
 @click.argument("target", metavar="[NAME[:/PATH]]", required=False)
 @click.option("-d", "--directories", is_flag=True, help="Order by directory instead of by key.")
 @click.option("-a", "--all", "every", is_flag=True, help="List also the grants that do not count any more.")

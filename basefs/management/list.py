@@ -8,12 +8,12 @@ import click
 
 from basefs.config import Home
 from basefs.errors import BaseFSError
-from basefs.management.output import json_option, print_json, print_table
+from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.runfile import RunFile
 from basefs.management.session import ask, ask_daemon
 
 
-@click.command()
+@click.command(epilog=examples("basefs list", "basefs list --json"))
 @json_option
 def list(as_json: bool) -> None:
     """List the filesystems on this node, with their state and size."""

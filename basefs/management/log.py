@@ -11,13 +11,20 @@ import click
 
 from basefs.config import Home
 from basefs.errors import UsageError
-from basefs.management.output import json_option, print_json, print_table
+from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.rows import SHORT, readable
 from basefs.management.session import ask
 from basefs.management.target import Target, parse_target, require_path
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "basefs log etc:/hosts",
+        "basefs log /cluster/hosts --cat 5f3a09c1d2e4",
+        "basefs log etc:/hosts --diff 5f3a09c1d2e4",
+        "basefs log -r etc:/nginx",
+    )
+)
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("new", metavar="[HASH]", required=False)
 @click.option("--cat", "shown", metavar="HASH", help="Print the content at a revision.")

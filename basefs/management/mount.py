@@ -9,9 +9,17 @@ from typing import Any
 import click
 
 from basefs.management import launch
+from basefs.management.output import examples
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "basefs mount etc /cluster",
+        "basefs mount etc /cluster -b 10.0.0.2 -j 10.0.0.1:18374",
+        "basefs mount etc /cluster --handler '/nginx/*=systemctl reload nginx'",
+        "basefs mount -s etc /cluster",
+    )
+)
 @click.argument("name")
 @click.argument("mountpoint", type=click.Path(path_type=Path))
 @launch.daemon_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,9 +27,9 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def print_json(value: Any) -> None:
-    """One JSON document; bytes that are not UTF-8 stay surrogate escapes."""
-    click.echo(json.dumps(value, indent=2))
+def print_json(value: Any, *, err: bool = False) -> None:
+    """One JSON document, on stderr if asked for; bytes that are not UTF-8 stay surrogate escapes."""
+    click.echo(json.dumps(value, indent=2), err=err)
 
 
 def print_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], empty: str) -> None:
@@ -53,6 +54,13 @@ def print_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], e
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
     Console().print(table)
+
+
+def coloured(text: str, **style: Any) -> str:
+    """Text with a style of click's for a terminal; without a colour if NO_COLOR asks for that (no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        style.pop("fg", None)
+    return click.style(text, **style)
 
 
 def print_fields(fields: Mapping[str, str]) -> None:

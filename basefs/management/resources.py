@@ -57,7 +57,7 @@ def resources(target: str, once: bool, count: int | None, path: Path | None, as_
     """
     home = Home.from_environment()
     name = parse_target(home, target).name
-    rows = _rows(home, name, 1 if once else count)
+    rows = _rows(home, name, _read(home, name), 1 if once else count)
     try:
         if path is not None:
             _log(rows, path)
@@ -74,8 +74,7 @@ def resources(target: str, once: bool, count: int | None, path: Path | None, as_
         sys.exit(_INTERRUPTED)
 
 
-def _rows(home: Home, name: str, count: int | None) -> Iterator[Row]:
-    before = _read(home, name)
+def _rows(home: Home, name: str, before: Reading, count: int | None) -> Iterator[Row]:
     done = 0
     while done != count:
         # By the clock of the first reading, so that the time of a reading does not add up.

@@ -8,13 +8,20 @@ import click
 
 from basefs.config import Home
 from basefs.errors import UsageError
-from basefs.management.output import json_option, print_json
+from basefs.management.output import examples, json_option, print_json
+from basefs.management.progress import waiting
 from basefs.management.rows import parse_moment
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "basefs revert etc:/hosts 5f3a09c1d2e4",
+        "basefs revert /cluster/nginx --at 15m",
+        "basefs revert etc:/ --at '2026-01-31 12:00'",
+    )
+)
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("entry", metavar="[HASH]", required=False)
 @click.option("--at", "moment", metavar="TIME", help="Bring back what this node had at a time, with all below.")
@@ -32,7 +39,8 @@ def revert(target: str, entry: str | None, moment: str | None, as_json: bool) ->
     if (entry is None) == (moment is None):
         raise UsageError("give either the HASH of a revision or --at TIME")
     wanted: dict[str, Any] = {"entry": entry} if moment is None else {"at": parse_moment(moment)}
-    entries = ask(home, parsed.name, "revert", path=path, **wanted)
+    with waiting("looking for what differs"):
+        entries = ask(home, parsed.name, "revert", path=path, **wanted)
     if as_json:
         print_json({"entries": entries})
     elif not entries:

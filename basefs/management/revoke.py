@@ -5,13 +5,17 @@ from __future__ import annotations
 import click
 
 from basefs.config import Home
-from basefs.management.output import json_option, print_json, printable
+from basefs.management.output import examples, json_option, print_json, printable
 from basefs.management.plans import dry_run_option, print_plan
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "basefs revoke etc:/ two", "basefs revoke --dry-run etc:/nginx web", "basefs revoke --discard etc:/ two"
+    )
+)
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
 @click.option("--discard", is_flag=True, help="Drop what the key has written, as far as nobody built on it.")

@@ -7,9 +7,12 @@ from typing import Any
 import click
 
 from basefs.management import launch
+from basefs.management.output import examples
 
 
-@click.command()
+@click.command(
+    epilog=examples("basefs run etc", "basefs run etc -b 10.0.0.2 --metrics 127.0.0.1:9464", "basefs run -f etc")
+)
 @click.argument("name")
 @launch.daemon_options
 def run(name: str, **options: Any) -> None:

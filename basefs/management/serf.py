@@ -11,17 +11,21 @@ import click
 from basefs.config import Home
 from basefs.errors import AgentError
 from basefs.gossip.binary import find_serf
+from basefs.management.output import examples
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples("basefs serf etc members", "basefs serf etc info", "basefs serf etc reachability"),
+)
 @click.argument("target", metavar="NAME")
 @click.argument("arguments", metavar="ARGS...", nargs=-1, required=True, type=click.UNPROCESSED)
 def serf(target: str, arguments: Sequence[str]) -> None:
     """Run a command of Serf on the agent of the running filesystem NAME.
 
-    For example: 'basefs serf etc members', 'basefs serf etc info', 'basefs serf etc reachability'.
+    All that 'serf help' lists can be used that talks to an agent; its address and key are filled in.
     """
     home = Home.from_environment()
     name = parse_target(home, target).name

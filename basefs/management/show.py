@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from basefs.config import Home
-from basefs.management.output import json_option, print_json, print_table, printable
+from basefs.management.output import examples, json_option, print_json, print_table, printable
 from basefs.management.rows import SHORT, moment, readable
 from basefs.management.session import ask
 from basefs.management.target import parse_target
@@ -27,7 +27,7 @@ _MARKS = {
 }
 
 
-@click.command()
+@click.command(epilog=examples("basefs show etc", "basefs show -l /cluster/nginx", "basefs show etc:/hosts --json"))
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.option("-l", "--live", is_flag=True, help="List the live paths only, each with its current entry.")
 @json_option

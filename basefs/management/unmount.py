@@ -13,6 +13,7 @@ from basefs.errors import DaemonError, NotRunning, UsageError
 from basefs.fs.mount import unmount as detach
 from basefs.lock import is_held
 from basefs.management.control import call
+from basefs.management.output import examples
 from basefs.management.runfile import RunFile
 from basefs.management.session import socket_path
 from basefs.management.target import Mount, is_own, mount_at, mounts
@@ -23,7 +24,7 @@ STOP_TIMEOUT = 30.0
 LAZY_TIMEOUT = 5.0
 
 
-@click.command()
+@click.command(epilog=examples("basefs unmount etc", "basefs unmount --lazy /cluster"))
 @click.argument("target", metavar="NAME|MOUNTPOINT")
 @click.option("-l", "--lazy", is_flag=True, help="Detach a mount that is in use; it ends when nobody uses it any more.")
 def unmount(target: str, lazy: bool) -> None:

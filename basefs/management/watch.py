@@ -13,7 +13,7 @@ import click
 from basefs.config import Home
 from basefs.errors import DaemonGone, NotRunning
 from basefs.management.control import stream
-from basefs.management.output import printable
+from basefs.management.output import examples, printable
 from basefs.management.session import socket_path
 from basefs.management.target import parse_target
 
@@ -23,7 +23,9 @@ _INTERRUPTED = 130
 _RETRY_SECONDS = 0.2
 
 
-@click.command()
+@click.command(
+    epilog=examples("basefs watch etc", "basefs watch /cluster/nginx --json", "basefs watch etc --reconnect")
+)
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.option("--since", metavar="TOKEN", help="Begin after the change that was printed with this token.")
 @click.option("--reconnect", is_flag=True, help="When the daemon ends, wait for it to come back, and go on.")
