@@ -11,6 +11,7 @@ from collections.abc import Callable
 from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH
 from basefs.sync.answers import Answers
+from basefs.sync.claims import Claims
 from basefs.sync.compare import Node
 from basefs.sync.intake import Intake
 from basefs.sync.interface import LogState
@@ -58,7 +59,15 @@ class Conversation:
         waits: whether the peer has said that its answer will take a while, and has not sent any data since.
     """
 
-    def __init__(self, log: LogState, role: Role, port: int, limits: Limits, stay: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        log: LogState,
+        role: Role,
+        port: int,
+        limits: Limits,
+        stay: Callable[[int], bool],
+        claims: Claims | None = None,
+    ) -> None:
         """Arguments as for `SyncProtocol`."""
         self.role = role
         self.state = State.GREETING
@@ -68,7 +77,7 @@ class Conversation:
         self._port = port
         self._limits = limits
         self._stay = stay
-        self.intake = Intake(log, self.counters, limits)
+        self.intake = Intake(log, self.counters, limits, claims)
         self._answers = Answers(log, self.counters, self.intake)
         self.outbox = Outbox(self._answers.write, limits.backlog)
         self.standing = Standing(log, self.outbox, self.counters, limits)
@@ -289,5 +298,6 @@ class Conversation:
 
     def _finish(self, reason: Reason, detail: str, *, equal: bool = False, by_peer: bool = False) -> None:
         self._end = (reason, detail, equal, by_peer)
+        self.intake.close()
         if by_peer:
             self.outbox.drop()

@@ -18,6 +18,7 @@ from itertools import groupby
 from basefs.errors import InvalidEntry, RemoteProtocolError
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
+from basefs.sync.claims import Claims
 from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_HASHES, Limits
 from basefs.sync.messages import BlockReq, EntryReq
@@ -89,8 +90,10 @@ class Orphans:
 class Intake:
     """Entries and blocks that were received and are not in the log yet."""
 
-    def __init__(self, state: LogState, counters: Counters, limits: Limits) -> None:
+    def __init__(self, state: LogState, counters: Counters, limits: Limits, claims: Claims | None = None) -> None:
+        """`claims`: what the sessions of this node expect; `None`: there is no other one."""
         self._state = state
+        self._claims = Claims() if claims is None else claims
         self._counters = counters
         self._limits = limits
         self._batches: deque[tuple[list[bytes], list[bytes]]] = deque()
@@ -138,8 +141,10 @@ class Intake:
             self._account(replace(result, rejected=()) if orphaned else result)
             if not streaming:
                 self._want(result.missing_blocks)
-        for block in blocks if self._wanted else ():
-            self._wanted.pop(BlockHash(sha224(block)), None)
+        for block in blocks:
+            hash = BlockHash(sha224(block))
+            self._wanted.pop(hash, None)
+            self._claims.came(hash)
 
     def missing_blocks(self) -> list[BlockReq]:
         """What to ask for at the start of a round: chains that earlier sessions or gossip left incomplete."""
@@ -149,8 +154,10 @@ class Intake:
         """Requests for those of these blocks that were not asked for before."""
         requests = []
         for hash in hashes:
-            if hash not in self._asked_blocks and len(self._asked_blocks) < self._limits.asked:
+            known = hash in self._asked_blocks or len(self._asked_blocks) >= self._limits.asked
+            if not known and not self._claims.held_by_other(hash, self):
                 self._asked_blocks.add(hash)
+                self._claims.take(hash, self)
                 requests.append(BlockReq(hash))
         return requests
 
@@ -175,7 +182,21 @@ class Intake:
             if len(self._wanted) < self._limits.asked:
                 self._wanted[hash] = None
 
+    def moved(self) -> None:
+        """Something has come from the peer."""
+        self._claims.moved(self)
+
+    def tick(self, now: float) -> None:
+        """Tell the time, in seconds."""
+        self._claims.tick(now)
+
+    def close(self) -> None:
+        """The session is over."""
+        self._claims.ended(self)
+
     def _account(self, result: AddResult) -> None:
+        for hash in result.missing_blocks:
+            self._claims.take(hash, self)
         # A content that moved on is a gain, even to a log that counts nothing but entries.
         self._counters.accepted += result.accepted or bool(result.missing_blocks)
         self._counters.rejected += len(result.rejected)

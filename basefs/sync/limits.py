@@ -54,8 +54,11 @@ INLINE_BLOCKS = 64 * 1024
 #: Entries given to the log in one call: a signature costs 100 us, so that a slice takes some 3 ms.
 ENTRIES_PER_SLICE = 32
 
-#: Characters of ENTRIES and BLOCKS lines after which a new line begins; a single large item may exceed it.
-PARCEL_LINE = 16 * 1024
+#: Characters of an ENTRIES line after which a new line begins; a single large item may exceed it.
+ENTRIES_LINE = 16 * 1024
+#: The same of BLOCKS.  Shorter: more lines; longer: on a link of 32 kbit/s a line of 16 KiB takes 4 s, in which nobody
+#: can tell that a content is arriving.
+BLOCKS_LINE = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)

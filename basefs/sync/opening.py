@@ -9,10 +9,9 @@ from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
+from basefs.sync.shared import Shared
 from basefs.sync.shell import CHUNK, Keeper, Session
 from basefs.sync.states import Role
-from basefs.sync.traffic import Traffic
-from basefs.sync.uplink import Uplink
 
 #: Seconds to wait for a connection.
 CONNECT_TIMEOUT = 5.0
@@ -28,14 +27,13 @@ async def sync_with(
     connect_timeout: float = CONNECT_TIMEOUT,
     progress: Callable[[Session], None] | None = None,
     keeper: Keeper | None = None,
-    traffic: Traffic | None = None,
-    uplink: Uplink | None = None,
+    shared: Shared | None = None,
 ) -> Result:
     """Compare logs with a peer until both are equal.
 
     `own_port`: where the peer can reach us later, 0 if nowhere.  `progress` is called after each slice of work.
-    `keeper`: who may keep the session open for news; then this returns when it ends.  `traffic` counts it; `uplink`
-    decides when it may upload.  All that can go wrong with the peer or the network is in the result
+    `keeper`: who may keep the session open for news; then this returns when it ends.  `shared`: with the other
+    sessions of this node.  All that can go wrong with the peer or the network is in the result
     (`Result.raise_for_reason` raises it).
     """
     try:
@@ -44,12 +42,17 @@ async def sync_with(
     except (OSError, asyncio.TimeoutError) as error:
         detail = f"cannot reach {host}:{port}: {str(error) or 'no answer'}"
         return Result(Reason.UNREACHABLE, detail, False, Counters())
-    core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper)
-    return await Session(core, reader, writer, (host, port), progress, keeper, traffic, uplink).run()
+    shared = shared or Shared()
+    core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper, shared)
+    return await Session(core, reader, writer, (host, port), shared, progress, keeper).run()
 
 
-def core_of(state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None) -> SyncProtocol:
+def core_of(
+    state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None, shared: Shared
+) -> SyncProtocol:
     """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere."""
-    if keeper is None:
-        return SyncProtocol(state, role, port=port, limits=limits)
-    return SyncProtocol(state, role, port=port, limits=limits, stay=lambda peer: keeper.may_keep((host, peer), role))
+
+    def stay(peer: int) -> bool:
+        return keeper is not None and keeper.may_keep((host, peer), role)
+
+    return SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims)

@@ -8,7 +8,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash
 from basefs.sync.fields import encode_bytes
 from basefs.sync.interface import LogState
-from basefs.sync.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, PARCEL_LINE
+from basefs.sync.limits import BLOCKS_LINE, ENTRIES_LINE, ENTRIES_PER_SLICE, INLINE_BLOCKS
 from basefs.sync.messages import PAUSE
 from basefs.sync.result import Counters
 
@@ -104,7 +104,7 @@ class Packer:
                     break
                 blocks.append(block)
                 block_size += len(block)
-            if len(batch) == ENTRIES_PER_SLICE or size >= PARCEL_LINE or block_size >= INLINE_BLOCKS:
+            if len(batch) == ENTRIES_PER_SLICE or size >= ENTRIES_LINE or block_size >= INLINE_BLOCKS:
                 yield from self._flush(batch, blocks)
                 batch, blocks = [], []
                 size = block_size = 0
@@ -116,7 +116,7 @@ class Packer:
         size = 0
         for block in blocks:
             field = encode_bytes(block)
-            if size and size + len(field) > PARCEL_LINE:
+            if size and size + len(field) > BLOCKS_LINE:
                 yield b" ".join(fields) + b"\n"
                 fields = [b"BLOCKS"]
                 size = 0

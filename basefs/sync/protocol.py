@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from basefs.errors import RemoteProtocolError
+from basefs.sync.claims import Claims
 from basefs.sync.conversation import Conversation
 from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, MAX_LINE, Limits
@@ -48,12 +49,14 @@ class SyncProtocol:
         port: int = 0,
         limits: Limits = DEFAULT_LIMITS,
         stay: Callable[[int], bool] = lambda port: False,
+        claims: Claims | None = None,
     ) -> None:
         """`port`: our own sync port, told to the peer so that it can come back; 0 if we do not listen.
 
         `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared.
+        `claims` are shared by all sessions of a node.
         """
-        self._talk = Conversation(log, role, port, limits, stay)
+        self._talk = Conversation(log, role, port, limits, stay, claims)
         self.counters = self._talk.counters
         self._lines = LineBuffer()
         self._timers = Timers(limits)
@@ -76,6 +79,7 @@ class SyncProtocol:
         self.counters.bytes_received += len(data)
         if self._talk.open:
             self._timers.moved()
+            self._talk.intake.moved()
             self._lines.feed(data)
 
     def receive_eof(self) -> None:
@@ -126,6 +130,7 @@ class SyncProtocol:
     def tick(self, now: float) -> None:
         """Tell the time, in seconds of any steady clock.  Ends the session if a time-out has passed."""
         if self._talk.open:
+            self._talk.intake.tick(now)
             late = self._timers.tick(
                 now, greeted=self._talk.peer is not None, gained=self.counters.gained, standing=self.standing
             )

@@ -15,10 +15,9 @@ from basefs.sync.opening import core_of
 from basefs.sync.penalty import PenaltyBox
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address
+from basefs.sync.shared import Shared
 from basefs.sync.shell import CHUNK, GRACE, Keeper, Session
 from basefs.sync.states import Role
-from basefs.sync.traffic import Traffic
-from basefs.sync.uplink import Uplink
 from basefs.sync.wire import encode
 
 log = logging.getLogger(__name__)
@@ -43,16 +42,14 @@ class SyncServer:
         penalties: PenaltyBox | None = None,
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
-        traffic: Traffic | None = None,
-        uplink: Uplink | None = None,
+        shared: Shared | None = None,
     ) -> None:
         """`on_result` gets the peer's host with its sync port (0 if it did not tell) after each session.
 
         A session that the `keeper` lets stand does not count among the sessions that others may have at once.
         """
         self._keeper = keeper
-        self._traffic = traffic or Traffic()
-        self._uplink = uplink
+        self._shared = shared or Shared()
         self._state = state
         self._host = host
         self._port = port
@@ -117,9 +114,9 @@ class SyncServer:
         with contextlib.ExitStack() as slot:
             self._hosts[host] += 1
             slot.callback(self._free_slot, host)
-            core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper)
+            core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper, self._shared)
             keeper = None if self._keeper is None else _Freeing(self._keeper, slot)
-            result = await Session(core, reader, writer, (host, 0), None, keeper, self._traffic, self._uplink).run()
+            result = await Session(core, reader, writer, (host, 0), self._shared, None, keeper).run()
         # Those who never said what they want are as unwelcome as those who said nonsense.
         silent = result.reason is Reason.TIMEOUT and not any(result.peer_identity)
         if result.reason is Reason.RUBBISH or silent:

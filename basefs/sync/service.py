@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from basefs.sync.claims import PATIENCE
 from basefs.sync.contacts import Contact, Contacts
 from basefs.sync.interface import LogState
 from basefs.sync.keeper import SessionKeeper
@@ -17,9 +18,9 @@ from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address, PeerSchedule
 from basefs.sync.server import SyncServer
+from basefs.sync.shared import Shared
 from basefs.sync.shell import Session
 from basefs.sync.traffic import Traffic
-from basefs.sync.uplink import Uplink
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +75,8 @@ class SyncService:
         self._penalties = PenaltyBox()
         self._throttle = Throttle()
         self._contacts = Contacts()
-        #: What all sessions have moved, those that are open included.
-        self.traffic = Traffic()
+        self._shared = Shared()
         self._schedule = PeerSchedule(self._rng, probability)
-        self._uplink = Uplink()
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
         self._keeper = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
@@ -90,14 +89,19 @@ class SyncService:
             penalties=self._penalties,
             on_result=self._ended,
             keeper=self._keeper,
-            traffic=self.traffic,
-            uplink=self._uplink,
+            shared=self._shared,
         )
         self._slots = asyncio.Semaphore(max_outgoing)
         self._jobs: dict[Address, asyncio.Task[None]] = {}
         self._running: set[Address] = set()
         self._again: dict[Address, str] = {}
+        self._moved_at = 0.0
         self._loop_task: asyncio.Task[None] | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """What all sessions have moved, those that are open included."""
+        return self._shared.traffic
 
     @property
     def port(self) -> int:
@@ -214,8 +218,7 @@ class SyncService:
                 connect_timeout=self._connect_timeout,
                 progress=lambda session: self._progress(address, session),
                 keeper=keeper,
-                traffic=self.traffic,
-                uplink=self._uplink,
+                shared=self._shared,
             )
         finally:
             self._talking.pop(address, None)
@@ -229,6 +232,7 @@ class SyncService:
 
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
+        self._moved_at = asyncio.get_running_loop().time()
         if self._on_progress:
             self._on_progress(address, session.waits)
 
@@ -276,5 +280,10 @@ class SyncService:
             except Exception:  # the callback is not ours: one failure must not end all periodic sessions
                 log.exception("the list of peers could not be had")
                 continue
-            if peer is not None:
+            if peer is not None and not self._is_fetching:
                 self.request(peer, "periodic")
+
+    @property
+    def _is_fetching(self) -> bool:
+        """Whether logs differ for a reason: a session is bringing something at this moment."""
+        return bool(self._running) and asyncio.get_running_loop().time() - self._moved_at < PATIENCE

@@ -18,10 +18,10 @@ from basefs.sync.connection import flow, outstanding
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
+from basefs.sync.shared import Shared
 from basefs.sync.standing import Standing
 from basefs.sync.states import Role
-from basefs.sync.traffic import Traffic
-from basefs.sync.uplink import FREE_BYTES, Flow, Uplink
+from basefs.sync.uplink import FREE_BYTES, Flow
 
 log = logging.getLogger(__name__)
 
@@ -74,18 +74,17 @@ class Session:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         address: Address,
+        shared: Shared,
         progress: Callable[[Session], None] | None = None,
         keeper: Keeper | None = None,
-        traffic: Traffic | None = None,
-        uplink: Uplink | None = None,
     ) -> None:
-        """`progress` is called after each slice of work; `uplink`: whose turn it is to upload where that is slow."""
+        """`progress` is called after each slice of work."""
         self.address = address
-        self._uplink = uplink
+        self._uplink = shared.uplink
         self._held_at: float | None = None
         self._core = core
         self._keeper = keeper
-        self._traffic = traffic or Traffic()
+        self._traffic = shared.traffic
         self._stands = False
         self._reader = reader
         self._writer = writer
@@ -121,8 +120,7 @@ class Session:
         finally:
             if self._stands and self._keeper is not None:
                 self._keeper.ended(self)
-            if self._uplink is not None:
-                self._uplink.ended(self)
+            self._uplink.ended(self)
             self._core.abort("this node is stopping")
             for task in tasks:
                 task.cancel()
@@ -256,7 +254,7 @@ class Session:
     def _is_held(self) -> bool:
         """Whether others upload first."""
         core = self._core
-        if self._uplink is None or not core.uploads or core.counters.bytes_sent < FREE_BYTES:
+        if not core.uploads or core.counters.bytes_sent < FREE_BYTES:
             return False
         now = asyncio.get_running_loop().time()
         if self._uplink.admits(self, now):

@@ -1,0 +1,24 @@
+"""What all sessions of a node share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from basefs.sync.claims import Claims
+from basefs.sync.traffic import Traffic
+from basefs.sync.uplink import Uplink
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One for each node.
+
+    Attributes:
+        traffic: what all sessions have moved, those that are open included.
+        uplink: whose turn it is to upload.
+        claims: which session brings what.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    uplink: Uplink = field(default_factory=Uplink)
+    claims: Claims = field(default_factory=Claims)
