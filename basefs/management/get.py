@@ -20,6 +20,7 @@ from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
 from basefs.management.output import examples, json_option, print_json
 from basefs.replica import Replica
+from basefs.sync.limits import NEWCOMER_LIMITS
 from basefs.sync.opening import sync_with
 from basefs.sync.shell import Session
 
@@ -122,7 +123,7 @@ async def _sync_until_equal(replica: Replica, host: str, port: int, show: Callab
     """Sync, again if the peer's log changed meanwhile, as long as that brings anything."""
     while True:
         try:
-            result = await sync_with(replica, host, port, progress=show)
+            result = await sync_with(replica, host, port, limits=NEWCOMER_LIMITS, progress=show)
             result.raise_for_reason()
         except BaseFSError as error:
             raise type(error)(f"{format_address(host, port - SYNC_PORT_OFFSET)}: {error}") from None

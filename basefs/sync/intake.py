@@ -1,11 +1,13 @@
 """What arrives, on its way into the log: in slices, parents first, and what to ask for next.
 
 Invariants:
-1. The log is given at most `ENTRIES_PER_SLICE` entries, or one line of blocks, in one call.
-2. Lines are taken in the order in which they came: entries are in the log before their blocks are offered.
+1. The log is given at most `Limits.batch` entries, with the blocks that follow them, in one call: what has come at once
+   and belongs to one answer is one transaction.
+2. Lines are taken in the order in which they came: entries are in the log before their blocks are offered, or come
+   with them.
 3. A block is asked for at most once in a session, an entry at most once in a round: a peer that does not have it
    cannot make us repeat ourselves, and the session ends.
-4. Memory: `orphan_bytes` of entries, `asked` hashes of blocks twice, one received line.
+4. Memory: `orphan_bytes` of entries, `asked` hashes of blocks twice, one batch and one received line.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
 from basefs.sync.claims import Claims
 from basefs.sync.interface import AddResult, LogState
-from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_HASHES, Limits
+from basefs.sync.limits import BATCH_BYTES, MAX_HASHES, Limits
 from basefs.sync.messages import BlockReq, EntryReq
 from basefs.sync.result import Counters
 
@@ -97,6 +99,9 @@ class Intake:
         self._counters = counters
         self._limits = limits
         self._batches: deque[tuple[list[bytes], list[bytes]]] = deque()
+        #: What has come and may become more.
+        self._gathered: tuple[list[bytes], list[bytes]] = ([], [])
+        self._gathered_bytes = 0
         self._orphans = Orphans(limits.orphan_bytes)
         self._wanted: dict[BlockHash, None] = {}
         self._asked_blocks: set[BlockHash] = set()
@@ -116,25 +121,53 @@ class Intake:
     def put_entries(self, encoded: Sequence[bytes]) -> None:
         """Take a line of entries."""
         self._counters.entries_received += len(encoded)
-        self._queue(encoded)
+        most = self._limits.batch
+        for start in range(0, len(encoded), most):
+            part = encoded[start : start + most]
+            if len(self._gathered[0]) + len(part) > most:
+                self.seal()
+            self._gathered[0].extend(part)
+            self._gathered_bytes += sum(map(len, part))
+
+    @property
+    def gathered(self) -> bool:
+        """Whether something waits for more, or for `seal`."""
+        return bool(self._gathered[0])
+
+    def seal(self) -> None:
+        """What was gathered is a batch: nothing more of it has come, or something else comes."""
+        if self._gathered[0]:
+            self._batches.append(self._gathered)
+            self._gathered = ([], [])
+            self._gathered_bytes = 0
 
     def step(self) -> int:
         """Offer one batch to the log; returns how many entries and blocks it was.  Raises `RemoteProtocolError`."""
         batch, blocks = self._batches.popleft()
         result = self._state.add(batch, blocks)
-        self._account(result)
-        self._want(result.missing_blocks)
         if result.missing_parents or self._orphans:
             self._sort(batch, set(result.missing_parents))
+            # The log cannot take the blocks of orphans.
+            orphaned = sum(map(self._orphans.hold_block, blocks))
+            result = replace(result, rejected=result.rejected[: max(len(result.rejected) - orphaned, 0)])
+        self._account(result)
+        self._want(result.missing_blocks)
         return len(batch) + len(blocks)
 
     def put_blocks(self, blocks: Sequence[bytes], streaming: bool) -> None:
-        """Offer a line of blocks to the log.  Raises `RemoteProtocolError`.
+        """Take a line of blocks.  Raises `RemoteProtocolError`.
 
         `streaming`: they answer a BLOCK_REQ, so the peer sends all that it has, and what is missing after them is not
         worth asking for.
         """
         self._counters.blocks_received += len(blocks)
+        if self._gathered[0]:
+            # Those of the entries that have just come.
+            self._gathered[1].extend(blocks)
+            self._gathered_bytes += sum(map(len, blocks))
+            if self._gathered_bytes >= BATCH_BYTES:
+                self.seal()
+            return
         for orphaned, run in groupby(blocks, self._orphans.hold_block):
             result = self._state.add((), list(run))
             # The log cannot take the block of an orphan yet, unless another entry has the same content.
@@ -172,10 +205,6 @@ class Intake:
         missing = [hash for hash in self._orphans.parents() if hash not in self._asked_entries]
         self._asked_entries.update(missing)
         return [EntryReq(tuple(missing[i : i + MAX_HASHES])) for i in range(0, len(missing), MAX_HASHES)]
-
-    def _queue(self, encoded: Sequence[bytes]) -> None:
-        for start in range(0, len(encoded), ENTRIES_PER_SLICE):
-            self._batches.append((list(encoded[start : start + ENTRIES_PER_SLICE]), []))
 
     def _want(self, hashes: Sequence[BlockHash]) -> None:
         for hash in hashes:

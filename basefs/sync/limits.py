@@ -51,8 +51,11 @@ REQUEST_WINDOW = 1024 * 1024
 #: receiver has the content already.
 INLINE_BLOCKS = 64 * 1024
 
-#: Entries given to the log in one call: a signature costs 100 us, so that a slice takes some 3 ms.
+#: Entries in one line, and looked up without a pause.
 ENTRIES_PER_SLICE = 32
+
+#: Bytes of entries and their blocks that are given to the log in one call.
+BATCH_BYTES = 256 * 1024
 
 #: Characters of an ENTRIES line after which a new line begins; a single large item may exceed it.
 ENTRIES_LINE = 16 * 1024
@@ -72,6 +75,8 @@ class Limits:
             some 15 MB; a smaller limit would cut that off, a larger one lets a peer waste our bandwidth.
         rounds: comparisons in one session.  A second one is needed where logs grew meanwhile; the periodic session
             does the rest, so a busy pair does not hold its slot for ever.
+        batch: entries given to the log in one call, which is a transaction: more save pages that several of them would
+            write anew, fewer hold the log's lock, and the event loop, for a shorter time (an entry costs 200 us).
         missing_blocks: incomplete chains that are asked for at the start of a round; half the window.
         orphan_bytes: entries kept while their parents are on the way.  Overflow is not lost, but costs one more round.
         backlog: bytes of requests that wait for room in the window (about 120 each).  Same on overflow.
@@ -90,6 +95,7 @@ class Limits:
     rejected: int = 256
     useless_bytes: int = 32 * 1024 * 1024
     rounds: int = 8
+    batch: int = 128
     missing_blocks: int = MAX_REQUESTS // 2
     orphan_bytes: int = 4 * 1024 * 1024
     backlog: int = 8 * 1024 * 1024
@@ -103,3 +109,5 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+#: Of a node that does nothing but fetch.
+NEWCOMER_LIMITS = Limits(batch=512)

@@ -32,6 +32,8 @@ _INBOUND = 4 * MAX_LINE
 #: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.
 _SLICE = 32
 _BYTES_COST = 8192
+#: The lines that belong together.
+_DATA = (b"ENTRIES ", b"BLOCKS ")
 
 
 class SyncProtocol:
@@ -59,6 +61,8 @@ class SyncProtocol:
         self._talk = Conversation(log, role, port, limits, stay, claims)
         self.counters = self._talk.counters
         self._lines = LineBuffer()
+        #: A line that has to wait until what came before is in the log.
+        self._line: bytes | None = None
         self._timers = Timers(limits)
         self._progress = Progress(limits)
 
@@ -99,9 +103,14 @@ class SyncProtocol:
                 if self._talk.intake.pending:
                     cost += self._talk.intake.step()
                     continue
-                line = self._lines.next_line()
+                line = self._lines.next_line() if self._line is None else self._line
+                self._line = line
+                if self._talk.intake.gathered and (line is None or not line.startswith(_DATA)):
+                    self._talk.intake.seal()
+                    continue
                 if line is None:
                     break
+                self._line = None
                 self._talk.handle(parse(line), len(line) + 1)
                 cost += 1 + len(line) // _BYTES_COST
             useless = self._progress.check(self.counters.gained, self.counters.bytes_received)
@@ -205,7 +214,8 @@ class SyncProtocol:
     @property
     def wants_work(self) -> bool:
         """Whether `work` has something to do."""
-        return self._talk.open and (self._talk.intake.pending or self._lines.ready)
+        intake = self._talk.intake
+        return self._talk.open and (intake.pending or intake.gathered or self._line is not None or self._lines.ready)
 
     @property
     def wants_send(self) -> bool:

@@ -10,7 +10,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.log.entries import Entry
 from basefs.log.hashes import sha224
 from basefs.sync.intake import Intake, Orphans
-from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_HASHES, Limits
+from basefs.sync.limits import MAX_HASHES, Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import BlockReq, EntryReq
 from basefs.sync.result import Counters
@@ -35,7 +35,8 @@ def setup(**limits):
 
 
 def run(intake):
-    while intake.pending:
+    while intake.pending or intake.gathered:
+        intake.seal()
         intake.step()
 
 
@@ -43,10 +44,10 @@ def test_a_long_line_is_given_to_the_log_in_slices():
     writer = Writer()
     for number in range(100):
         writer.write((b"f%d" % number,))
-    log, counters, intake = setup()
+    log, counters, intake = setup(batch=32)
     intake.put_entries(writer.entries)
     run(intake)
-    assert log.largest == ENTRIES_PER_SLICE
+    assert log.largest == 32
     assert counters.accepted == counters.entries_received == len(log) == 101
 
 

@@ -119,7 +119,7 @@ def test_work_is_sliced():
         most = max(most, slow.given - before)
         pair.right.receive_data(pair.left.data_to_send(65536))
     assert slow.given == 1001
-    assert most <= 63
+    assert most <= Limits().batch
 
 
 # What it costs
