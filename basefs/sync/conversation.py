@@ -60,13 +60,7 @@ class Conversation:
     """
 
     def __init__(
-        self,
-        log: LogState,
-        role: Role,
-        port: int,
-        limits: Limits,
-        stay: Callable[[int], bool],
-        claims: Claims | None = None,
+        self, log: LogState, role: Role, port: int, limits: Limits, stay: Callable[[int], bool], claims: Claims
     ) -> None:
         """Arguments as for `SyncProtocol`."""
         self.role = role

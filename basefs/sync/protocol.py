@@ -58,7 +58,7 @@ class SyncProtocol:
         `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared.
         `claims` are shared by all sessions of a node.
         """
-        self._talk = Conversation(log, role, port, limits, stay, claims)
+        self._talk = Conversation(log, role, port, limits, stay, Claims() if claims is None else claims)
         self.counters = self._talk.counters
         self._lines = LineBuffer()
         #: A line that has to wait until what came before is in the log.
