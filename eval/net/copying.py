@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from eval.cluster import Cluster, Snapshot, differences, snapshot
-from eval.net.scenario import Options, Rate, Scenario, running, say, settled_root, wait_for_root
+from eval.net.scenario import Options, Rate, Scenario, cpu_of_all, running, say, settled_root, wait_for_root
 from eval.rows import Row, Rows
 from eval.traffic import Meter
 
@@ -37,13 +38,14 @@ def _measure(cluster: Cluster) -> Row:
         source = Path(text) / "etc"
         subprocess.run(["cp", "-a", _SOURCE, source], check=True)
         say("copying")
-        before, start = meter.read(), time.monotonic()
+        before, used, start = meter.read(), cpu_of_all(cluster.nodes), time.monotonic()
         subprocess.run(["cp", "-a", source, first.mountpoint / "copy"], check=True)
         copied = time.monotonic() - start
         root = settled_root(first)
         published = time.monotonic() - start
         wait_for_root(others, root, PATIENCE)
         complete = time.monotonic() - start
+        busy = cpu_of_all(cluster.nodes) - used
         sent = [now - then for now, then in zip(meter.read(), before, strict=True)]
         say("comparing")
         expected = _readable(snapshot(source))
@@ -56,6 +58,8 @@ def _measure(cluster: Cluster) -> Row:
         "copied s": copied,
         "published s": published,
         "on all s": complete,
+        # What the machine cannot do sooner, because all nodes share its cores.
+        "cpu s / cores": busy / (os.cpu_count() or 1),
         "paths that differ": wrong,
         **idle.beyond(total, complete, len(cluster.nodes)),
         "first node": sent[0].total,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from eval.cluster import NAME, Cluster, ask, differences, snapshot
-from eval.net.scenario import Options, Scenario, cpu_seconds, running, say, serf_pid, settled_root, wait_for_root
+from eval.net.scenario import Options, Scenario, cpu_of_all, running, say, settled_root, wait_for_root
 from eval.node import Node
 from eval.rows import Row, Rows
 from eval.traffic import Meter
@@ -49,10 +49,10 @@ def _measure(cluster: Cluster, changes: int, seconds: float) -> Row:
     say("what a person sees on the first node")
     print(sides[0][0].basefs("members", NAME))
     alive = max(sum(member["status"] == "alive" for member in ask(side[0], "members")) for side in sides)
-    before, used = meter.total(), _cpu(cluster.nodes)
+    before, used = meter.total(), cpu_of_all(cluster.nodes)
     cluster.network.join()
     took = wait_until(lambda: len(_roots(cluster.nodes)) == 1, PATIENCE, "all nodes are equal")
-    sent, busy = meter.total() - before, _cpu(cluster.nodes) - used
+    sent, busy = meter.total() - before, cpu_of_all(cluster.nodes) - used
     trees = [snapshot(side[0].mountpoint) for side in sides]
     return {
         "entries a side": (ask(cluster.nodes[0], "summary")["entries"] - entries) // 2,
@@ -86,10 +86,6 @@ def _write_on_both(sides: Sequence[Sequence[Node]], changes: int, seconds: float
 
 def _roots(nodes: Sequence[Node]) -> set[str]:
     return {str(ask(node, "summary")["root_hash"]) for node in nodes}
-
-
-def _cpu(nodes: Sequence[Node]) -> float:
-    return sum(cpu_seconds(node.daemon(NAME)) + cpu_seconds(serf_pid(node)) for node in nodes)
 
 
 SCENARIO = Scenario(

@@ -147,6 +147,11 @@ def cpu_seconds(pid: int) -> float:
     return float(times.user + times.system)
 
 
+def cpu_of_all(nodes: Sequence[Node]) -> float:
+    """Processor time that the daemons and Serf agents of some nodes have used."""
+    return sum(cpu_seconds(node.daemon(NAME)) + cpu_seconds(serf_pid(node)) for node in nodes)
+
+
 def serf_pid(node: Node) -> int:
     """The process id of a node's Serf agent."""
     return int(ask(node, "network")["serf_pid"])
