@@ -7,7 +7,7 @@ PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv pyth
   nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr \
   systemd mandoc man-db zsh fish
 
-.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm man deb test-deb clean install
+.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm man deb test-deb eval clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-contents what large files cost in memory and in waiting, and edits in bytes"
 	@echo "make bench-growth what each edit adds to the log for good"
 	@echo "make bench-net how soon changes are on 30 nodes, in how many bytes; healing, newcomers, idle cost"
+	@echo "make eval    the experiments of the paper (EVAL='--quick': some minutes), and eval/REPORT.md"
 	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
 	@echo "make storm   readers on one node while another one delivers 5000 changes"
@@ -96,6 +97,12 @@ posix: install
 saving: install
 	@sh install.sh --check-root "make saving"
 	@$(PYTHON) -m eval.saving
+
+# All of them take hours: EVAL takes the options of python -m eval, as --quick or --backend docker.
+eval: install
+	@sh install.sh --check-root "make eval"
+	@sh install.sh bindfs etcd-server docker.io debootstrap
+	@$(PYTHON) -m eval $(EVAL)
 
 storm: install
 	@sh install.sh --check-root "make storm"

@@ -13,6 +13,8 @@ from pathlib import Path
 from eval.lab.clusters import BACKENDS
 from eval.lab.experiments import EXPERIMENTS
 from eval.lab.plan import Plan
+from eval.report.data import Results
+from eval.report.text import write_report
 from eval.rows import Rows
 
 #: Size of a quick run: 4 nodes, the same code.
@@ -36,6 +38,15 @@ def main() -> None:
         deadline=time.monotonic() + 60 * arguments.minutes,
         profiles=arguments.results / "profiles" if arguments.profile else None,
     )
+    if not arguments.report:
+        _measure(plan, arguments)
+    report = arguments.results.parent.parent / "REPORT.md" if arguments.results == Plan.results else None
+    report = report or arguments.results / "REPORT.md"
+    write_report(Results(arguments.results), report, arguments.results / "figures")
+    print(f"\nwritten: {report}")
+
+
+def _measure(plan: Plan, arguments: argparse.Namespace) -> None:
     for number, name in enumerate(names := arguments.experiment or EXPERIMENTS, start=1):
         experiment = EXPERIMENTS[name]
         print(f"\n[{number}/{len(names)}] {name}: {experiment.about}", flush=True)
@@ -65,6 +76,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="after which nothing new is begun")
     parser.add_argument("--again", action="store_true", help="measure again what was measured")
     parser.add_argument("--results", type=Path, default=Plan.results, help="directory of the rows (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="only write the report about the rows that are there")
     parser.add_argument("--profile", action="store_true", help="keep profiles of two daemons (needs py-spy)")
     return parser.parse_args()
 

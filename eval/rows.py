@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,21 @@ class Rows:
 
     def add(self, row: Row, *, quiet: bool = False) -> None:
         """Take in a row, instead of an older one of the same key; write the file, and unless `quiet` print the row."""
-        key = self._key(row)
         if not quiet:
             print("  ".join(f"{name}={_short(value)}" for name, value in row.items()), flush=True)
-        self._rows[key] = row
-        self._done.add(key)
-        # Columns may have come since the file was begun.
-        columns = list(row) + sorted({name for old in self._rows.values() for name in old} - set(row))
-        write_csv(self._path, [{name: old.get(name, "") for name in columns} for old in self._rows.values()])
+        self.add_all([row])
+
+    def add_all(self, rows: Iterable[Row]) -> None:
+        """Take in rows without a word, and write the file once."""
+        last: Row = {}
+        for row in rows:
+            key, last = self._key(row), row
+            self._rows[key] = row
+            self._done.add(key)
+        if last:
+            # Columns may have come since the file was begun.
+            columns = list(last) + sorted({name for old in self._rows.values() for name in old} - set(last))
+            write_csv(self._path, [{name: old.get(name, "") for name in columns} for old in self._rows.values()])
 
     def show(self) -> None:
         """Print all rows as a table."""

@@ -36,3 +36,10 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Rows with the same keys, at least one, as a table of Markdown."""
+    titles = list(rows[0])
+    lines = [titles, ["---"] * len(titles), *([_cell(row[title]) for title in titles] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

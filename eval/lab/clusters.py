@@ -18,6 +18,7 @@ from eval.tables import write_csv
 #: Modes by name: what of BaseFS carries changes, as settings of each node (`basefs/settings.py`).
 #: gossip: events for everything; what is known to be missing is still fetched.
 #: sync-S: sessions with a random peer every S seconds, and nothing else.
+#: events-N: as paper, but bursts that take more than N events are announced and pulled.
 #: paper: gossip, a periodic sync, and pulls of what is missing; no sessions that stay.
 #: push: BaseFS as it is.
 MODES: dict[str, dict[str, object]] = {
@@ -26,6 +27,7 @@ MODES: dict[str, dict[str, object]] = {
         f"sync-{seconds}": {"gossip": "no", "push_sessions": 0, "full_sync_interval": seconds}
         for seconds in (1, 2, 4, 8, 16, 32, 64, 128)
     },
+    **{f"events-{most}": {"push_sessions": 0, "max_block_messages": most} for most in (0, 1, 4, 16, 64)},
     "paper": {"push_sessions": 0},
     "push": {},
 }

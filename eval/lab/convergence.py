@@ -63,7 +63,7 @@ class _Cell:
 
     @property
     def wait(self) -> float:
-        interval = float(self.mode.partition("-")[2] or 0)
+        interval = float(self.mode.partition("-")[2]) if self.mode.startswith("sync-") else 0.0
         return max(self.plan.wait, _INTERVALS * interval)
 
     def missing(self, rows: Rows) -> list[tuple[int, int]]:
@@ -173,6 +173,11 @@ def _both(plan: Plan, rows: dict[str, Rows]) -> None:
     _measure(plan, rows, ["push", "paper"], plan.some(FEW, MORE, PAPERS))
 
 
+def _defaults(plan: Plan, rows: dict[str, Rows]) -> None:
+    _measure(plan, rows, [f"events-{most}" for most in plan.some((1, 4), (0, 1, 4, 16), (0, 1, 4, 16, 64))], ["none"])
+
+
 GOSSIP = Experiment("gossip alone under delay, loss, reordering and slow links", FILES, _gossip)
 SYNC = Experiment("sync alone by its interval, and its traffic", FILES, _sync)
 BOTH = Experiment("everything together: as in the paper, and with sessions that stay", FILES, _both)
+DEFAULTS = Experiment("how many events a change may cost before it is announced instead", FILES, _defaults)

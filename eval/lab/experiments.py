@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eval.lab import convergence, scaling, workload
+from eval.lab import convergence, etc, files, scaling, workload
 from eval.lab.plan import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -12,4 +12,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "workload": workload.WORKLOAD,
     "community": workload.COMMUNITY,
     "scaling": scaling.SCALING,
+    "defaults": convergence.DEFAULTS,
+    "etc": etc.ETC,
+    "files": files.FILES,
 }

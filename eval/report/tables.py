@@ -1,0 +1,182 @@
+"""Tables of the report, and the sentences that follow from rows."""
+
+from __future__ import annotations
+
+import statistics
+
+from eval.report.data import Point, Results, group, papers
+from eval.report.spreading import points
+from eval.report.working import WORKLOADS, medians
+
+_BLOCKS = (0, 1, 3, 15, 63, 254)
+
+Rows = list[dict[str, object]]
+
+
+def provenance(results: Results) -> Rows:
+    """What was run, with which versions, at which load."""
+    found: Rows = []
+    for name in ("convergence", "workload", "scaling", "files", "peers"):
+        rows = results.rows(name)
+        keyed = group(rows, lambda row: f"{row.get('backend', '-')} {row.get('nodes', '-')} {row['basefs']}")
+        for members in keyed.values():
+            first = members[0]
+            found.append(
+                {
+                    "rows": f"{name}.csv",
+                    "backend": first.get("backend", "-"),
+                    "nodes": first.get("nodes", "-"),
+                    "number": len(members),
+                    "load": f"{statistics.median(float(row['load']) for row in members):.1f}",
+                    "seed": first.get("seed", "-"),
+                    "basefs": first["basefs"],
+                    "serf": first["serf"],
+                    "kernel": first["kernel"],
+                }
+            )
+    return found
+
+
+def conditions(results: Results) -> Rows:
+    """All conditions and sizes: ours in each mode, the paper's."""
+    rows = results.largest("convergence", backend="namespaces")
+    rows = [row for row in rows if row["mode"] in ("push", "paper", "gossip")]
+    found: Rows = []
+    for condition in dict.fromkeys(row["condition"] for row in rows):
+        for blocks in sorted({int(row["blocks"]) for row in rows}):
+            ours = {mode: points(rows, mode, blocks).get(condition) for mode in ("push", "paper", "gossip")}
+            if any(ours.values()):
+                lost = [row["lost"] for row in rows if row["condition"] == condition and row["lost"]]
+                found.append(
+                    {
+                        "network": condition,
+                        "really lost %": f"{100 * statistics.fmean(map(float, lost)):.1f}" if lost else "",
+                        "blocks": blocks,
+                        "BaseFS": _cell(ours["push"]),
+                        "without standing sessions": _cell(ours["paper"]),
+                        "gossip and pulls": _cell(ours["gossip"]),
+                        "paper: gossip": _number(papers("gossip-only", condition, blocks)),
+                        "paper: both": _number(papers("gossip+sync", condition, blocks)),
+                    }
+                )
+    return found
+
+
+def workload(results: Results) -> Rows:
+    """Writes of the workload: medians, the worst, how many came to all."""
+    found: Rows = []
+    for condition, (_, _, title) in WORKLOADS.items():
+        for rows in group(results.rows("workload", condition=condition), _series).values():
+            times = medians(rows)
+            worst = max((float(row["all s"]) for row in rows if row["all s"]), default=None)
+            found.append(
+                {
+                    "network": title,
+                    "backend": rows[0]["backend"],
+                    "nodes": rows[0]["nodes"],
+                    "mode": rows[0]["mode"],
+                    "writes": len(rows),
+                    "on all nodes": sum(bool(row["all s"]) for row in rows),
+                    "median s": "" if times is None else f"{times[0]:.3g}",
+                    "90 % s": "" if times is None else f"{times[1]:.3g}",
+                    "worst s": _number(worst),
+                }
+            )
+    return found
+
+
+def _series(row: dict[str, str]) -> str:
+    return f"{row['backend']} {row['nodes']} {row['mode']}"
+
+
+def scaling(results: Results) -> Rows:
+    """Growing clusters."""
+    names = ("backend", "nodes", "start s", "median s", "all s", "idle cores", "load", "daemon MiB", "serf MiB")
+    return [dict[str, object]({name: row[name] for name in names}) for row in results.rows("scaling")]
+
+
+def files(results: Results) -> Rows:
+    """First and last round of each place."""
+    found: Rows = []
+    for place, rows in group(results.rows("files"), lambda row: row["fs"]).items():
+        last = str(max(int(row["round"]) for row in rows))
+        row: dict[str, object] = {"place": place, "rounds": last}
+        for operation in ("write", "read", "read-cached"):
+            times = {row["round"]: float(row["seconds"]) for row in rows if row["operation"] == operation}
+            row |= {f"{operation} 1": times["1"], f"{operation} {last}": times[last]}
+            row[f"{operation}, ratio"] = f"{times[last] / times['1']:.2f}"
+        found.append(row)
+    return found
+
+
+def peers(results: Results) -> Rows:
+    """What others need for a small change."""
+    names = ("nodes", "peer", "changes", "median s", "all s", "x BaseFS", "load")
+    return [dict[str, object]({name: row[name] for name in names}) for row in results.rows("peers")]
+
+
+def worse(results: Results) -> list[str]:
+    """Sentences about everything in which BaseFS is behind the paper or a peer, in these rows."""
+    found = []
+    for row in conditions(results):
+        theirs = [float(str(row[name])) for name in ("paper: gossip", "paper: both") if row[name]]
+        ours = str(row["BaseFS"])
+        if ours and theirs and ("late" in ours or ours.startswith(">") or float(ours) > min(theirs)):
+            found.append(f"{row['network']}, {row['blocks']} blocks: {ours} s, the paper {min(theirs):g} s.")
+    for peer in results.rows("peers"):
+        if peer["x BaseFS"] and float(peer["x BaseFS"]) < 1:
+            found.append(f"{peer['peer']}: a small change takes it {peer['x BaseFS']} of the time that BaseFS takes.")
+    by_place = {str(members["place"]): members for members in files(results)}
+    if {"BaseFS", "disk", "bindfs"} <= set(by_place):
+        for operation in ("write 1", "read 1", "read-cached 1"):
+            own, disk, fuse = (float(str(by_place[place][operation])) for place in ("BaseFS", "disk", "bindfs"))
+            found.append(f"Files, {operation}: {own / disk:.1f} x ext4, {own / fuse:.1f} x a FUSE passthrough in C.")
+    for largest in results.rows("scaling")[-1:]:
+        found.append(
+            f"Memory of a node: {largest['daemon MiB']} MiB, Serf's {largest['serf MiB']} MiB; the paper had 24 MB."
+        )
+    return found or ["Nowhere in these rows."]
+
+
+def defaults(results: Results) -> list[str]:
+    """What the rows say about each default."""
+    rows = results.largest("convergence", backend="namespaces")
+    found = []
+    limits = {mode: points(rows, mode, 15).get("none") for mode in ("events-0", "events-4", "events-16")}
+    if all(limits.values()):
+        small = {mode: points(rows, mode, 0).get("none") for mode in ("events-0", "events-4")}
+        found.append(
+            "MAX_BLOCK_MESSAGES = 4: without standing sessions a file of 15 blocks takes "
+            + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in limits.items())
+            + "; a small change "
+            + " and ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in small.items())
+            + ". More than a few events are slower than one announcement and a pull, since Serf carries few a second."
+        )
+    intervals = {
+        mode: Point.of(members) for mode, members in group(rows, lambda row: row["mode"]).items() if "sync-" in mode
+    }
+    if intervals:
+        found.append(
+            "FULL_SYNC_INTERVAL = 5 s: sync alone takes "
+            + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in intervals.items())
+            + " s of interval. It is a safety net: five seconds bound what a lost announcement costs, and a session of "
+            "equal nodes costs some hundred bytes."
+        )
+    return [*found, *_ARGUED]
+
+
+#: Defaults about which these experiments say nothing new.
+_ARGUED = (
+    "The quiet window before a save is published (50 ms, at most 1 s) follows from how programs save: see "
+    "docs/saving.md. Rewriting in place is published at once, so it costs such saves nothing.",
+    "The jitter of a pull (up to 0.2 s) spreads the requests that one announcement causes over about as long as it "
+    "takes gossip to tell all nodes of it. It was not varied here.",
+)
+
+
+def _cell(point: Point | None) -> str:
+    return "" if point is None else str(point)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
