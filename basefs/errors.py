@@ -33,6 +33,7 @@
     `-- DaemonError
         |-- NotRunning            no daemon serves this filesystem
         |-- DaemonGone            it ended while it was answering
+        |-- OtherVersion          it is of another version of BaseFS than the command
         |-- AlreadyRunning
         `-- MountFailed
 
@@ -180,6 +181,10 @@ class NotRunning(DaemonError):
 
 class DaemonGone(DaemonError):
     """The daemon ended while it was answering."""
+
+
+class OtherVersion(DaemonError):
+    """The daemon is of another version of BaseFS than the command."""
 
 
 class AlreadyRunning(DaemonError):

@@ -41,6 +41,7 @@ ERRNO: dict[type[errors.BaseFSError], int] = {
     errors.DaemonError: errno.EIO,
     errors.NotRunning: errno.ENOTCONN,
     errors.DaemonGone: errno.ENOTCONN,
+    errors.OtherVersion: errno.EIO,
     errors.AlreadyRunning: errno.EBUSY,
     errors.MountFailed: errno.EIO,
 }

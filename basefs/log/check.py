@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from basefs.errors import StoreError
+from basefs.log.database import require_format
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.rebuild import Finding, Rebuild, Rebuilt
-from basefs.log.schema import FORMAT
 from basefs.log.store import Store
 
 #: Findings of SQLite's own that are reported.
@@ -63,7 +63,7 @@ def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[
     """`check`, with what is whole in the empty log `store`; arguments and errors as for `Rebuild` and `check`."""
     source = open_log(path)
     try:
-        findings = check_file(source)
+        findings = check_file(path, source)
         if findings and findings[0].lost:
             return findings
         rebuilt = Rebuild(source, store, keep_blocks=keep_blocks, progress=progress).run()
@@ -72,14 +72,20 @@ def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[
         source.close()
 
 
-def check_file(source: sqlite3.Connection) -> list[Finding]:
-    """What SQLite itself finds; a first finding that is `lost` says that nothing can be read."""
+def check_file(path: Path, source: sqlite3.Connection) -> list[Finding]:
+    """What SQLite itself finds; a first finding that is `lost` says that nothing can be read.
+
+    Raises `StoreError` for a log of another format.
+    """
     try:
         (version,) = source.execute("PRAGMA user_version").fetchone()
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.DatabaseError as error:
         return [Finding("file", "all", f"SQLite cannot read it: {error}", lost=True)]
-    found = [] if version == FORMAT else [Finding("file", "user_version", f"it is {version} and not {FORMAT}")]
+    if version:
+        # Another version's log is not damaged, and what this one would make of it must not take its place.
+        require_format(path, version)
+    found = [] if version else [Finding("file", "user_version", "it has none")]
     try:
         rows = source.execute(f"PRAGMA integrity_check({_MAX_SQLITE_FINDINGS})").fetchall()
         told = [_text(line) for (text,) in rows for line in text.split(b"\n") if line != b"ok"]

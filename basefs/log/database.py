@@ -58,7 +58,8 @@ class Database:
             self.aside = _connect(path, 0)
             self._checkpointer = _connect(path, 0)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"cannot open the log {path}: {error}") from None
+            kind = DamagedLog if _is_damage(error) else StoreError
+            raise kind(f"cannot open the log {path}: {error}") from None
         require_format(path, version)
 
     def close(self) -> None:
@@ -153,7 +154,7 @@ class Database:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL":
             return NoSpace(f"the disk that holds {self.path} is full: free some space")
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if _is_damage(error):
             if self.path.name.encode() not in self.damaged:
                 self.damaged.add(self.path.name.encode())
                 log.error("%s is damaged: %s; the filesystem is read-only until it is repaired", self.path, error)
@@ -179,6 +180,10 @@ class Database:
                 what,
                 hash.hex()[:12],
             )
+
+
+def _is_damage(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
 def require_format(path: Path, version: int) -> None:

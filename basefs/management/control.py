@@ -3,6 +3,9 @@
 A UNIX socket (0600) that carries one JSON object a line each way: `{"command": ..., "arguments": {...}}` and
 `{"result": ...}` or `{"error": CLASS, "message": ...}`.  A command that answers with a stream sends any number of lines
 `{"item": ...}` before that, no faster than they are read.  Bytes travel as text with surrogate escapes.
+
+All of them say the version of BaseFS (`"version"`).  A daemon outlives an upgrade, and what another version says may mean
+something else.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from pathlib import Path
 from typing import Any
 
-from basefs import errors
-from basefs.errors import BaseFSError, DaemonError, DaemonGone, NotRunning
+from basefs import __version__, errors
+from basefs.errors import BaseFSError, DaemonError, DaemonGone, NotRunning, OtherVersion
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,9 @@ log = logging.getLogger(__name__)
 MAX_LINE = 64 * 1024 * 1024
 #: Seconds that a command waits for its answer.
 TIMEOUT = 120.0
+
+#: Commands that a daemon of any version is asked: it must be possible to end it.
+ANY_VERSION = frozenset({"stop"})
 
 #: What answers a command: a JSON value, or an asynchronous generator of them for a stream.
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -125,8 +131,8 @@ async def _next(items: AsyncIterator[Any]) -> list[Any]:
         return []
 
 
-def _encode(answer: dict[str, Any]) -> bytes:
-    return json.dumps(answer).encode() + b"\n"
+def _encode(message: dict[str, Any]) -> bytes:
+    return json.dumps({"version": __version__, **message}).encode() + b"\n"
 
 
 def call(path: Path, command: str, arguments: dict[str, Any], timeout: float = TIMEOUT) -> Any:
@@ -142,7 +148,7 @@ def call(path: Path, command: str, arguments: dict[str, Any], timeout: float = T
                 answer = json.loads(stream.readline(MAX_LINE))
         except (OSError, ValueError) as error:
             raise DaemonError(f"the daemon of {path.stem} did not answer: {error}; see its log") from None
-    return _result(answer)
+    return _result(path, command, answer)
 
 
 def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]:
@@ -157,8 +163,9 @@ def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]
                 answer = json.loads(lines.readline(MAX_LINE))
                 if "item" not in answer:
                     break
+                _check_version(path, command, answer)
                 yield answer["item"]
-        _result(answer)
+        _result(path, command, answer)
         return
     raise DaemonGone(f"the daemon of {path.stem} has ended")
 
@@ -173,7 +180,18 @@ def _connection(path: Path) -> socket.socket:
     return connection
 
 
-def _result(answer: dict[str, Any]) -> Any:
+def _result(path: Path, command: str, answer: dict[str, Any]) -> Any:
+    _check_version(path, command, answer)
     if "error" in answer:
         raise getattr(errors, answer["error"], DaemonError)(answer["message"])
     return answer["result"]
+
+
+def _check_version(path: Path, command: str, answer: dict[str, Any]) -> None:
+    """Raise `OtherVersion` for what another version says: it may mean something else, or lack something."""
+    version = answer.get("version", "an older version")
+    if version != __version__ and command not in ANY_VERSION:
+        raise OtherVersion(
+            f"the daemon of {path.stem} runs BaseFS {version} and this command is {__version__}: "
+            f"restart it, by 'basefs unmount {path.stem}' and mounting it again"
+        )

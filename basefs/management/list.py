@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from basefs.config import Home
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, DamagedLog, OtherVersion
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.runfile import RunFile
 from basefs.management.session import ask, ask_daemon
@@ -33,6 +33,9 @@ def list(as_json: bool) -> None:
     print_table(
         columns, rows, "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs get NAME ADDR' fetches one"
     )
+    for row in rows:
+        if "error" in row:
+            click.echo(f"basefs: {row['name']}: {row['error']}", err=True)
 
 
 def _row(home: Home, name: str) -> dict[str, Any]:
@@ -44,9 +47,13 @@ def _row(home: Home, name: str) -> dict[str, Any]:
             row["state"] = "running"
             if facts is not None and facts[1] is not None:
                 row["state"], row["mountpoint"] = "mounted", str(facts[1])
+        except OtherVersion as error:
+            row.update(state="other version", error=str(error))
         except BaseFSError:
             row.update(ask(home, name, "summary"))
             row["state"] = "stopped" if facts is None else "dead"
-    except BaseFSError as error:
+    except DamagedLog as error:
         row.update(state="damaged", error=str(error))
+    except BaseFSError as error:
+        row.update(state="unreadable", error=str(error))
     return row

@@ -408,3 +408,17 @@ def test_no_log(tmp_path: Path) -> None:
         check(tmp_path / LOG_FILE)
     with pytest.raises(StoreError, match="no log"):
         repair(tmp_path / LOG_FILE)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_log_of_another_version_is_neither_checked_nor_repaired(tmp_path: Path, version: int) -> None:
+    make_replica(tmp_path / "log").close()
+    log = tmp_path / "log" / LOG_FILE
+    with closing(sqlite3.connect(log)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    before = log.read_bytes()
+    for look in (check, repair):
+        with pytest.raises(StoreError, match=f"has log format {version}"):
+            look(log)
+    assert log.read_bytes() == before
+    assert [entry.name for entry in log.parent.iterdir() if "damaged" in entry.name] == []

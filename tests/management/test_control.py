@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from basefs.errors import DaemonError, DaemonGone, NotFound, NotRunning, UsageError
+from basefs import __version__
+from basefs.errors import DaemonError, DaemonGone, NotFound, NotRunning, OtherVersion, UsageError
 from basefs.management.control import ControlServer, call, stream
 from tests.mounts import DEADLINE, wait_until
 
@@ -133,12 +134,36 @@ def test_an_unknown_class_of_error_is_a_daemon_error(base: Path) -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1000)
-                connection.sendall(b'{"error": "FromTheFuture", "message": "what"}\n')
+                answered = {"version": __version__, "error": "FromTheFuture", "message": "what"}
+                connection.sendall(json.dumps(answered).encode() + b"\n")
 
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(DaemonError, match="what"):
             call(base / "name.sock", "echo", {})
+        thread.join()
+
+
+@pytest.mark.parametrize("says", [{}, {"version": "99.1"}])
+def test_a_daemon_of_another_version(base: Path, says: dict[str, str]) -> None:
+    """One that was started before an upgrade: it must be possible to end it, and nothing else is believed."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(base / "name.sock"))
+        server.listen()
+
+        def answer() -> None:
+            for line in ({"result": None}, {"result": 1}, {"error": "UsageError", "message": "what?"}, {"item": 1}):
+                connection, _ = server.accept()
+                with connection, connection.makefile("rb") as lines:
+                    lines.readline()
+                    connection.sendall(json.dumps({**says, **line}).encode() + b"\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert call(base / "name.sock", "stop", {}) is None
+        for ask in (call, call, lambda *request: list(stream(*request))):
+            with pytest.raises(OtherVersion, match="'basefs unmount name'"):
+                ask(base / "name.sock", "echo", {})
         thread.join()
 
 
