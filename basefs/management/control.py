@@ -4,8 +4,8 @@ A UNIX socket (0600) that carries one JSON object a line each way: `{"command": 
 `{"result": ...}` or `{"error": CLASS, "message": ...}`.  A command that answers with a stream sends any number of lines
 `{"item": ...}` before that, no faster than they are read.  Bytes travel as text with surrogate escapes.
 
-All of them say the version of BaseFS (`"version"`).  A daemon outlives an upgrade, and what another version says may mean
-something else.
+All of them say the version of BaseFS (`"version"`).  A daemon outlives an upgrade, and what another version says may
+mean something else.
 """
 
 from __future__ import annotations
