@@ -34,9 +34,16 @@ class Arrivals:
         self._db.execute("DELETE FROM arrivals")
         self._db.executemany("INSERT INTO arrivals VALUES (?, ?)", list(times.items()))
 
-    def sequence_at(self, time: float) -> int | None:
-        """The number of the last entry that had arrived at a time, in UNIX seconds; `None` if none had."""
-        row = self._db.execute("SELECT max(seq) FROM arrivals WHERE time <= ?", (time,)).fetchone()
+    def sequence_at(self, time: float, now: float) -> int | None:
+        """The number of the last entry that had arrived at a time, in UNIX seconds; `None` if none had.
+
+        What came before anything that came later had arrived as well, whatever it says: a machine without a battery
+        for its clock begins in 1970 again.  A time behind `now` says that the clock was wrong, and nothing else.
+        """
+        later = "SELECT min(seq) FROM arrivals WHERE time > ? AND time <= ?"
+        row = self._db.execute(
+            f"SELECT max(seq) FROM arrivals WHERE seq < coalesce(({later}), 9223372036854775807)", (time, now)
+        ).fetchone()
         return None if row[0] is None else int(row[0])
 
     def first(self) -> float | None:

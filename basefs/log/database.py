@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 #: The same for the connection that needs the lock, if nobody calls `checkpoint`: pages of 4 KiB.
 _LAST_RESORT_PAGES = 16 * 1024
+#: Bytes that the index of a write-ahead log takes at least (sqlite.org/walformat.html, section 2).
+_SIDE_FILE_BYTES = 32 * 1024
 
 
 class Database:
@@ -58,8 +60,7 @@ class Database:
             self.aside = _connect(path, 0)
             self._checkpointer = _connect(path, 0)
         except (sqlite3.Error, OSError) as error:
-            kind = DamagedLog if _is_damage(error) else StoreError
-            raise kind(f"cannot open the log {path}: {error}") from None
+            raise as_store_error(path, error) from None
         require_format(path, version)
 
     def close(self) -> None:
@@ -151,15 +152,11 @@ class Database:
 
     def translate(self, error: sqlite3.Error) -> StoreError:
         """What an error of SQLite's means; a database that is malformed takes no writes from then on."""
-        name = getattr(error, "sqlite_errorname", "")
-        if name == "SQLITE_FULL":
-            return NoSpace(f"the disk that holds {self.path} is full: free some space")
-        if _is_damage(error):
-            if self.path.name.encode() not in self.damaged:
-                self.damaged.add(self.path.name.encode())
-                log.error("%s is damaged: %s; the filesystem is read-only until it is repaired", self.path, error)
-            return DamagedLog(f"the log {self.path} is damaged, {error}: see 'basefs check'")
-        return StoreError(f"cannot use the log {self.path}: {error}")
+        found = as_store_error(self.path, error)
+        if isinstance(found, DamagedLog) and self.path.name.encode() not in self.damaged:
+            self.damaged.add(self.path.name.encode())
+            log.error("%s is damaged: %s; the filesystem is read-only until it is repaired", self.path, error)
+        return found
 
     def meta(self, key: str) -> bytes | None:
         """A fact about the file; `None` where it is not set."""
@@ -182,8 +179,23 @@ class Database:
             )
 
 
-def _is_damage(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+def as_store_error(path: Path, error: Exception) -> StoreError:
+    """What an error of SQLite's or the system's means for the log at `path`."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DamagedLog(f"the log {path} is damaged, {error}: see 'basefs check'")
+    # Where there is no room for its side files SQLite speaks of an input/output error.
+    if name == "SQLITE_FULL" or _is_full(path.parent):
+        return NoSpace(f"the disk that holds {path} is full: free some space")
+    return StoreError(f"cannot use the log {path}: {error}")
+
+
+def _is_full(directory: Path) -> bool:
+    try:
+        facts = os.statvfs(directory)
+    except OSError:
+        return False
+    return (facts.f_bfree if os.geteuid() == 0 else facts.f_bavail) * facts.f_frsize < _SIDE_FILE_BYTES
 
 
 def require_format(path: Path, version: int) -> None:

@@ -28,7 +28,10 @@ def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
             # Without this the rename may reach the disk before the data: an empty file after a power cut.
             os.fsync(descriptor)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            # Of a write that fails the system does not say what of.
+            error.filename = os.fspath(path)
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from basefs.archive.outgoing import size_of
 from basefs.config import Home
 from basefs.errors import NotRunning, UsageError
 from basefs.log.check import open_log
-from basefs.log.database import require_format
+from basefs.log.database import as_store_error, require_format
 from basefs.log.durable import replacement
 from basefs.management.output import examples, json_option, print_json
 from basefs.management.progress import transfer_bar
@@ -40,8 +41,7 @@ def export(target: str, file: Path, as_json: bool) -> None:
     log_path = home.existing(parsed.name) / LOG_FILE
     names = to_names(parsed.path or "/")
     waiting = _publish(home, parsed.name)
-    with contextlib.closing(open_log(log_path)) as source:
-        require_format(log_path, source.execute("PRAGMA user_version").fetchone()[0])
+    with contextlib.closing(_open(log_path)) as source:
         total = None if names else size_of(source)
         with _output(file) as stream, transfer_bar("export", total) as progress:
             written = write_archive(source, names, stream, progress)
@@ -53,6 +53,17 @@ def export(target: str, file: Path, as_json: bool) -> None:
     click.echo(f"{parsed.name} {written.entries} entries {written.blocks} blocks {written.size} bytes", err=to_pipe)
     if waiting:
         click.echo(f"not in it: {waiting} names that were saved here and cannot be published", err=True)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    source = open_log(path)
+    try:
+        require_format(path, source.execute("PRAGMA user_version").fetchone()[0])
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        source.close()
+        raise as_store_error(path, error) from None
+    return source
 
 
 def _publish(home: Home, name: str) -> int:
@@ -68,12 +79,23 @@ def _output(file: Path) -> Iterator[BinaryIO]:
     if str(file) == "-":
         if sys.stdout.isatty():
             raise UsageError("an archive is no text for a terminal: name a file, or send it through a pipe")
-        yield sys.stdout.buffer
+        with _naming("standard output"):
+            yield sys.stdout.buffer
     elif file.exists() and not file.is_file():
         # A device or a pipe is written to, not replaced.
-        with file.open("wb") as stream:
+        with _naming(str(file)), file.open("wb") as stream:
             yield stream
     else:
         # Who may read the log may read all that anybody ever wrote.
         with replacement(file.absolute(), mode=0o600) as stream:
             yield stream
+
+
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """An error of writing says what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or what
+        raise

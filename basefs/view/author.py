@@ -46,7 +46,7 @@ class Author(Writer):
         super().__init__(store, contents, tree, keys, clock)
         self.key_holder = KeyHolder(store, tree, self)
         self.reverter = Reverter(store, tree, self)
-        self.past = Past(store, tree)
+        self.past = Past(store, tree, clock)
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 

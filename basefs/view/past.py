@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from basefs.errors import NotFound
@@ -47,8 +47,9 @@ class Arrival:
 class Past:
     """Reads the history of one log."""
 
-    def __init__(self, store: Store, tree: Tree) -> None:
+    def __init__(self, store: Store, tree: Tree, clock: Callable[[], float]) -> None:
         self._store = store
+        self._clock = clock
         self._tree = tree
 
     def paths(self, names: Names) -> list[Names]:
@@ -94,7 +95,7 @@ class Past:
 
         Raises `NotFound` for a time before this node knew anything.
         """
-        sequence = self._store.arrivals.sequence_at(when)
+        sequence = self._store.arrivals.sequence_at(when, self._clock())
         if sequence is None:
             first = self._store.arrivals.first()
             since = "" if first is None else time.strftime(" before %Y-%m-%d %H:%M:%S", time.localtime(first))

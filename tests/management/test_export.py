@@ -119,6 +119,37 @@ def test_a_damaged_log_replaces_no_archive(conf: Cli, archive: Path) -> None:
     assert [entry.name for entry in archive.parent.iterdir() if entry.name.startswith(".")] == []
 
 
+@pytest.mark.fuse
+def test_no_room(conf: Cli, archive: Path) -> None:
+    disk = conf.base / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=True)
+    try:
+        (disk / "archive").write_bytes(b"the old one")
+        with conf.replica("conf") as replica:
+            replica.commit(lambda author: author.write(path("/large"), noise(2, 300_000)))
+        message = conf.fails("export", "conf", disk / "archive")
+        assert "No space left on device" in message
+        assert str(disk / "archive") in message
+        # What was there is as it was, and nothing else is.
+        assert (disk / "archive").read_bytes() == b"the old one"
+        assert [entry.name for entry in disk.iterdir()] == ["archive"]
+        assert "No space left on device: /dev/full" in conf.fails("export", "conf", "/dev/full")
+        conf("export", "conf", archive)
+        done = subprocess.run(
+            [COMMAND, "import", "conf", archive],
+            env={**os.environ, "BASEFS_HOME": str(disk / "home")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "is full: free some space" in done.stderr
+        assert list((disk / "home" / "fs").iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 def test_through_pipes(conf: Cli, archive: Path) -> None:
     environment = {**os.environ, "BASEFS_HOME": str(conf.home.path)}
     pipeline = f"{COMMAND} export conf - | {COMMAND} import copy -"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 
 import pytest
@@ -70,3 +72,25 @@ def test_a_damaged_filesystem_does_not_hide_the_others(conf: Cli) -> None:
         db.execute("PRAGMA user_version = 99")
     assert rows(conf)["other"]["state"] == "unreadable"
     assert "upgrade BaseFS" in conf._run(("list",))[2]
+
+
+@pytest.mark.fuse
+def test_a_full_disk_is_told_by_its_name(conf: Cli) -> None:
+    """Not as an input/output error, which is what SQLite says where it has no room for the index of its log."""
+    disk = conf.base / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        node = Node(disk)
+        node.basefs("bootstrap", "conf")
+        with contextlib.suppress(OSError), (disk / "rest").open("wb") as file:
+            while True:
+                file.write(bytes(1024))
+                file.flush()
+        for command in ("show", "check", "log", "run"):
+            target = "conf:/.cluster" if command == "log" else "conf"
+            done = node.spawn(command, target, *(["-s"] if command == "run" else []))
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+            assert "is full: free some space" in done.stderr or "No space left on device: /" in done.stderr
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)

@@ -74,3 +74,26 @@ def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: Path)
     assert replica.read((b"f",)) == b"one" and replica.live_paths()[-1][0] != path("/g")
     assert path("/g") not in dict(replica.live_paths())
     replica.close()
+
+
+def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: Path) -> None:
+    """A machine begins in 1970, or in 2100, until somebody tells it the time."""
+    clock = Clock(1_000_000_000)
+    replica = make_replica(tmp_path, clock=clock)
+
+    def write(text: bytes, now: float) -> float:
+        clock.now = now
+        replica.commit(lambda author: author.write((b"f",), text))
+        return clock.now
+
+    first = write(b"one", 1_000_001_000)
+    write(b"from the future", 4_000_000_000)
+    second = write(b"two", 1_000_002_000)
+    write(b"from 1970", 5)
+    third = write(b"three", 1_000_003_000)
+    # What came while the clock was wrong came somewhere between what came before and behind it.
+    for when, text in ((first, b"from the future"), (second, b"from 1970"), (third, b"three")):
+        clock.now = 1_000_004_000
+        replica.commit(lambda author, at=when: author.reverter.tree((), author.past.sequence_at(at)))  # type: ignore[misc]
+        assert replica.read((b"f",)) == text
+    replica.close()
