@@ -91,9 +91,9 @@ def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: Pat
     second = write(b"two", 1_000_002_000)
     write(b"from 1970", 5)
     third = write(b"three", 1_000_003_000)
+    clock.now = 1_000_004_000
     # What came while the clock was wrong came somewhere between what came before and behind it.
     for when, text in ((first, b"from the future"), (second, b"from 1970"), (third, b"three")):
-        clock.now = 1_000_004_000
         replica.commit(lambda author, at=when: author.reverter.tree((), author.past.sequence_at(at)))  # type: ignore[misc]
         assert replica.read((b"f",)) == text
     replica.close()
