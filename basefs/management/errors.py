@@ -7,6 +7,8 @@ from basefs import errors
 DONE = 0
 FAILED = 1
 WRONG_USAGE = 2
+#: After Ctrl-C, as a shell reports it.
+INTERRUPTED = 130
 
 #: Nearest class in the method resolution order decides.
 EXIT_CODES: dict[type[errors.BaseFSError], int] = {

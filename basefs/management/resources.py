@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from basefs.config import Home
+from basefs.management.errors import INTERRUPTED
 from basefs.management.output import examples
 from basefs.management.runfile import RunFile
 from basefs.management.session import ask_daemon
@@ -26,8 +27,6 @@ from basefs.resources.usage import usage_of
 
 #: Seconds between two readings.
 _INTERVAL = 1.0
-#: Exit code after Ctrl-C, as a shell reports it.
-_INTERRUPTED = 130
 
 
 @click.command(
@@ -71,7 +70,7 @@ def resources(target: str, once: bool, count: int | None, path: Path | None, as_
             for row in rows:
                 click.echo("\t".join("-" if row[column] is None else str(row[column]) for column in COLUMNS))
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
 
 
 def _rows(home: Home, name: str, before: Reading, count: int | None) -> Iterator[Row]:

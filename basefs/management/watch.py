@@ -13,12 +13,11 @@ import click
 from basefs.config import Home
 from basefs.errors import DaemonGone, NotRunning
 from basefs.management.control import stream
+from basefs.management.errors import INTERRUPTED
 from basefs.management.output import examples, printable
 from basefs.management.session import socket_path
 from basefs.management.target import parse_target
 
-#: Exit code after Ctrl-C, as a shell reports it.
-_INTERRUPTED = 130
 #: Seconds between looks for a daemon that is to come back.
 _RETRY_SECONDS = 0.2
 
@@ -48,7 +47,7 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
                 break
             time.sleep(_RETRY_SECONDS)
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     raise DaemonGone(f"the daemon of {parsed.name} has ended; go on later with: basefs watch {target} --since {since}")
 
 
