@@ -11,6 +11,7 @@ from pathlib import Path
 
 from basefs.errors import NotFound, UsageError
 from basefs.log.durable import write_file
+from basefs.log.hashes import sha224
 
 #: Gossip port, TCP and UDP, unless told otherwise; sync listens on the next one.
 DEFAULT_PORT = 18374
@@ -58,7 +59,7 @@ class Home:
     logs/       what daemons in the background print
     key         the default private key
     config      settings, see `basefs/settings.py`
-    node        a few random digits that make the node's name its own
+    node        a few random digits that make the node's name its own, and a hash of machine and place that they are for
     """
 
     path: Path
@@ -114,15 +115,31 @@ class Home:
         return directory / f"{name}.log"
 
     def node_name(self) -> str:
-        """The node's default name: the host's, and digits of this home, so that two homes on a host differ."""
+        """The node's default name: the host's, and digits of this home, so that two homes on a host differ.
+
+        A home that was copied, or restored elsewhere from a backup, gets new digits: of two nodes with one name none
+        sees the other as a member.
+        """
         path = self.path / "node"
+        here = sha224(_machine() + os.fsencode(self.path)).hex()[:16]
         try:
-            digits = path.read_text().strip()
-        except FileNotFoundError:
+            digits, *place = path.read_text().split()
+        except (FileNotFoundError, ValueError):
+            digits, place = secrets.token_hex(3), []
+        if place and place != [here]:
             digits = secrets.token_hex(3)
+        if place != [here]:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_file(path, digits.encode())
+            write_file(path, f"{digits} {here}\n".encode())
         return f"{socket.gethostname().split('.')[0][:48]}-{digits}"
+
+
+def _machine() -> bytes:
+    """What is this machine's own, machine-id(5); nothing where there is no such thing."""
+    try:
+        return Path("/etc/machine-id").read_bytes()
+    except OSError:
+        return b""
 
 
 def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,26 @@ def test_the_node_name_stays_and_differs_between_homes(tmp_path: Path) -> None:
     one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
     assert one.node_name() == one.node_name()
     assert one.node_name() != two.node_name()
+
+
+def test_a_home_that_was_copied_has_another_node_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = Home(tmp_path / "one").node_name()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    other = Home(tmp_path / "two").node_name()
+    assert other != name
+    assert Home(tmp_path / "two").node_name() == other
+    assert Home(tmp_path / "one").node_name() == name
+    # The same place on another machine.
+    monkeypatch.setattr("basefs.config._machine", lambda: b"another")
+    assert Home(tmp_path / "one").node_name() != name
+
+
+def test_a_node_name_of_before_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "node").write_text("abc123")
+    assert Home(tmp_path).node_name().endswith("-abc123")
+    assert Home(tmp_path).node_name().endswith("-abc123")
+    (tmp_path / "node").write_text("")
+    assert Home(tmp_path).node_name() == Home(tmp_path).node_name()
 
 
 def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

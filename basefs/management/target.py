@@ -9,6 +9,7 @@ from pathlib import Path
 
 from basefs.config import Home
 from basefs.errors import UsageError
+from basefs.lock import is_held
 from basefs.management.runfile import RunFile
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
@@ -60,9 +61,21 @@ def mount_at(text: str) -> Mount | None:
 
 
 def is_own(home: Home, mount: Mount) -> bool:
-    """Whether a mount belongs to a daemon of this home."""
+    """Whether a mount belongs to a daemon of this home, dead or alive."""
     facts = RunFile(home, mount.name).read()
-    return facts is not None and facts[1] == mount.point
+    if facts is None or facts[1] != mount.point:
+        return False
+    # A home that was copied while its filesystem was mounted says the same as the first one.
+    return is_held(home.directory(mount.name)) or is_dead(mount.point)
+
+
+def is_dead(point: Path) -> bool:
+    """Whether the daemon behind a mount has ended, so that it answers with errors."""
+    try:
+        os.statvfs(point)
+    except OSError:
+        return True
+    return False
 
 
 def parse_target(home: Home, text: str) -> Target:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from basefs.management.control import call
 from basefs.management.output import examples
 from basefs.management.runfile import RunFile
 from basefs.management.session import socket_path
-from basefs.management.target import Mount, is_own, mount_at, mounts
+from basefs.management.target import Mount, is_dead, is_own, mount_at, mounts
 
 #: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3.
 STOP_TIMEOUT = 30.0
@@ -35,7 +34,7 @@ def unmount(target: str, lazy: bool) -> None:
     home = Home.from_environment()
     mount = mount_at(target)
     if mount is not None and not is_own(home, mount):
-        if not _is_dead(mount.point):
+        if not is_dead(mount.point):
             raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
         detach(mount.point, lazy=True)
         return
@@ -44,23 +43,16 @@ def unmount(target: str, lazy: bool) -> None:
     facts = RunFile(home, name).read()
     point = None if facts is None else facts[1]
     running = is_held(directory)
-    if point is not None and Mount(name, point) in mounts():
+    if point is not None and Mount(name, point) in mounts() and is_own(home, Mount(name, point)):
         detach(point, lazy=lazy or not running)
     elif running:
         call(socket_path(home, name), "stop", {})
     else:
+        RunFile(home, name).remove()
         raise NotRunning(f"{name} is not running")
     _wait_for_end(directory, name, lazy=lazy)
     if not running:
         RunFile(home, name).remove()
-
-
-def _is_dead(point: Path) -> bool:
-    try:
-        os.statvfs(point)
-    except OSError:
-        return True
-    return False
 
 
 def _wait_for_end(directory: Path, name: str, *, lazy: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -91,3 +92,20 @@ def test_a_mount_in_use_stays_unless_told_otherwise(node: Node, conf: Cli) -> No
     wait_until(lambda: has_ended(pid), "the daemon's end")
     with conf.replica("conf") as replica:
         assert replica.read((b"open",)) == b"still here"
+
+
+@pytest.mark.fuse
+def test_a_copy_of_the_home_leaves_the_mount_of_the_first_alone(conf: Cli, node: Node) -> None:
+    """A backup that was made while it was mounted, restored beside it: its files name the same mount point."""
+    point = node.mount("conf")
+    (point / "file").write_text("here")
+    copy = Node(conf.base / "copy")
+    shutil.copytree(node.home, copy.home, ignore=shutil.ignore_patterns("*.sock"))
+    for target, code in (("conf", 1), (str(point), 2)):
+        done = copy.spawn("unmount", target)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+    assert copy.spawn("show", str(point)).returncode == 2
+    assert (point / "file").read_text() == "here"
+    assert node.summary("conf")["state"] == "mounted"
+    assert copy.summary("conf")["state"] == "stopped"
+    assert "conf is whole" in copy.spawn("check", "conf").stderr
