@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.keys import fingerprint_of, verify
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
@@ -49,6 +49,8 @@ class Intake:
         self.now = now
         #: Those that were kept on disk until now.
         self._detached: set[EntryHash] = set()
+        #: Whether entries are in the log, as far as that was looked up.
+        self._known: dict[EntryHash, bool] = {}
         #: Blocks that came with the entries.
         self._offered: dict[BlockHash, Block] = {}
         self.accepted: list[Placed] = []
@@ -70,6 +72,9 @@ class Intake:
         Raises `LocalProtocolError` for an entry of this node's own that nobody would accept.
         """
         queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
+        hashes = [entry.hash for entry in entries]
+        found = self._store.known(hashes)
+        self._known.update((hash, hash in found) for hash in hashes if hash not in self._known)
         while queue:
             entry, sender, is_ours = queue.popleft()
             try:
@@ -103,7 +108,8 @@ class Intake:
             self._orphans.hold(entry, needs, peer)
 
     def _add_entry(self, entry: Entry, peer: str, is_ours: bool) -> bool:
-        if entry.hash in self._store:
+        known = self._known.get(entry.hash)
+        if known or (known is None and entry.hash in self._store):
             return False
         if entry.is_root:
             if self._store.database.meta("identity") not in (None, entry.hash):
@@ -138,11 +144,11 @@ class Intake:
             return False
         if not is_ours:
             verify(entry, public)
-            if entry.action is Action.WRITE:
-                self._store_offered(BlockHash(entry.content))
         # The blocks of this node's own entries are stored before them.
-        placed = self._store.insert(placed, now=self.now, complete=is_ours)
-        self.accepted.append(placed)
+        is_write = entry.action is Action.WRITE
+        complete = is_ours or (is_write and self._store_offered(BlockHash(entry.content)))
+        placed = self._store.insert(placed, now=self.now, complete=complete)
+        self._accept(placed)
         if entry.action is Action.WRITE and entry.content:
             first = BlockHash(entry.content)
             missing = self._store.chains.missing_block(first)
@@ -151,12 +157,17 @@ class Intake:
                 self._use_held_blocks(missing)
         return True
 
-    def _store_offered(self, hash: BlockHash) -> None:
-        """Store the blocks of a verified write that came with it, from this one on: its chain need not wait at all."""
+    def _store_offered(self, hash: BlockHash) -> bool:
+        """Store the blocks of a verified write that came with it, from this one on; returns whether these are all."""
         while (block := self._offered.get(hash)) is not None and not self._store.chains.expects(hash):
             del self._offered[hash]
             self.new_blocks += self._store.chains.insert_block(block)
             hash = block.next
+        return hash == ZERO_HASH
+
+    def _accept(self, placed: Placed) -> None:
+        self._known[placed.entry.hash] = True
+        self.accepted.append(placed)
 
     def _add_root(self, root: Entry, grant: Entry) -> None:
         """Take in the first two entries of a log: the root directory, and its signer's grant on it.
@@ -168,7 +179,7 @@ class Intake:
         for entry in (root, grant):
             placed = self._store.place(entry)
             assert placed is not None
-            self.accepted.append(self._store.insert(placed, now=self.now))
+            self._accept(self._store.insert(placed, now=self.now))
         self._newcomer.root = None
         self.add_entries([entry for entry, _ in self._release(root.hash)], "")
 

@@ -14,7 +14,7 @@ Not thread-safe: `Replica` holds its lock around every call.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,8 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 
+#: Hashes looked up at once.
+_HASHES_A_QUERY = 256
 #: Entries kept in memory, about 1 kB each.
 _REMEMBERED_ENTRIES = 2048
 
@@ -131,6 +133,15 @@ class Store:
 
     def __contains__(self, hash: EntryHash) -> bool:
         return self._db.execute("SELECT 1 FROM entries WHERE hash = ?", (hash,)).fetchone() is not None
+
+    def known(self, hashes: Sequence[EntryHash]) -> set[EntryHash]:
+        """Those of these hashes whose entries are in the log."""
+        found: set[EntryHash] = set()
+        for start in range(0, len(hashes), _HASHES_A_QUERY):
+            some = hashes[start : start + _HASHES_A_QUERY]
+            marks = ",".join("?" * len(some))
+            found.update(row[0] for row in self._db.execute(f"SELECT hash FROM entries WHERE hash IN ({marks})", some))
+        return found
 
     def entry_count(self) -> int:
         """Number of entries."""
