@@ -6,6 +6,7 @@ What was measured is kept as rows in CSV files and not measured again, so a run 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ def main() -> None:
         sys.exit(f"there is no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
     if not 0 < arguments.size <= 10:
         sys.exit("the size is a number from 0 to 10: 1 is the paper's")
+    # So that everything that runs is ended, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     plan = Plan(
         size=QUICK if arguments.quick else arguments.size,
         backend=arguments.backend,

@@ -95,6 +95,8 @@ def _run_cell(cell: _Cell, cluster: Cluster, meter: Meter, rows: Mapping[str, Ro
     cluster.network.shape(Condition.parse(cell.condition), seed=cell.plan.seed)
     found = []
     for blocks, number in cell.missing(rows["convergence"]):
+        if cell.plan.over:
+            break
         seed = f"{cell.plan.seed} {cell.condition} {blocks} {number}"
         content = random.Random(seed).randbytes(blocks * BLOCK_BYTES or SMALL)
         watch = Watch(cluster.nodes)
