@@ -93,6 +93,11 @@ class Cluster:
         return cluster
 
     @property
+    def mountpoints(self) -> list[Path]:
+        """Where each node has mounted it."""
+        return [node.mountpoint for node in self.nodes]
+
+    @property
     def patience(self) -> float:
         """Seconds after which something that all nodes should do counts as never happening."""
         return PATIENCE + PATIENCE_PER_NODE * len(self.nodes)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eval.node import Node
 from eval.rows import Row
 
 #: Seconds between two looks at all nodes.  A look at a file that is not there costs its daemon a request.
@@ -49,17 +48,17 @@ class Arrival:
 
 
 class Watch:
-    """Looks for files on all nodes but the one that writes, which is the first."""
+    """Looks for files in all directories but the one where they are written, which is the first."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._writer, *self._others = nodes
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._writer, *self._others = directories
         self._pending: list[Arrival] = []
 
     def write(self, name: str, content: bytes) -> Arrival:
         """Write a file and begin to look for it."""
-        paths = [node.mountpoint / name for node in self._others]
+        paths = [directory / name for directory in self._others]
         arrival = Arrival(len(content), time.monotonic(), paths, [None] * len(paths))
-        (self._writer.mountpoint / name).write_bytes(content)
+        (self._writer / name).write_bytes(content)
         self._pending.append(arrival)
         return arrival
 

@@ -99,7 +99,7 @@ def _run_cell(cell: _Cell, cluster: Cluster, meter: Meter, rows: Mapping[str, Ro
             break
         seed = f"{cell.plan.seed} {cell.condition} {blocks} {number}"
         content = random.Random(seed).randbytes(blocks * BLOCK_BYTES or SMALL)
-        watch = Watch(cluster.nodes)
+        watch = Watch(cluster.mountpoints)
         arrival = watch.write(f"{cell.condition}-{blocks}-{number}", content)
         watch.look_until(time.monotonic() + cell.wait)
         row = {

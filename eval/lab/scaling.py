@@ -40,7 +40,7 @@ def _measure(plan: Plan, cluster: Cluster) -> Row:
     busy, begin = _processor_seconds(cluster), time.monotonic()
     time.sleep(IDLE)
     share = (_processor_seconds(cluster) - busy) / (time.monotonic() - begin)
-    medians, lasts, watch = [], [], Watch(cluster.nodes)
+    medians, lasts, watch = [], [], Watch(cluster.mountpoints)
     for number in range(CHANGES):
         arrival = watch.write(f"change-{number}", random.Random(f"{plan.seed} {number}").randbytes(SMALL))
         watch.look_until(time.monotonic() + plan.wait)

@@ -80,7 +80,7 @@ def _impose(cluster: Cluster, seed: int) -> None:
 
 
 def _write(plan: Plan, key: Row, blocks: list[int], cluster: Cluster, rows: Mapping[str, Rows]) -> None:
-    meter, watch = Meter(cluster.nodes), Watch(cluster.nodes)
+    meter, watch = Meter(cluster.nodes), Watch(cluster.mountpoints)
     before, begin = meter.read(), time.monotonic()
     spacing = plan.some(QUICK_SPACING, QUICK_SPACING, SPACING)
     arrivals: list[Arrival] = []

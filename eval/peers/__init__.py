@@ -1,0 +1,1 @@
+"""What people use instead of BaseFS, on the same nodes and in the same run."""
