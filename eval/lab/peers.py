@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import statistics
@@ -36,7 +37,7 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
         return
     with running(plan, "push") as cluster, tempfile.TemporaryDirectory(prefix="basefs-peers-") as text:
         own = _changes(_written(cluster.mountpoints))
-        for peer, row in [("BaseFS", own), *_others(cluster, Path(text))]:
+        for peer, row in itertools.chain([("BaseFS", own)], _others(cluster, Path(text))):
             ratio = round(float(row["all s"]) / float(own["all s"]), 2)
             versions = {"seed": plan.seed, **provenance.versions()}
             rows["peers"].add({**plan.key(), "peer": peer, **row, "x BaseFS": ratio, **versions}, quiet=True)
