@@ -12,8 +12,8 @@ from basefs.diagnosis.finding import Finding, problem
 PATIENCE = 5.0
 
 
-def examine(name: str, point: Path, daemon: int | None, patience: float = PATIENCE) -> list[Finding]:
-    """One mount of ours; `daemon` is the process that should serve it, if that is known."""
+def examine(name: str, point: Path, daemon: int, patience: float = PATIENCE) -> list[Finding]:
+    """One mount of this node; `daemon` is the process that should serve it."""
     answer: list[OSError | None] = []
 
     def ask() -> None:
@@ -28,10 +28,8 @@ def examine(name: str, point: Path, daemon: int | None, patience: float = PATIEN
     thread.start()
     thread.join(patience)
     if not answer:
-        process = "its daemon" if daemon is None else f"its daemon, process {daemon},"
-        what = f"{name} on {point} does not answer within {patience:g} s: {process} is stopped or hangs"
-        remedy = f"basefs unmount --lazy {point}" if daemon is None else f"kill -CONT {daemon}, or kill -KILL {daemon}"
-        return [problem("mount", what, remedy)]
+        what = f"{name} on {point} does not answer within {patience:g} s: its daemon {daemon} is stopped or hangs"
+        return [problem("mount", what, f"kill -CONT {daemon}, or kill -KILL {daemon}")]
     if answer[0] is not None:
         what = f"the daemon of {name} on {point} is dead: {answer[0].strerror}"
         return [problem("mount", what, f"basefs mount {name} {point}, or basefs unmount {point}")]

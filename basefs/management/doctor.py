@@ -15,7 +15,7 @@ from basefs.addresses import own_addresses
 from basefs.config import ALL_ADDRESSES, Home, parse_address
 from basefs.diagnosis import clock, fuse, home, log, mounts, peers, ports, serf
 from basefs.diagnosis.finding import Finding, Severity, note, problem
-from basefs.errors import BaseFSError, DaemonError, NotRunning, StoreError, UsageError
+from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.lock import is_held
 from basefs.log.hashes import Fingerprint
@@ -83,10 +83,13 @@ def _machine(node: Home) -> Iterator[Finding]:
     yield from serf.examine()
     yield from home.examine(node)
     yield from clock.examine()
+    names = node.names()
     for mount in all_mounts():
-        facts = RunFile(node, mount.name).read() if mount.name in node.names() else None
-        daemon = facts[0] if facts is not None and facts[1] == mount.point else None
-        yield from mounts.examine(mount.name, mount.point, daemon)
+        if mount.name not in names:
+            continue
+        facts = RunFile(node, mount.name).read()
+        if facts is not None and facts[1] == mount.point:
+            yield from mounts.examine(mount.name, mount.point, facts[0])
 
 
 class _Filesystem:
@@ -129,6 +132,9 @@ class _Filesystem:
             call(socket_path(self._home, self._name), "ping", {}, timeout=PATIENCE)
         except NotRunning:
             return []
+        except OtherVersion as error:
+            remedy = f"basefs unmount {self._name}, and mount it again"
+            return [problem("daemon", str(error), remedy)]
         except DaemonError as error:
             facts = RunFile(self._home, self._name).read()
             if facts is None:

@@ -11,10 +11,8 @@ from typing import Any
 import click
 
 from basefs.config import Home
-from basefs.errors import BaseFSError
+from basefs.management.looking import look
 from basefs.management.output import examples, json_option, print_fields, print_json, printable
-from basefs.management.runfile import RunFile
-from basefs.management.session import ask, ask_daemon
 from basefs.management.target import parse_target
 from basefs.management.units import counted, size, span
 from basefs.replica import CACHE_FILE, LOG_FILE
@@ -35,7 +33,7 @@ def status(target: str | None, as_json: bool) -> None:
     """
     home = Home.from_environment()
     names = home.names() if target is None else [parse_target(home, target).name]
-    found = [_look(home, name) for name in names]
+    found = [{**look(home, name, "status"), "disk": _disk(home.existing(name))} for name in names]
     if as_json:
         print_json(found if target is None else found[0])
         return
@@ -47,27 +45,6 @@ def status(target: str | None, as_json: bool) -> None:
         if number:
             click.echo()
         print_fields(_lines(row))
-
-
-def _look(home: Home, name: str) -> dict[str, Any]:
-    """Everything that is known of a filesystem."""
-    directory = home.existing(name)
-    row: dict[str, Any] = {"name": name, "mountpoint": None, "pid": None, "disk": _disk(directory)}
-    facts = RunFile(home, name).read()
-    try:
-        try:
-            row.update(ask_daemon(home, name, "status"))
-            row["state"] = "running"
-            if facts is not None:
-                row["pid"] = facts[0]
-            if facts is not None and facts[1] is not None:
-                row["state"], row["mountpoint"] = "mounted", str(facts[1])
-        except BaseFSError:
-            row.update(ask(home, name, "status"))
-            row["state"] = "stopped" if facts is None else "dead"
-    except BaseFSError as error:
-        row.update(state="damaged", error=str(error))
-    return row
 
 
 def _disk(directory: Path) -> dict[str, int]:
@@ -88,7 +65,7 @@ def _lines(row: dict[str, Any]) -> dict[str, str]:
     """What is known, a line each."""
     disk = row["disk"]
     lines = {row["name"]: row.get("identity", "unknown"), "state": _state(row)}
-    if row["state"] != "damaged":
+    if "error" not in row:
         lines["members"], lines["in step"] = _members(row), _in_step(row)
         lines["contents"] = _contents(row)
         lines["last change"] = _latest(row["latest"])
@@ -105,8 +82,8 @@ def _lines(row: dict[str, Any]) -> dict[str, str]:
 
 def _state(row: dict[str, Any]) -> str:
     name, state = row["name"], row["state"]
-    if state == "damaged":
-        return f"cannot be read: {row['error']}"
+    if "error" in row:
+        return f"{state}: {row['error']}"
     if state == "dead":
         return f"its daemon has died: 'basefs mount {name} DIR' or 'basefs run {name}' starts it again"
     if state == "stopped":
