@@ -6,7 +6,7 @@ Every method takes the lock for itself and holds it for one path at the most, bu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,8 @@ class Queries:
         self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE), self._lock)
         self._live: _View | None = None
         self._shown: Shown[Attributes] = Shown()
+        #: The names of files with hard links, by the entry that began the file, since the last transaction.
+        self._named: dict[EntryHash, tuple[Names, ...]] = {}
         self._observed = False
         self.keys = list(keys)
         self.directory = directory
@@ -106,7 +108,7 @@ class Queries:
                 self._open_view()
 
     def _open_view(self) -> None:
-        self._shown.clear()
+        self._forget_shown(None)
         tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
         self._live = _View(tree, Author(self._store, self._contents, tree, self.keys, self._clock))
 
@@ -124,8 +126,10 @@ class Queries:
         if shown is not None and not self._store.database.damaged:
             return shown
         with self._lock:
-            found = self._attributes(names, self._view.author.node(names))
-            if not self._store.database.main.in_transaction:
+            node = self._view.author.node(names)
+            found = self._attributes(names, node)
+            # How many names a file has may change where nobody has looked.
+            if not (self._store.database.main.in_transaction or self._has_links(node)):
                 self._shown.put(names, found)
             return found
 
@@ -136,8 +140,8 @@ class Queries:
         if node.is_directory:
             links = 2
             mtime = max(mtime, node.touched)
-        elif state.link is not None or self._store.has_links(node.path):
-            links = len(self._view.author.names_of(names, node))
+        elif self._has_links(node):
+            links = len(self._names_of(names, node))
         writable = self._view.author.may_write(node.authority) and not self._store.database.damaged
         return Attributes(
             state.kind,
@@ -151,6 +155,9 @@ class Queries:
             state.origin,
             state.content,
         )
+
+    def _has_links(self, node: Node) -> bool:
+        return node.state.link is not None or self._store.has_links(node.path)
 
     def names_in(self, names: Names) -> dict[bytes, Kind]:
         """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
@@ -166,8 +173,24 @@ class Queries:
     def names_of(self, names: Names) -> tuple[Names, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
-            author = self._view.author
-            return tuple(other for other, _ in author.names_of(names, author.node(names)))
+            return self._names_of(names, self._view.author.node(names))
+
+    def _names_of(self, names: Names, node: Node) -> tuple[Names, ...]:
+        origin = node.state.origin
+        found = None if origin is None else self._named.get(origin)
+        if found is None:
+            found = tuple(other for other, _ in self._view.author.names_of(names, node))
+            if origin is not None and len(found) > 1 and not self._store.database.main.in_transaction:
+                self._named[origin] = found
+        return found
+
+    def _forget_shown(self, changed: Collection[Names] | None) -> None:
+        """The view has changed at these paths; `None`: anywhere."""
+        if changed is None:
+            self._shown.clear()
+        else:
+            self._shown.forget(changed)
+        self._named.clear()
 
     def _directory(self, names: Names) -> Node:
         node = self._view.author.node(names)

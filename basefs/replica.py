@@ -24,7 +24,7 @@ from basefs.applied import Applied
 from basefs.errors import BaseFSError, InvalidEntry, ReadOnly, StoreError
 from basefs.log.blocks import Block
 from basefs.log.content import Content
-from basefs.log.entries import Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.intake import Intake, Newcomer
 from basefs.log.keys import SigningKey
@@ -200,7 +200,7 @@ class Replica(Queries):
             if shown:
                 # The view shows entries that the log does not have; for those who look at it, nothing has changed.
                 self._view.tree.undo()
-                self._shown.forget(self._view.tree.disturbed)
+                self._forget_shown(self._view.tree.disturbed)
             raise
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
@@ -269,7 +269,9 @@ class Replica(Queries):
     ) -> Applied:
         changes = () if self._live is None else self._live.tree.settle()
         if self._live is not None:
-            self._shown.forget(self._live.tree.disturbed)
+            is_linking = any(placed.entry.action is Action.LINK for placed in batch.accepted)
+            # A link counts for all names of its file, also where nobody has looked.
+            self._forget_shown(None if is_linking else self._live.tree.disturbed)
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
@@ -293,7 +295,7 @@ class Replica(Queries):
             # The entries are in the log and must be told to the others, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")
             self._view.tree.rebuild()
-            self._shown.clear()
+            self._forget_shown(None)
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:

@@ -232,7 +232,10 @@ class Files:
             return False
 
     def sync(self, handle: int | None) -> None:
-        """fsync(2): publish a file that others know, and make everything survive a power cut.  Raises `StoreError`."""
+        """fsync(2): what it covers survives a power cut; a file that others know is published at once.
+
+        By another thread: encoding and signing must not keep the others waiting.  Raises `StoreError`.
+        """
         working = self._working
         inode = None if handle is None else self._handles[handle].inode
         if inode is not None and self._handles[handle or 0].writes and not inode.unlinked:
@@ -240,12 +243,11 @@ class Files:
                 if inode.dirty:
                     inode.written = inode.unflushed = False
                     working.record(inode)
-                    working.changed()
-            if inode.dirty and not inode.is_new:
-                self._publisher.publish(inode)
+                    working.changed(urgent=not inode.is_new)
+        # First what was published, since the journal may say that this is no longer pending.
+        working.replica.sync_to_disk()
         with working.lock:
             working.sync(inode)
-        working.replica.sync_to_disk()
 
     def release(self, handle: int) -> None:
         """The last close of an open file description; what came after its last flush, such as mapped writes, counts."""

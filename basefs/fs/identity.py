@@ -32,6 +32,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._faces: OrderedDict[EntryHash, _Face] = OrderedDict()
+        self._accessed: OrderedDict[int, int] = OrderedDict()
         # Another process of this filesystem began before this moment, so no number is given twice.
         self._next = _LOCAL | (time.time_ns() >> 10)
 
@@ -53,6 +54,17 @@ class Identities:
         if face is None or face.of != (attributes.entry, attributes.mtime):
             return attributes.mtime * _NANOSECONDS, attributes.mtime * _NANOSECONDS
         return face.mtime, face.ctime
+
+    def accessed(self, number: int) -> int | None:
+        """The access time that was set, nanoseconds; `None` if none was."""
+        return self._accessed.get(number)
+
+    def set_accessed(self, number: int, atime: int) -> None:
+        """Show this access time, nanoseconds, on this node."""
+        self._accessed[number] = atime
+        self._accessed.move_to_end(number)
+        if len(self._accessed) > MAX_REMEMBERED:
+            self._accessed.popitem(last=False)
 
     def remember(self, attributes: Attributes, number: int, mtime: int, ctime: int) -> None:
         """Show these times, and this number, until another entry or another node changes the file."""

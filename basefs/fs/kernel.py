@@ -27,6 +27,10 @@ TIMEOUT = 60.0
 WAIT_SECONDS = 0.02
 
 
+#: Paths for which it waits at all: each takes some 10 us, and a file has rarely more names.
+MAX_AWAITED = 32
+
+
 def path_of(names: Names) -> bytes:
     """A path as libfuse knows it."""
     return b"/" + b"/".join(names)
@@ -40,7 +44,10 @@ class Kernel:
         self._fuse: int | None = None
         self._config: Any = None
         self._thread: threading.Thread | None = None
-        self._queue: queue.SimpleQueue[tuple[list[Names], threading.Event] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        #: What is to be forgotten.  A path that is asked for again meanwhile is done once.
+        self._paths: dict[Names, None] = {}
 
     def attach(self, library: Any, fuse: int, config: Any) -> None:
         """The mount has begun.
@@ -65,9 +72,12 @@ class Kernel:
         """Have attributes and pages of these paths read again; `wait` until that is done, but not for long."""
         if self._fuse is None:
             return
+        added = dict.fromkeys(paths)
         done = threading.Event()
-        self._queue.put((list(paths), done))
-        if wait:
+        with self._lock:
+            self._paths.update(added)
+        self._queue.put(done)
+        if wait and len(added) <= MAX_AWAITED:
             done.wait(WAIT_SECONDS)
 
     def detach(self) -> None:
@@ -78,8 +88,9 @@ class Kernel:
             self._thread.join(1.0)
 
     def _main(self) -> None:
-        while (item := self._queue.get()) is not None:
-            paths, done = item
+        while (done := self._queue.get()) is not None:
+            with self._lock:
+                paths, self._paths = self._paths, {}
             for names in paths:
                 if self._fuse is not None:
                     # A path that the kernel does not know is an error that says just that.

@@ -36,7 +36,11 @@ JOURNAL_FILE = "journal"
 
 
 class Ledger:
-    """What of the working set is on disk."""
+    """What of the working set is on disk.
+
+    Attributes:
+        is_synced: whether any of it was made to survive a power cut.
+    """
 
     def __init__(self, working: WorkingSet, directory: Path) -> None:
         """Open the journal in a directory that is made if it is missing.  Raises `StoreError`."""
@@ -48,6 +52,7 @@ class Ledger:
         self._directory = directory
         self._journal = Journal(directory / JOURNAL_FILE)
         self._numbers = itertools.count()
+        self.is_synced = False
         #: Inodes that the journal has told of since it was begun.
         self._known: set[int] = set()
 
@@ -109,6 +114,7 @@ class Ledger:
         if not self._working.overlay:
             self._journal.reset()
             self._known.clear()
+            self.is_synced = False
         elif self._journal.wants_compaction:
             self.rewrite()
 
@@ -129,6 +135,8 @@ class Ledger:
         """Make the journal, and the content of one inode, survive a power cut.  Raises `StoreError`."""
         if inode is not None and inode.spool is not None:
             inode.spool.sync()
+        # Before it is: who forgets something meanwhile must see this.
+        self.is_synced |= bool(self._working.overlay)
         self._journal.sync()
 
     def close(self) -> None:

@@ -24,7 +24,11 @@ ATTRIBUTES = tuple(f"user.basefs.{name}" for name in ("hash", "author", "state",
 
 @dataclass(slots=True)
 class Stat:
-    """What `stat(2)` shows: mode with type bits, number of names, user, group, bytes, nanoseconds, inode number."""
+    """What `stat(2)` shows.
+
+    Mode with type bits, number of names, user, group, bytes, nanoseconds, inode number; `atime` is `None` unless it was
+    set here, and the modification time stands for it.
+    """
 
     mode: int
     links: int
@@ -34,6 +38,7 @@ class Stat:
     mtime: int
     ctime: int
     number: int
+    atime: int | None = None
 
 
 class Metadata:
@@ -54,6 +59,7 @@ class Metadata:
             assert attributes is not None
             found = self._stat_published(attributes)
             found.links = working.published_links(names, attributes)
+            found.atime = working.identities.accessed(found.number)
             return found
 
     def stat_inode(self, inode: Inode) -> Stat:
@@ -95,6 +101,7 @@ class Metadata:
             found.mtime = found.ctime = inode.mtime
         if inode.ctime is not None:
             found.ctime = inode.ctime
+        found.atime = working.identities.accessed(found.number)
         return found
 
     def other_names(self, names: Names) -> list[Names]:
@@ -190,6 +197,13 @@ class Metadata:
             inode.mtime = stamp if seconds == stamp // _NANOSECONDS else seconds * _NANOSECONDS
             inode.ctime, inode.exact = now, True
             self._changed(inode)
+
+    def set_access_time(self, names: Names, atime: int | None) -> None:
+        """The other half of utimensat(2), which stays on this node: nanoseconds, `None` is now."""
+        working = self._working
+        with working.lock:
+            number = self.stat(names).number
+            working.identities.set_accessed(number, working.now() if atime is None else atime)
 
     # -- extended attributes ------------------------------------------------------------------------------------------
 

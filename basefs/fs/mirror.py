@@ -121,6 +121,10 @@ class Mirror:
         changes = [
             c for c in applied.changes if c.names and c.names not in own and not self._working.is_moving(c.names)
         ]
+        if own:
+            # What this node does to one name of a file is no event of its others; the kernel asks for their number.
+            self._kernel.invalidate([c.names for c in changes if c.before is c.after])
+            changes = [c for c in changes if c.before is not c.after]
         if self._given_up:
             self._forget([c.names for c in changes])
         with self._wake:

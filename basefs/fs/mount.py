@@ -97,7 +97,8 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         status.st_blocks = -(-found.size // 512)
         status.st_blksize = BLOCK_SIZE
         mtime, ctime = divmod(found.mtime, _NANOSECONDS), divmod(found.ctime, _NANOSECONDS)
-        status.st_atimespec.tv_sec, status.st_atimespec.tv_nsec = mtime
+        atime = mtime if found.atime is None else divmod(found.atime, _NANOSECONDS)
+        status.st_atimespec.tv_sec, status.st_atimespec.tv_nsec = atime
         status.st_mtimespec.tv_sec, status.st_mtimespec.tv_nsec = mtime
         status.st_ctimespec.tv_sec, status.st_ctimespec.tv_nsec = ctime
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from basefs.errors import (
@@ -13,6 +14,7 @@ from basefs.errors import (
     NotEmpty,
     NotFound,
     NotPermitted,
+    PathError,
     TooManyLinks,
 )
 from basefs.fs.inode import Inode
@@ -217,6 +219,11 @@ class Namespace:
         for held in filter(None, (inode, other)):
             held.handles -= 1
             working.forget_idle(held)
+        if other is not None and other.home is not None and not (exchange or other.unlinked or other.names):
+            # It has lost a name and goes on under another one.
+            with contextlib.suppress(PathError):
+                left = working.replica.attributes(other.home)
+                working.identities.remember(left, other.number, working.identities.times(left)[0], working.now())
         now = working.now()
         for directory in {source[:-1], target[:-1]}:
             working.touch_directory(directory, now)
@@ -248,6 +255,7 @@ class Namespace:
                 self._exchange_pending(directory, file, slot)
                 return
         aside = (*target[:-1], target[-1][:200] + b".exchanged")
+        moves = [(source, target), (target, source)] if exchange else [(source, target)]
 
         def make(author: Author) -> Iterator[Draft]:
             if exchange:
@@ -259,16 +267,28 @@ class Namespace:
 
         with working.lock:
             working.moving = (source, target, aside)
+            faces = [self._face(old) for old, _ in moves]
             try:
                 working.replica.commit(make)
             finally:
                 working.moving = ()
+            for (_, new), (number, mtime) in zip(moves, faces, strict=True):
+                with contextlib.suppress(PathError):
+                    working.identities.remember(working.replica.attributes(new), number, mtime, working.now())
+            for directory in {source[:-1], target[:-1]}:
+                working.touch_directory(directory, working.now())
             if exchange:
                 working.move_below(target, aside)
             working.move_below(source, target)
             if exchange:
                 working.move_below(aside, source)
             working.rewrite()
+
+    def _face(self, names: Names) -> tuple[int, int]:
+        """Number and modification time of what is about to move: it begins anew in the log, not for its users."""
+        working = self._working
+        attributes = working.replica.attributes(names)
+        return working.identities.number(attributes.origin), working.identities.times(attributes)[0]
 
     def _exchange_pending(self, directory: Names, file: Names, inode: Inode) -> None:
         """Let a published directory change places with a file that nobody has closed yet."""

@@ -158,7 +158,7 @@ class Operations:
             "st_size": found.size,
             "st_blocks": -(-found.size // 512),
             "st_blksize": BLOCK_SIZE,
-            "st_atime": found.mtime,
+            "st_atime": found.mtime if found.atime is None else found.atime,
             "st_mtime": found.mtime,
             "st_ctime": found.ctime,
         }
@@ -356,10 +356,14 @@ class Operations:
     @_translated
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
         """utimensat(2), in nanoseconds."""
-        mtime = _UTIME_NOW if times is None else times[1]
-        if mtime != _UTIME_OMIT and self._mirroring() is None:
+        atime, mtime = (_UTIME_NOW, _UTIME_NOW) if times is None else times
+        if self._mirroring() is not None:
+            return 0
+        if atime != _UTIME_OMIT:
+            self._fs.set_access_time(parse(path), None if atime == _UTIME_NOW else atime)
+        if mtime != _UTIME_OMIT:
             self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime)
-            self._tell(self._other_names(path))
+        self._tell(self._other_names(path))
         return 0
 
     @_translated

@@ -134,6 +134,9 @@ class Publisher:
                     contents = [(step.names[0], step.content) for step in portion if step.content is not None]
                     make = partial(drafts, steps=portion, load=working.open_content)
                     working.replica.commit(make, contents=contents)
+                    if working.is_synced:
+                        # What was promised to survive a power cut is in the log before the journal forgets it.
+                        working.replica.sync_to_disk()
                     with working.lock:
                         for step in portion:
                             take_over(working, step)

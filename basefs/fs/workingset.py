@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 
-from basefs.errors import PathError
+from basefs.errors import PathError, StoreError
 from basefs.fs.inode import Inode
 from basefs.fs.ledger import Ledger
 from basefs.fs.lookup import Lookup
@@ -28,7 +29,7 @@ from basefs.fs.spool import Spool
 from basefs.log.content import BytesContent, Content
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes, Replica
-from basefs.view.names import Names
+from basefs.view.names import Names, display
 from basefs.view.states import Kind
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ DIRECTORY = "working"
 #: Seconds for which a name stays unpublished after libfuse took it away from an open file: the rename that gives it to
 #: another one comes with the same system call.
 HIDE_SECONDS = 0.05
+#: Seconds after which the journal is told of that all the same: a rename has come by then, and if this process is
+#: killed before it, what was removed is back, but nothing that was being replaced is lost.
+NOTE_SECONDS = 0.002
 
 
 class WorkingSet(Lookup):
@@ -254,8 +258,20 @@ class WorkingSet(Lookup):
         if self.overlay.get(names) is not None and self.is_published(names):
             # The rename that follows may give the name to another file: until then nobody needs to know.
             self._deferred[names] = time.monotonic() + HIDE_SECONDS
+            timer = threading.Timer(NOTE_SECONDS, self._note_hidden, (names,))
+            timer.daemon = True
+            timer.start()
         self.take(names)
         self.hidden[hidden] = inode
+
+    def _note_hidden(self, names: Names) -> None:
+        """What was hidden has lost its name for good, unless that was given to another file at once."""
+        with self.lock:
+            if names in self._deferred and self.overlay.get(names) is None:
+                try:
+                    self._ledger.note_gone(names)
+                except StoreError as error:
+                    log.error("that %s was removed is not durable yet: %s", display(names), error)
 
     def unhide(self, hidden: Names) -> bool:
         """The last handle of a hidden file is closed; returns whether there was one of that name."""
@@ -362,6 +378,11 @@ class WorkingSet(Lookup):
     def rewrite(self) -> None:
         """Write the journal anew: names have changed in ways that single records do not tell."""
         self._ledger.rewrite()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether some of what is pending was made to survive a power cut."""
+        return self._ledger.is_synced
 
     def sync(self, inode: Inode | None = None) -> None:
         """Make what is in the journal survive a power cut.  Raises `StoreError`."""

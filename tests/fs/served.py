@@ -95,7 +95,7 @@ class Served:
         """Until the kernel and those who watch know all that has arrived."""
         wait_until(lambda: not self._mirror.waiting, "the mirror")
         done = threading.Event()
-        self._kernel._queue.put(([], done))
+        self._kernel._queue.put(done)
         done.wait()
 
     def tree(self) -> dict[str, tuple[str, int, str]]:

@@ -181,6 +181,22 @@ class TestDead:
         assert (point / "f").read_text() == "safe"
         assert error_of(point / "g", b"x") is None
 
+    def test_what_was_removed_while_it_was_open_stays_removed(self, node: Node) -> None:
+        """libfuse keeps it under another name, and a moment later it might have been replaced and not removed."""
+        point = node.mount(NAME)
+        (point / "f").write_text("here")
+        node.settle(NAME)
+        journal = node.home / "fs" / NAME / "working" / "journal"
+        with (point / "f").open("rb") as held:
+            before = journal.read_bytes()
+            (point / "f").unlink()
+            # Sooner than it is published: the journal has it.
+            wait_until(lambda: journal.read_bytes() != before, DEADLINE, "a record")
+            node.kill(NAME)
+            assert held.fileno()
+        node.mount(NAME)
+        assert not (point / "f").exists()
+
     def test_a_dead_mount_is_repaired_while_somebody_stands_in_it(self, node: Node) -> None:
         point = node.mount(NAME)
         (point / "d").mkdir()

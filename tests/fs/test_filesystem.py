@@ -58,7 +58,11 @@ class TestCloseToOpen:
         local.publish()
         handle = local.open_writer("/f")
         local.fs.write(handle, b"synced", 0)
+        asked: list[bool] = []
+        local.fs.working.on_change(asked.append)
         local.fs.sync(handle)
+        assert asked == [True], "it is published at once, by another thread: others may not wait for it"
+        local.publish()
         assert local.replica.read(path("/f")) == b"synced"
         local.close(handle)
 
@@ -610,6 +614,43 @@ class TestAttributes:
             assert local.fs.stat(path("/f")).mtime == kept
             local.publish()
         assert local.replica.attributes(path("/f")).mtime == kept // SECOND
+
+    def test_an_access_time_stays_on_this_node(self, local: Local) -> None:
+        local.save("/f", b"x")
+        assert local.fs.stat(path("/f")).atime is None
+        local.fs.set_access_time(path("/f"), 5)
+        handle = local.fs.open(path("/f"), os.O_RDONLY)
+        for _ in range(2):
+            assert local.fs.stat(path("/f")).atime == 5
+            assert local.fs.stat_inode(local.fs.inode_of(handle)).atime == 5
+            with local.costs():
+                local.fs.set_access_time(path("/f"), 5)
+        local.fs.release(handle)
+        local.fs.set_access_time(path("/f"), None)
+        assert (local.fs.stat(path("/f")).atime or 0) > 1_000_000_000 * SECOND
+
+    def test_a_directory_that_moves_keeps_its_number_and_changes_its_ctime(self, local: Local) -> None:
+        for name in ("/d", "/e"):
+            local.fs.make_directory(path(name), 0o755)
+        local.save("/d/f", b"x")
+        local.publish()
+        before = local.fs.stat(path("/d"))
+        local.fs.rename(path("/d"), path("/new"))
+        after = local.fs.stat(path("/new"))
+        assert (after.number, after.mtime) == (before.number, before.mtime)
+        assert after.ctime > before.ctime
+        local.fs.rename(path("/new"), path("/e"), exchange=True)
+        assert local.fs.stat(path("/e")).number == before.number
+
+    def test_a_file_that_loses_a_name_to_another_one_has_changed(self, local: Local) -> None:
+        local.save("/f", b"x")
+        local.fs.make_link(path("/link"), path("/f"))
+        local.save("/new", b"y")
+        local.publish()
+        before = local.fs.stat(path("/f")).ctime
+        local.fs.rename(path("/new"), path("/link"))
+        assert local.fs.stat(path("/f")).links == 1
+        assert local.fs.stat(path("/f")).ctime > before
 
     def test_times_of_none_are_now(self, local: Local) -> None:
         local.save("/f", b"")

@@ -540,6 +540,7 @@ class TestAttributes:
         for name in "fd":
             os.utime(here / name, ns=(5, 1_234_567_890_999_999_999))
             assert (here / name).stat().st_mtime_ns == 1_234_567_890_999_999_999
+            assert (here / name).stat().st_atime_ns == 5
         (here / "d" / "x").touch()
         assert (here / "d").stat().st_mtime > 1_500_000_000
 
