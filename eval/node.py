@@ -27,7 +27,7 @@ COMMAND_TIMEOUT = 120.0
 #: Seconds for a process to end that was killed.
 END_TIMEOUT = 60.0
 #: Seconds for what was saved to reach the log.
-PUBLISH_TIMEOUT = 60.0
+PUBLISH_TIMEOUT = 600.0
 
 _MNT_DETACH = 2  # umount2(2)
 
