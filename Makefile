@@ -7,7 +7,7 @@ PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv pyth
   nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr \
   systemd mandoc man-db zsh fish
 
-.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm man deb test-deb eval clean install
+.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm captures man deb test-deb eval clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make man     the manual pages, into build/man"
 	@echo "make deb     a Debian package for this release, into build/"
 	@echo "make test-deb installs it in a fresh Debian, uses it and purges it"
+	@echo "make captures what the documents show, from the real programs"
 	@echo "make clean   remove the virtual environment and caches"
 
 install: $(VENV)/.system $(VENV)/.installed
@@ -122,6 +123,10 @@ test-deb: deb
 	@sh install.sh --check-root "make test-deb"
 	@sh install.sh debootstrap
 	@sh deploy/test_deb.sh build/basefs_*.deb
+
+captures: install
+	@sh install.sh --check-root "make captures"
+	@$(PYTHON) -m eval.captures
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

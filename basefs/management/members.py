@@ -22,7 +22,8 @@ def members(target: str, as_json: bool) -> None:
     session stays open over which news goes at once; SENT and RECEIVED, the bytes of all sessions that have ended.
     """
     home = Home.from_environment()
-    rows = ask_daemon(home, parse_target(home, target).name, "members")
+    # Serf lists them in no order.
+    rows = sorted(ask_daemon(home, parse_target(home, target).name, "members"), key=lambda row: row["name"])
     if as_json:
         print_json(rows)
         return

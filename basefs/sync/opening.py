@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from basefs.sync.interface import LogState
@@ -40,7 +41,7 @@ async def sync_with(
         opening = asyncio.open_connection(host, port, limit=CHUNK)
         reader, writer = await asyncio.wait_for(opening, connect_timeout)
     except (OSError, asyncio.TimeoutError) as error:
-        detail = f"cannot reach {host}:{port}: {str(error) or 'no answer'}"
+        detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
         return Result(Reason.UNREACHABLE, detail, False, Counters())
     shared = shared or Shared()
     core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper, shared)
@@ -56,3 +57,9 @@ def core_of(
         return keeper is not None and keeper.may_keep((host, peer), role)
 
     return SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims)
+
+
+def _why(error: Exception) -> str:
+    """The reason of a failed connection, without what asyncio adds to it."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number is not None and number > 0 else str(error) or "no answer"

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from basefs.log.entries import KEY_ACTIONS, Entry
+from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.view.outcome import Outcome
@@ -153,10 +153,12 @@ class Survey:
         return Standing.IGNORED if state.complete else Standing.INCOMPLETE
 
     def conflicts(self) -> list[Conflict]:
-        """The branches that lost, at whichever fork of the winning one."""
+        """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since."""
         if self.outcome is None:
             return []
         walk = self._walk()
+        entries = [placed.entry for placed in self.entries]
+        restored = {entry.content for entry in entries if entry.action is Action.REVERT and entry.hash in walk}
         forks: dict[EntryHash | None, list[Outcome]] = {}
         for placed in self.entries:
             entry = placed.entry
@@ -176,6 +178,7 @@ class Survey:
             ]
             if winners:
                 best = max(winners, key=lambda branch: branch.rank)
+                losers = [branch for branch in losers if branch.tips[0].hash not in restored]
                 found.extend(Conflict(loser.tips[0], self.outcome.tips[0], _rule(best, loser)) for loser in losers)
         return found
 

@@ -81,6 +81,24 @@ def test_a_fork_in_the_middle_is_found(story: Story) -> None:
     assert story.replica().survey(path("/f")).conflicts() == [Conflict(lost, won, Rule.HASH)]
 
 
+def test_a_branch_that_was_brought_back_is_no_conflict_any_more(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    last = story.write(ALICE, lost, b"lost as well")
+    story.revert(ROOT_KEY, won, last)
+    replica = story.replica()
+    assert replica.read(path("/f")) == b"lost as well"
+    assert replica.survey(path("/f")).conflicts() == []
+
+
+def test_a_branch_is_still_lost_when_only_its_beginning_was_brought_back(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    last = story.write(ALICE, lost, b"lost as well")
+    back = story.revert(ROOT_KEY, won, lost)
+    assert story.replica().survey(path("/f")).conflicts() == [Conflict(last, back, Rule.HASH)]
+
+
 def test_what_a_revoked_key_wrote_last_is_ignored(story: Story) -> None:
     granted = story.grant(ROOT_KEY, story.keys, BOB)
     first = story.write(ROOT_KEY, story.root, b"valid", "f")

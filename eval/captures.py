@@ -1,0 +1,78 @@
+"""`make captures`: what the documents show, from the real programs."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from basefs.management.main import COMMANDS, basefs
+from eval.transcript import Player, machines, parse, render
+
+ROOT = Path(__file__).parent.parent
+#: The document that has the help texts, and the marks behind which they stand.
+COMMANDS_DOCUMENT = ROOT / "docs" / "commands.md"
+_HELP = re.compile(r"^<!-- help: (?P<name>\S+) -->\n(?:\n```text\n.*?\n```\n)?", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->\n", re.MULTILINE | re.DOTALL)
+#: Columns of a help text.
+_WIDTH = 100
+
+
+def documents() -> list[Path]:
+    """The documents that show commands with what they print."""
+    return [path for path in sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]) if parse(path.read_text())]
+
+
+def help_text(name: str) -> str:
+    """What `basefs NAME --help` prints."""
+    context = click.Context(basefs, info_name="basefs", max_content_width=_WIDTH, terminal_width=_WIDTH)
+    command = basefs.get_command(context, name)
+    if command is None:
+        raise ValueError(f"there is no command {name}")
+    return command.get_help(click.Context(command, parent=context, info_name=name, help_option_names=["-h", "--help"]))
+
+
+def with_help(text: str) -> str:
+    """A document with the help texts of today behind their marks, and the table of commands."""
+    text = _HELP.sub(lambda mark: f"<!-- help: {mark['name']} -->\n\n```text\n{help_text(mark['name'])}\n```\n", text)
+    rows = [f"| [{name}](#{name}) | {_summary(name)} |" for name in COMMANDS]
+    table = "\n".join(["<!-- commands -->", "| command | what it does |", "| --- | --- |", *rows, "<!-- end -->\n"])
+    return _TABLE.sub(lambda _: table, text)
+
+
+def _summary(name: str) -> str:
+    """The first sentence of a help text."""
+    command = basefs.get_command(click.Context(basefs), name)
+    paragraph = " ".join((command.help if command is not None and command.help else "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(".:;")
+
+
+def capture(path: Path) -> bool:
+    """Play a document, and write down what its commands show now if that is something else; returns whether it is."""
+    text = path.read_text()
+    blocks = parse(text)
+    changed = False
+    with tempfile.TemporaryDirectory(prefix="basefs-") as directory, machines(Path(directory)) as found:
+        player = Player(found)
+        for block in blocks:
+            for step in block.steps:
+                changed |= player.record(step)
+                print("\n".join(step.lines()), flush=True)
+    if changed:
+        path.write_text(render(text, blocks))
+    return changed
+
+
+def main() -> None:
+    """Write the help texts anew, and play the documents that are named, or all."""
+    COMMANDS_DOCUMENT.write_text(with_help(COMMANDS_DOCUMENT.read_text()))
+    for path in [Path(name) for name in sys.argv[1:]] or documents():
+        changed = capture(path)
+        print(f"== {path.name}: {'changed' if changed else 'as it was'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Documents that show commands: what is read in them, what counts as the same, and that a difference is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from eval.transcript import Differs, Player, normalise, parse, render
+
+DOCUMENT = """# Title
+
+```console
+alpha# cat > /srv/x <<'END'
+> > quoted
+> END
+alpha# cat /srv/x
+> quoted
+beta# true
+```
+
+<!-- console
+gamma# ls \\
+> /srv
+-->
+
+```console
+$ basefs list
+```
+"""
+
+
+class Echo:
+    """A machine that shows what it was prepared to show, and keeps what was typed."""
+
+    def __init__(self, *shown: str) -> None:
+        self._shown = list(shown)
+        self.typed: list[str] = []
+
+    def run(self, command: str) -> str:
+        self.typed.append(command)
+        return self._shown.pop(0) if len(self._shown) > 1 else self._shown[0]
+
+
+def play(text: str, *shown: str) -> Echo:
+    machine = Echo(*shown)
+    player = Player({"alpha": machine})  # type: ignore[dict-item]
+    for step in parse(f"```console\n{text}\n```")[0].steps:
+        player.check(step)
+    return machine
+
+
+def test_a_document_is_read() -> None:
+    text = DOCUMENT.replace("$ basefs list\n", "")
+    first, hidden, empty = parse(text)
+    assert [(step.machine, step.command, step.shown) for step in first.steps] == [
+        ("alpha", "cat > /srv/x <<'END'\n> quoted\nEND", []),
+        ("alpha", "cat /srv/x", ["> quoted"]),
+        ("beta", "true", []),
+    ]
+    assert [(step.machine, step.command) for step in hidden.steps] == [("gamma", "ls \\\n/srv")]
+    assert not empty.steps
+    assert render(text, [first, hidden, empty]) == text
+
+
+def test_a_line_that_belongs_to_no_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="no command stands before"):
+        parse(DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("entry 4ad844012a1c", "entry 1be62da6ffff"),
+        ("alpha-3f2a1c   alive", "alpha-000000 alive"),
+        ("2026-05-01 10:00:00  write", "2031-12-31 23:59:59  write"),
+        ("Nov 21 20:48 motd", "Jan  1 00:00 motd"),
+        ("2 s ago, 13.5 kB", "11 s ago, 1 kB"),
+        ("1234 bytes", "99999 bytes"),
+    ],
+)
+def test_what_differs_from_run_to_run_is_the_same(left: str, right: str) -> None:
+    assert normalise(left) == normalise(right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("4 entries", "5 entries"),
+        ("alive", "failed"),
+        ("alpha-3f2a1c alive", "beta-3f2a1c alive"),
+        ("10.77.0.1", "10.77.0.2"),
+        ("rw-r--r--", "r--r--r--"),
+        ("sizes", "sizes of files"),
+    ],
+)
+def test_everything_else_is_not(left: str, right: str) -> None:
+    assert normalise(left) != normalise(right)
+
+
+def test_another_output_is_a_difference() -> None:
+    with pytest.raises(Differs, match="hello"):
+        play("alpha# echo hello\nhello", "goodbye")
+    with pytest.raises(Differs, match="goodbye"):
+        play("alpha# true", "goodbye")
+
+
+def test_who_looks_looks_again_and_who_acts_does_not() -> None:
+    assert len(play("alpha# cat /srv/x\nnew", "old", "old", "new").typed) == 3
+    with pytest.raises(Differs):
+        play("alpha# cat /srv/x > /srv/y\nnew", "old", "old", "new")
+
+
+def test_hashes_are_those_of_the_run() -> None:
+    story = "alpha# basefs list\naaaaaaaaaaaa x\nbbbbbbbbbbbb y\nalpha# basefs revert conf:/x bbbbbbbbbbbb"
+    machine = play(story, "cccccccccccc x\ndddddddddddd y", "")
+    assert machine.typed[-1] == "basefs revert conf:/x dddddddddddd"
