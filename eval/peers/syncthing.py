@@ -12,6 +12,8 @@ from eval.node import Node
 
 _PORT = 22000
 _FOLDER = "shared"
+#: As a folder is that somebody makes in its user interface.
+_WATCHING = {"type": "sendreceive", "rescanIntervalS": "3600", "fsWatcherEnabled": "true", "fsWatcherDelayS": "10"}
 #: Nobody but these nodes is to be found or told anything.
 _OPTIONS = {
     "globalAnnounceEnabled": "false",
@@ -58,7 +60,7 @@ def _configure(home: Path, folder: Path, nodes: Sequence[Node], names: Sequence[
     root, address = tree.getroot(), dict(zip(names, nodes, strict=True))
     for old in [*root.findall("device"), *root.findall("folder")]:
         root.remove(old)
-    shared = ElementTree.SubElement(root, "folder", id=_FOLDER, label=_FOLDER, path=str(folder), type="sendreceive")
+    shared = ElementTree.SubElement(root, "folder", {"id": _FOLDER, "path": str(folder), **_WATCHING})
     for name in names:
         ElementTree.SubElement(shared, "device", id=name)
         device = ElementTree.SubElement(root, "device", id=name, name=name[:7], compression="metadata")

@@ -34,7 +34,8 @@ def by_condition(results: Results, directory: Path, kind: str) -> str | None:
     label, logarithmic = KINDS[kind]
     if not any(row["condition"].startswith(kind) for row in rows):
         return None
-    with figure(directory / f"{kind}.png", [f"{SMALL} block", f"{LARGE} blocks"]) as axes:
+    nodes = _nodes(rows)
+    with figure(directory / f"{kind}.png", [f"{SMALL} block; {nodes}", f"{LARGE} blocks"]) as axes:
         for ax, blocks in zip(axes, (SMALL, LARGE), strict=True):
             for mode in _OURS:
                 ours = points(rows, mode, blocks)
@@ -50,7 +51,7 @@ def by_condition(results: Results, directory: Path, kind: str) -> str | None:
                 plain_numbers(ax.xaxis)
             _seconds_axis(ax)
             ax.set_xlabel(label)
-        legend(axes[-1])
+        legend(axes[0])
     return f"{kind}.png"
 
 
@@ -60,7 +61,7 @@ def by_size(results: Results, directory: Path) -> str | None:
     if not rows:
         return None
     sizes = sorted({int(row["blocks"]) for row in rows})
-    with figure(directory / "size.png", ["perfect network, by size of the file"]) as (ax,):
+    with figure(directory / "size.png", [f"perfect network; {_nodes(rows)}"]) as (ax,):
         for mode in _OURS:
             found = [(blocks, points(rows, mode, blocks).get("none")) for blocks in sizes]
             line(ax, mode, [(max(x, 0.5), p.seconds, p.waited) for x, p in found if p is not None])
@@ -145,6 +146,10 @@ def by_limit(results: Results, directory: Path) -> str | None:
         ax.set_xlabel("blocks beside the entry (0 at the left)")
         legend(ax, title="announced beyond")
     return "limit.png"
+
+
+def _nodes(rows: list[Row]) -> str:
+    return f"{rows[0]['nodes']} nodes here, 30 in the paper"
 
 
 def _seconds_axis(ax: object) -> None:
