@@ -8,6 +8,7 @@ not measured again without `--again`.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from eval.net import changes, copying, healing, idle, large, newcomer, returning
@@ -62,12 +63,17 @@ def main() -> None:
         seconds=arguments.seconds,
         changes=arguments.changes,
     )
-    for name in arguments.scenario or SCENARIOS:
-        scenario = SCENARIOS[name]
-        print(f"\n{name}: {scenario.about}", flush=True)
-        rows = Rows(arguments.results / f"bench_net_{name}.csv", scenario.keys, again=arguments.again)
-        scenario.run(options, rows)
-        rows.show()
+    try:
+        for name in arguments.scenario or SCENARIOS:
+            scenario = SCENARIOS[name]
+            print(f"\n{name}: {scenario.about}", flush=True)
+            rows = Rows(arguments.results / f"bench_net_{name}.csv", scenario.keys, again=arguments.again)
+            scenario.run(options, rows)
+            rows.show()
+    except KeyboardInterrupt:
+        sys.exit(f"interrupted: what was measured is in {arguments.results}")
+    except (OSError, TimeoutError) as error:
+        sys.exit(f"{name}: {error}; what was measured is in {arguments.results}")
 
 
 def _condition(text: str) -> str:
