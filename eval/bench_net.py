@@ -72,7 +72,7 @@ def main() -> None:
             rows.show()
     except KeyboardInterrupt:
         sys.exit(f"interrupted: what was measured is in {arguments.results}")
-    except (OSError, TimeoutError) as error:
+    except OSError as error:
         sys.exit(f"{name}: {error}; what was measured is in {arguments.results}")
 
 

@@ -49,12 +49,15 @@ class Listeners:
             thread.join()
 
     def send(self, number: int) -> float:
-        """Send an event from the first node; seconds until the last agent has told it.  Raises `queue.Empty`."""
+        """Send an event from the first node; seconds until the last agent has told it.  Raises `TimeoutError`."""
         payload = os.urandom(PAYLOAD)
         start = time.monotonic()
         with in_namespace(str(self._nodes[0].namespace)):
             asyncio.run(_send(self._nodes[0], f"{_PREFIX}{number}", payload))
-        return max(self._arrivals.get(timeout=self._patience) for _ in self._nodes) - start
+        try:
+            return max([self._arrivals.get(timeout=self._patience) for _ in self._nodes]) - start
+        except queue.Empty:
+            raise TimeoutError(f"a raw event is not everywhere after {self._patience:g} s") from None
 
     def _run(self, node: Node) -> None:
         with in_namespace(str(node.namespace)):
