@@ -10,7 +10,7 @@ from basefs.sync.index import EMPTY, Indexes
 from basefs.sync.intake import Intake
 from basefs.sync.interface import LogState, Path
 from basefs.sync.limits import MAX_HASHES
-from basefs.sync.messages import BlockReq, EntryReq, Ls, PathReq, Request
+from basefs.sync.messages import WHOLE, BlockReq, EntryReq, Ls, PathReq, Request
 from basefs.sync.outbox import Wish
 from basefs.sync.parcels import Packer, block_after, chain, ordered
 from basefs.sync.result import Counters
@@ -45,6 +45,15 @@ class Answers:
         if isinstance(wish, Node):
             index = yield from self._indexes.open(wish.path)
             yield encode((index or EMPTY).ls(wish.path, wish.part))
+        elif (
+            isinstance(wish, PathReq) and wish.path not in self._whole and self._state.path_hash(wish.path) != ZERO_HASH
+        ):
+            # Another session has brought something of it meanwhile.
+            yield from self.write(Node(wish.path, WHOLE))
+        elif isinstance(wish, EntryReq):
+            missing = tuple(hash for hash in wish.hashes if self._state.entry(hash) is None)
+            if missing:
+                yield encode(EntryReq(missing))
         elif not isinstance(wish, BlockReq) or self._state.block(wish.hash) is None:
             yield encode(wish)
 

@@ -1,6 +1,8 @@
-"""Which session brings which content, where several are open: nothing is asked for twice.  No I/O; time is an argument.
+"""Which session brings what, where several are open: nothing is asked for twice.  No I/O; time is an argument.
 
 A content that one session is receiving is incomplete for all others as well, and each of them would ask for the rest.
+What one session is comparing differs for all others as well, so they compare one after the other; contents come over
+several at once.
 """
 
 from __future__ import annotations
@@ -19,6 +21,25 @@ class Claims:
         self._owners: dict[BlockHash, object] = {}
         self._moved_at: dict[object, float] = {}
         self._now = 0.0
+        self._asking: object | None = None
+
+    def may_ask(self, owner: object) -> bool:
+        """Whether a session may ask for entries: no other one does so, or nothing has come there for a while."""
+        asking = self._asking
+        if asking is None or asking is owner:
+            return True
+        return self._now - self._moved_at.get(asking, -PATIENCE) >= PATIENCE
+
+    def asks(self, owner: object) -> None:
+        """A session has asked for entries."""
+        if self._asking is not owner:
+            self._asking = owner
+            self.moved(owner)
+
+    def has_answer(self, owner: object) -> None:
+        """A session has what it asked for."""
+        if self._asking is owner:
+            self._asking = None
 
     def tick(self, now: float) -> None:
         """Tell the time, in seconds."""
@@ -45,6 +66,7 @@ class Claims:
 
     def ended(self, owner: object) -> None:
         """A session is over, whatever it has brought."""
+        self.has_answer(owner)
         self._moved_at.pop(owner, None)
         for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
             del self._owners[hash]

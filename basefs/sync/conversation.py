@@ -73,7 +73,7 @@ class Conversation:
         self._stay = stay
         self.intake = Intake(log, self.counters, limits, claims)
         self._answers = Answers(log, self.counters, self.intake)
-        self.outbox = Outbox(self._answers.write, limits.backlog)
+        self.outbox = Outbox(self._answers.write, limits.backlog, self.intake.turn)
         self.standing = Standing(log, self.outbox, self.counters, limits)
         self.waits = False
         self._receiving: BlocksRec | None = None

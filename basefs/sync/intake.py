@@ -211,6 +211,15 @@ class Intake:
             if len(self._wanted) < self._limits.asked:
                 self._wanted[hash] = None
 
+    def turn(self, done: bool) -> bool:
+        """Whether it is this session's turn to ask for entries; `done`: it has them."""
+        if done:
+            self._claims.has_answer(self)
+        elif self._claims.may_ask(self):
+            self._claims.asks(self)
+            return True
+        return False
+
     def moved(self) -> None:
         """Something has come from the peer."""
         self._claims.moved(self)

@@ -40,10 +40,15 @@ class Outbox:
         answered: requests of the peer answered in this round.
     """
 
-    def __init__(self, write: Callable[[Wish], Iterator[bytes]], backlog: int) -> None:
+    def __init__(
+        self, write: Callable[[Wish], Iterator[bytes]], backlog: int, turn: Callable[[bool], bool] = lambda done: True
+    ) -> None:
         """`write` makes the line of a request: an iterator of `PAUSE`s and, last, the line; or no line, if the request
-        is not needed any more.  `backlog`: bytes of requests that may wait."""
+        is not needed any more.  `backlog`: bytes of requests that may wait.  `turn(False)` tells whether requests for
+        entries may be sent now; `turn(True)` hears that the last one has been answered.
+        """
         self._write = write
+        self._turn = turn
         self._room = backlog
         self._buffer = bytearray()
         self._control: deque[bytes] = deque()
@@ -100,6 +105,8 @@ class Outbox:
         wish, size = self._outstanding.popleft()
         self._outstanding_bytes -= size
         self._blocks_outstanding -= isinstance(wish, BlockReq)
+        if not self.expects_entries:
+            self._turn(True)
         return wish
 
     @property
@@ -157,7 +164,16 @@ class Outbox:
     def _may_ask(self) -> bool:
         if len(self._outstanding) >= MAX_REQUESTS or self._outstanding_bytes >= REQUEST_WINDOW:
             return False
-        return bool(self._wishes) or (bool(self._later) and self._blocks_outstanding < MAX_BLOCK_REQUESTS)
+        return self._may_compare or (bool(self._later) and self._blocks_outstanding < MAX_BLOCK_REQUESTS)
+
+    @property
+    def _may_compare(self) -> bool:
+        return bool(self._wishes) and self._turn(False)
+
+    @property
+    def held_back(self) -> bool:
+        """Whether requests wait for other sessions of this node."""
+        return bool(self._wishes) and not self._turn(False)
 
     def _next(self, *, answers: bool) -> bytes | None:
         if self._control:
@@ -166,13 +182,15 @@ class Outbox:
             return first
         while self._writing or self._may_ask:
             if self._writing is None:
-                wish = self._wishes.popleft() if self._wishes else self._later.popleft()
+                wish = self._wishes.popleft() if self._may_compare else self._later.popleft()
                 self._room += _size(wish)
                 self._writing = wish, self._write(wish)
             wish, lines = self._writing
             line = next(lines, None)
             if line != PAUSE:
                 self._writing = None
+            if line is None and not self.expects_entries:
+                self._turn(True)
             if line:
                 self._outstanding.append((wish, len(line)))
                 self._outstanding_bytes += len(line)

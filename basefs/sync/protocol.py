@@ -32,6 +32,8 @@ _INBOUND = 4 * MAX_LINE
 #: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.
 _SLICE = 32
 _BYTES_COST = 8192
+#: Seconds between two lines that tell the peer that this node will ask it later.
+_STILL_WAITING = 10.0
 #: The lines that belong together.
 _DATA = (b"ENTRIES ", b"BLOCKS ")
 
@@ -61,6 +63,7 @@ class SyncProtocol:
         self._talk = Conversation(log, role, port, limits, stay, Claims() if claims is None else claims)
         self.counters = self._talk.counters
         self._lines = LineBuffer()
+        self._waited_at = 0.0
         #: A line that has to wait until what came before is in the log.
         self._line: bytes | None = None
         self._timers = Timers(limits)
@@ -140,6 +143,9 @@ class SyncProtocol:
         """Tell the time, in seconds of any steady clock.  Ends the session if a time-out has passed."""
         if self._talk.open:
             self._talk.intake.tick(now)
+            if self.held_back and now - self._waited_at >= _STILL_WAITING:
+                self._waited_at = now
+                self.let_wait()
             late = self._timers.tick(
                 now, greeted=self._talk.peer is not None, gained=self.counters.gained, standing=self.standing
             )
@@ -200,6 +206,11 @@ class SyncProtocol:
     def uploads(self) -> bool:
         """Whether the peer waits for the answer to a request."""
         return self._talk.outbox.answering
+
+    @property
+    def held_back(self) -> bool:
+        """Whether requests wait until another session of this node has what it asked for."""
+        return self._talk.outbox.held_back
 
     @property
     def waits(self) -> bool:

@@ -35,7 +35,7 @@ GRACE = 2.0
 #: peer might never see the reason; reading for ever would be a gift to a flooder.
 _LINGER_BYTES = 1024 * 1024
 
-#: Seconds between two looks whether it is this session's turn to upload.
+#: Seconds between two looks whether it is this session's turn to upload, or to ask.
 _LOOK_AGAIN = 0.02
 #: Seconds until a peer is told that its turn comes later, and until it is told again, so that it does not give up.
 _TELL_TO_WAIT = 0.1
@@ -248,7 +248,7 @@ class Session:
             else:
                 self._wake.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held else None)
+                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.held_back else None)
         self._signal()
 
     def _is_held(self) -> bool:

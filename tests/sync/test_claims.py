@@ -66,3 +66,43 @@ def test_a_session_that_is_cut_leaves_its_contents_to_the_next():
             pair.turn()
         pair.right.receive_eof()
     assert not log.missing_blocks(1)
+
+
+def test_two_sessions_do_not_bring_the_same_entries():
+    writer = Writer()
+    for number in range(400):
+        writer.write((b"d%d" % (number % 7), b"%d" % number), random_bytes(50, number))
+    claims = Claims()
+    log = MemoryLog(ROOT.hash)
+    log.add(writer.entries[:1], [])
+    pairs = []
+    for role in (Role.RESPONDER, Role.INITIATOR, Role.RESPONDER):
+        pair = Pair(writer.log(), writer.log())
+        core = SyncProtocol(log, role, claims=claims)
+        if role is Role.RESPONDER:
+            pair.right = core
+        else:
+            pair.left = core
+        pair.chunk = 1000
+        pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+        pairs.append((pair, core))
+    moving = True
+    while moving:
+        moving = sum(pair.turn() for pair, _ in pairs) > 0
+    assert all(core.result is not None and core.result.equal for _, core in pairs)
+    assert len(log) == len(writer.entries)
+    assert sum(core.counters.entries_received for _, core in pairs) == len(writer.entries) - 1
+
+
+def test_a_session_that_is_stuck_does_not_keep_others_from_asking():
+    claims = Claims()
+    one, two = object(), object()
+    claims.asks(one)
+    assert not claims.may_ask(two)
+    claims.tick(PATIENCE)
+    assert claims.may_ask(two)
+    claims.asks(two)
+    claims.has_answer(one)
+    assert not claims.may_ask(one)
+    claims.ended(two)
+    assert claims.may_ask(one)
