@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from basefs.log.hashes import HASH_SIZE
@@ -294,3 +296,21 @@ def test_a_failed_attempt_is_made_again():
     pair.right.tick(105.0)
     assert pair.right.take_gap(), "until it is here, whatever happens to the sessions that should bring it"
     assert not pair.left.take_gap()
+
+
+def test_a_peer_that_changes_its_mind_all_the_time_and_reads_nothing_costs_little():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    pair.left.news.push(pair.write(writer, *[(b"d", b"%d" % number) for number in range(20)]))
+    pair.quiet()
+    tracemalloc.start()
+    try:
+        for number in range(5000):
+            pair.left.receive_data(b"LAZY\nEAGER\n" + encode(Root(random_bytes(HASH_SIZE, number), 8)))
+            while pair.left.wants_work:
+                pair.left.work()
+            pair.left.take_gap()
+        assert pair.left.standing
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
