@@ -209,5 +209,7 @@ def _connect(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    # What a burst has made the WAL grow to is given back once it was written back.
+    connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
     return connection
