@@ -93,6 +93,7 @@ def _write(plan: Plan, key: Row, blocks: list[int], cluster: Cluster, rows: Mapp
     add_traffic(rows["workload-traffic"], key, before, meter.read(), passed, len(blocks))
     common = {
         "spacing s": spacing,
+        "root hashes": len(cluster.root_hashes()),
         "load": provenance.load(),
         "seed": plan.seed,
         **shaping(cluster),

@@ -39,7 +39,7 @@ def test_a_quick_run_on_a_network_like_community_lab(tmp_path: Path) -> None:
     found = rows(tmp_path / "workload.csv")
     assert len(found) == 2 * 13 and {row["mode"] for row in found} == {"push", "paper"}
     assert all(row["shaped by"] == "emulator" and float(row["delay_ms"]) > 0 for row in found)
-    assert all(row["nodes reached"] == "2" for row in found if row["mode"] == "push")
+    assert all(row["nodes reached"] == "2" and row["root hashes"] == "1" for row in found if row["mode"] == "push")
     assert len(rows(tmp_path / "workload-traffic.csv")) == 2 * 3
     assert "starting" not in run(tmp_path, "community", "--nodes", "3"), "what was measured is not measured again"
     report = (tmp_path / "REPORT.md").read_text()
