@@ -33,10 +33,10 @@ class Results:
         return _with(read(self.directory / f"{name}.csv"), wanted)
 
     def largest(self, name: str, **wanted: str) -> list[Row]:
-        """Of these, those of the cluster with the most nodes."""
-        rows = self.rows(name, **wanted)
-        most = max((int(row["nodes"]) for row in rows), default=0)
-        return [row for row in rows if int(row["nodes"]) == most]
+        """Of these, those of the cluster with the most nodes, for each backend."""
+        by_backend = group(self.rows(name, **wanted), lambda row: row["backend"])
+        most = {backend: max(int(row["nodes"]) for row in rows) for backend, rows in by_backend.items()}
+        return [row for rows in by_backend.values() for row in rows if int(row["nodes"]) == most[row["backend"]]]
 
 
 def paper(name: str, **wanted: str) -> list[Row]:

@@ -77,7 +77,7 @@ def workload(results: Results) -> Rows:
                     "mode": rows[0]["mode"],
                     "writes": len(rows),
                     "on all nodes": sum(bool(row["all s"]) for row in rows),
-                    "root hashes at the end": rows[0]["root hashes"],
+                    "root hashes at the end": rows[0].get("root hashes", ""),
                     "median s": "" if times is None else f"{times[0]:.3g}",
                     "90 % s": "" if times is None else f"{times[1]:.3g}",
                     "worst s": _number(worst),

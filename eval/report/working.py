@@ -99,7 +99,7 @@ def characterisation(results: Results, directory: Path) -> str | None:
     rows = results.largest("workload", condition="community-lab")
     if not rows:
         return None
-    count, seed = int(rows[0]["nodes"]), int(rows[0]["seed"])
+    count, seed = max(int(row["nodes"]) for row in rows), int(rows[0]["seed"])
     with (PAPER / "characterization.csv").open(newline="") as file:
         measured = list(csv.DictReader(file))
     ours = [2 * way.delay for (one, other), way in links(count, seed).items() if one > other]
