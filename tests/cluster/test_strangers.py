@@ -61,8 +61,7 @@ def test_a_stranger_without_a_granted_key_changes_nothing(honest: tuple[Cluster,
     first = cluster.nodes[0]
     # The stranger has everything, and its own program that does not ask for permission.
     stranger.basefs("get", NAME, first.endpoint)
-    key = SigningKey.generate()
-    key.save(stranger.home / "key")
+    key = SigningKey.load(stranger.home / "key")
     _forge(stranger.home / "fs" / NAME / "log.db", key)
     before = _facts(cluster)
     assert stranger.summary(NAME)["entries"] == before[0][1] + 1
