@@ -6,6 +6,7 @@ What was measured is kept as rows in CSV files and not measured again, so a run 
 from __future__ import annotations
 
 import argparse
+import queue
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from eval.lab.clusters import BACKENDS
 from eval.lab.experiments import EXPERIMENTS
 from eval.lab.plan import Plan
+from eval.node import CommandFailed
 from eval.report.data import Results
 from eval.report.text import write_report
 from eval.rows import Rows
@@ -41,15 +43,17 @@ def main() -> None:
         deadline=time.monotonic() + 60 * arguments.minutes,
         profiles=arguments.results / "profiles" if arguments.profile else None,
     )
-    if not arguments.report:
-        _measure(plan, arguments)
+    complete = arguments.report or _measure(plan, arguments)
     report = arguments.results.parent.parent / "REPORT.md" if arguments.results == Plan.results else None
     report = report or arguments.results / "REPORT.md"
     write_report(Results(arguments.results), report, arguments.results / "figures")
     print(f"\nwritten: {report}")
+    sys.exit(0 if complete else 1)
 
 
-def _measure(plan: Plan, arguments: argparse.Namespace) -> None:
+def _measure(plan: Plan, arguments: argparse.Namespace) -> bool:
+    """Run the experiments that were asked for; whether none ended early."""
+    complete = True
     for number, name in enumerate(names := arguments.experiment or EXPERIMENTS, start=1):
         experiment = EXPERIMENTS[name]
         print(f"\n[{number}/{len(names)}] {name}: {experiment.about}", flush=True)
@@ -57,9 +61,15 @@ def _measure(plan: Plan, arguments: argparse.Namespace) -> None:
             file: Rows(plan.results / f"{file}.csv", keys, again=arguments.again)
             for file, keys in experiment.files.items()
         }
-        experiment.run(plan, rows)
+        try:
+            experiment.run(plan, rows)
+        except (OSError, CommandFailed, queue.Empty) as error:
+            # What was measured is kept, and the others do not depend on this one.
+            print(f"{name} ended early: {str(error) or 'nothing arrived'}", flush=True)
+            complete = False
     if plan.over:
         print("\nthe time is up: the same command goes on from here")
+    return complete
 
 
 def _parse() -> argparse.Namespace:

@@ -67,4 +67,4 @@ def line(ax: Any, look: str, points: Sequence[tuple[float, float | None, float]]
 def legend(ax: Any, **options: Any) -> None:
     """A legend, if there is anything to tell apart."""
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize=7.5, **options)
+        ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=7.5, **options)

@@ -101,6 +101,7 @@ def write_report(results: Results, path: Path, directory: Path) -> None:
         path: of the report.
         directory: for the figures.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(_lines(results, path, directory)) + "\n")
 
 
