@@ -8,6 +8,10 @@ from dataclasses import dataclass
 _NODES = "devices, pipes and sockets belong to one machine and are not shared: EPERM"
 _SET_ID = "setuid, setgid and sticky are never stored, so that nobody who may write files gains a user's rights"
 _RANGE = "an entry holds the seconds from 1970 to 2106; a later time of modification becomes the last of them"
+_DEEP = (
+    "removing thousands of directories inside each other takes longer than stress-ng's patience on a busy machine: an "
+    "operation costs the depth of its path"
+)
 _LINKS = "a directory shows 2 links, whatever it holds, as on btrfs it shows 1"
 
 
@@ -39,6 +43,7 @@ KNOWN = [
     Deviation("pjdfstest", "chmod::clear_isgid_bit", _SET_ID),
     Deviation("pjdfstest", "utimensat::y2038", _RANGE),
     Deviation("stress-ng", "mknod", _NODES),
+    Deviation("stress-ng", "dirdeep", _DEEP),
 ]
 
 
