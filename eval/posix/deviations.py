@@ -42,7 +42,6 @@ KNOWN = [
     Deviation("pjdfstest", "rename::updates_link_parent", _LINKS),
     Deviation("pjdfstest", "chmod::clear_isgid_bit", _SET_ID),
     Deviation("pjdfstest", "utimensat::y2038", _RANGE),
-    Deviation("stress-ng", "mknod", _NODES),
     Deviation("stress-ng", "dirdeep", _DEEP),
 ]
 
