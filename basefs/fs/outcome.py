@@ -18,11 +18,13 @@ log = logging.getLogger(__name__)
 
 def take_over(working: WorkingSet, step: Step) -> None:
     """Take a published step out of the working set, as far as nothing has changed since it was planned."""
+    if step.do is Do.MAKE_DIRECTORY and step.exact and step.error is None:
+        assert step.inode is not None
+        _take_over_directory(working, step, step.inode)
+        return
     working.in_flight.difference_update(step.names)
     if step.do is Do.DELETE:
         _take_over_deletion(working, step)
-    elif step.do is Do.MAKE_DIRECTORY and step.exact and step.error is None:
-        pass  # The step that sets its time comes later.
     else:
         assert step.inode is not None
         _take_over_inode(working, step, step.inode)
@@ -41,6 +43,18 @@ def _take_over_deletion(working: WorkingSet, step: Step) -> None:
         working.forget_idle(inode)
 
 
+def _take_over_directory(working: WorkingSet, step: Step, inode: Inode) -> None:
+    """The step that sets its time comes later, maybe in another transaction: what it holds is in the view until then.
+
+    As a directory that was never published it would hide that.  Raises `StoreError`.
+    """
+    attributes = _published(working, step)
+    if inode.is_new and not inode.unlinked and attributes is not None and attributes.origin is not None:
+        _enter(working, step, inode, attributes)
+        working.by_origin[attributes.origin] = inode
+        working.record(inode)
+
+
 def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     if step.error is not None:
         if inode.refused != str(step.error):
@@ -55,9 +69,7 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
         if inode.version == step.version:
             _release(working, step, inode)
         return
-    if inode.origin is not None and working.by_origin.get(inode.origin) is inode:
-        del working.by_origin[inode.origin]
-    inode.origin, inode.home, inode.shown = attributes.origin, step.names[0], attributes
+    _enter(working, step, inode, attributes)
     if inode.content_version == step.content_version:
         inode.dirty = False
         inode.base = attributes.content
@@ -69,6 +81,13 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     _release(working, step, inode)
     if inode.handles or inode.names:
         working.by_origin[attributes.origin] = inode
+
+
+def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:
+    """An inode is what the view shows at its first name."""
+    if inode.origin is not None and working.by_origin.get(inode.origin) is inode:
+        del working.by_origin[inode.origin]
+    inode.origin, inode.home, inode.shown = attributes.origin, step.names[0], attributes
 
 
 def _published(working: WorkingSet, step: Step) -> Attributes | None:

@@ -146,9 +146,13 @@ def _step(working: WorkingSet, inode: Inode, names: Names) -> Step:
 
 def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
     """Cut a plan into pieces that are small enough for one transaction, directories and what carries a name first."""
+    steps = list(steps)
+    emptied = {
+        step.names[0][:depth] for step in steps if step.do is Do.DELETE for depth in range(1, len(step.names[0]))
+    }
     portion: list[Step] = []
     size = 0
-    for step in sorted(steps, key=_order):
+    for step in sorted(steps, key=lambda step: _order(step, emptied)):
         if portion and (len(portion) >= MAX_STEPS or size >= MAX_BYTES):
             yield portion
             portion, size = [], 0
@@ -158,6 +162,8 @@ def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield portion
 
 
-def _order(step: Step) -> tuple[int, int, tuple[Names, ...]]:
+def _order(step: Step, emptied: set[Names]) -> tuple[bool, int, int, tuple[Names, ...]]:
     depth = len(step.names[0])
-    return step.do, depth if step.do <= Do.MAKE else -depth, step.names
+    # What takes the place of a directory can be made when nothing is left in that.
+    is_late = step.do is Do.SET_TIME or (step.do is Do.MAKE and not emptied.isdisjoint(step.names))
+    return is_late, step.do, depth if step.do <= Do.MAKE else -depth, step.names
