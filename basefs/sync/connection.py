@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import socket
 import struct
@@ -31,6 +32,16 @@ def _in_kernel(writer: asyncio.StreamWriter) -> int:
     except (OSError, ValueError):
         return 0
     return int.from_bytes(answer, sys.byteorder)
+
+
+def give_up_after(writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Have the kernel end a connection once what was sent has not been acknowledged for so long (RFC 5482).
+
+    By itself it would go on for a quarter of an hour, with up to two minutes between two attempts.
+    """
+    connection = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):  # it has ended already
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
 
 
 def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:

@@ -132,7 +132,8 @@ class SyncProtocol:
         """
         data = self._talk.outbox.take(max_bytes, answers=not hold)
         if data:
-            self._timers.moved()
+            if not self.standing:  # there, both sides speak now and then, and what is sent need not arrive
+                self._timers.moved()
             self.counters.bytes_sent += len(data)
         if self.news is not None:
             self.news.sent()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
-from basefs.sync.connection import flow, outstanding
+from basefs.sync.connection import flow, give_up_after, outstanding
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
@@ -40,6 +40,9 @@ _LOOK_AGAIN = 0.02
 #: Seconds until a peer is told that its turn comes later, and until it is told again, so that it does not give up.
 _TELL_TO_WAIT = 0.1
 _STILL_WAITING = 10.0
+#: Seconds without an acknowledgement after which the peer of a standing session counts as cut off.  Shorter would end
+#: sessions on links that lose half of all packets, longer would leave news in a connection that tries ever less often.
+_UNREACHABLE = 15.0
 
 
 class Keeper(Protocol):
@@ -198,6 +201,7 @@ class Session:
             if self._core.standing and not self._stands:
                 self._stands = True
                 self.address = (self.address[0], self._core.peer_port)
+                give_up_after(self._writer, _UNREACHABLE)
                 self._keeper.began(self)
             if self._core.take_gap():
                 self._keeper.gap(self)

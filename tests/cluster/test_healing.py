@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from eval.cluster import PATIENCE, Cluster, snapshot
+from eval.cluster import PATIENCE, Cluster, ask, snapshot
 from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
@@ -37,3 +39,23 @@ def test_two_halves_go_on_by_themselves_and_agree_when_joined(
     assert all(tree == trees[0] for tree in trees)
     assert {f"side{side}-{number}".encode() for side in (0, 1) for number in range(CHANGES)} < set(trees[0])
     assert trees[0][b"both"][2] in {f"{side} {CHANGES - 1}".encode() for side in (0, 1)}
+
+
+def test_a_session_that_a_cut_broke_is_left(network: Callable[[int], NamespaceNetwork]) -> None:
+    cluster = Cluster.start(network(2))
+    cluster.wait_for_sessions()
+    cluster.network.split(cluster.nodes[1:])
+    for number, node in enumerate(cluster.nodes):
+        (node.mountpoint / f"side{number}").write_text("written in the cut")
+    for node in cluster.nodes:
+        # Without a limit of our own, the kernel tries for a quarter of an hour.
+        wait_until(lambda node=node: not _standing(node), 2 * PATIENCE, f"{node.address} has left it")  # type: ignore[misc]
+    cluster.network.join()
+    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_for_sessions()
+    trees = [snapshot(node.mountpoint) for node in cluster.nodes]
+    assert trees[0] == trees[1] and set(trees[0]) >= {b"side0", b"side1"}
+
+
+def _standing(node: Node) -> list[str]:
+    return list(ask(node, "network")["standing"])

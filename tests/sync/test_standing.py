@@ -133,7 +133,7 @@ def test_it_stands_for_long_without_news_but_not_without_a_heartbeat():
     assert pair.left.standing and pair.right.standing
     for now in range(1000, 1070):
         pair.left.tick(now)
-        pair.left.data_to_send(1 << 20) if now < 1005 else None
+        pair.left.data_to_send(1 << 20)  # what this side says itself is no sign of the other
     assert pair.left.result is not None and pair.left.result.reason is Reason.TIMEOUT
 
 
