@@ -10,11 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.errors import (
-    IsADirectory,
-    NotADirectory,
-    NotFound,
-)
+from basefs.errors import IsADirectory, NotADirectory, NotFound
 from basefs.log.cache import ContentCache
 from basefs.log.chains import Incomplete
 from basefs.log.content import BytesContent, Content
@@ -174,6 +170,11 @@ class Queries:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
             return self._names_of(names, self._view.author.node(names))
+
+    def continues(self, origin: EntryHash) -> EntryHash | None:
+        """The file that was made into the file of this origin (`Writer.continues`)."""
+        with self._lock:
+            return self._view.author.continues(origin)
 
     def _names_of(self, names: Names, node: Node) -> tuple[Names, ...]:
         origin = node.state.origin

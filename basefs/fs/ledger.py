@@ -166,6 +166,7 @@ class Ledger:
             log.error("what was not published could not be read in full (%r); it is kept in %s", error, kept)
         for inode in inodes.values():
             if inode.origin is not None and inode.names:
+                self._working.catch_up(inode)
                 try:
                     inode.shown = self._working.replica.attributes(inode.home or ())
                 except PathError:

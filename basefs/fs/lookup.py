@@ -166,6 +166,32 @@ class Lookup:
                     live.update(names for names in published if self.overlay.get(names) is MISSING)
         return live
 
+    def catch_up(self, inode: Inode) -> None:
+        """An inode learns its new origin where another node has written to a file whose first name is gone.
+
+        All names of the file then lead to it again.
+        """
+        shown = None
+        if inode.origin is not None and inode.home is not None:
+            with contextlib.suppress(PathError):
+                shown = self.replica.attributes(inode.home).origin
+        if shown is None or shown == inode.origin:
+            return
+        other = self.by_origin.get(shown)
+        if other is not None and other is not inode and other.names and inode.names:
+            # Both were changed, as files of their own.
+            return
+        origin: EntryHash | None = shown
+        while origin is not None and origin != inode.origin:
+            origin = self.replica.continues(origin)
+        if origin is None:
+            return
+        if self.by_origin.get(origin) is inode:
+            del self.by_origin[origin]
+        inode.origin = shown
+        if inode.names:
+            self.by_origin[shown] = inode
+
     # -- rights -------------------------------------------------------------------------------------------------------
 
     def check_writable(self, names: Names, attributes: Attributes | None) -> None:

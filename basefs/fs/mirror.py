@@ -190,8 +190,11 @@ class Mirror:
     def _perform(self, names: Names, before: State | None, after: State | None) -> None:
         working = self._working
         with working.lock:
-            if working.overlay.get(names) is not MISSING or working.overlay.hides(names):
+            slot = working.overlay.get(names)
+            if slot is not MISSING or working.overlay.hides(names):
                 # What this node shows is its own change, which it publishes in a moment.
+                if isinstance(slot, Inode):
+                    working.catch_up(slot)
                 self._kernel.invalidate([names])
                 return
             self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)

@@ -119,6 +119,7 @@ def _wanted(working: WorkingSet, only: Inode | None) -> Iterator[tuple[Names, In
 
 
 def _step(working: WorkingSet, inode: Inode, names: Names) -> Step:
+    working.catch_up(inode)
     # Another name that stays is a better home: what is made anew would not be the same file.
     working.find_home(inode)
     home_slot = MISSING if inode.home is None else working.overlay.get(inode.home)

@@ -136,6 +136,7 @@ class WorkingSet(Lookup):
         """Give a pending inode a place in the overlay: the name under which the view has it."""
         if inode.unlinked or inode.names or inode.home is None:
             return
+        self.catch_up(inode)
         other = None if inode.origin is None else self.by_origin.get(inode.origin)
         if inode.origin is not None and other is not None and other is not inode and other.names:
             # Opened later, after another node had changed the file: the last one that writes wins.

@@ -159,6 +159,21 @@ class Writer(Signer):
             first = parent.entry
         return first.hash
 
+    def continues(self, origin: EntryHash) -> EntryHash | None:
+        """The origin of the file that a write behind a hard link has made into the file of this origin, or `None`.
+
+        That is how a file is written whose first name is gone; its other names are linked to that write.
+        """
+        placed = self._store.get(origin)
+        if placed is None or placed.entry.action is not Action.WRITE:
+            return None
+        placed = self._store.get(placed.entry.parent)
+        while placed is not None and placed.entry.action in (Action.MODE, Action.ACK):
+            placed = self._store.get(placed.entry.parent)
+        if placed is None or placed.entry.action is not Action.LINK:
+            return None
+        return self._tree.linked(EntryHash(placed.entry.content)).origin
+
     # -- files --------------------------------------------------------------------------------------------------------
 
     def write(

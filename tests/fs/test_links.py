@@ -1,0 +1,74 @@
+"""Names of one file whose first name is gone, while another node writes to it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from basefs.replica import Replica
+from tests.fs.local import Local
+from tests.helpers import ROOT_KEY, path
+
+
+@pytest.fixture
+def handle(local: Local) -> int:
+    """A file that is open for writing; its names are /b and /x, and the one that it had first is gone."""
+    local.save("/a", b"at first")
+    local.fs.make_link(path("/x"), path("/a"))
+    local.publish()
+    handle = local.fs.open(path("/a"), os.O_RDWR)
+    local.fs.rename(path("/a"), path("/b"))
+    local.publish()
+    return handle
+
+
+def names(local: Local) -> list[tuple[bytes, int, bool]]:
+    """Content and number of names of /b and /x, and whether they are one file."""
+    one = local.fs.stat(path("/b")).number == local.fs.stat(path("/x")).number
+    return [(local.load(text), local.fs.stat(path(text)).links, one) for text in ("/b", "/x")]
+
+
+@pytest.mark.parametrize("name", ["/b", "/x"])
+def test_what_is_written_after_it_shows_under_all_names(local: Local, handle: int, name: str) -> None:
+    local.replica.commit(lambda author: author.write(path(name), b"theirs"))
+    assert names(local) == [(b"theirs", 2, True)] * 2
+    local.fs.write(handle, b"ours", 0)
+    assert names(local) == [(b"oursirst", 2, True)] * 2
+    local.close(handle)
+    local.publish()
+    assert names(local) == [(b"oursirst", 2, True)] * 2
+
+
+@pytest.mark.parametrize("name", ["/b", "/x"])
+def test_what_was_written_before_it_is_published_under_all_names(local: Local, handle: int, name: str) -> None:
+    local.fs.write(handle, b"ours", 0)
+    local.replica.commit(lambda author: author.write(path(name), b"theirs"))
+    local.replica.commit(lambda author: author.write(path(name), b"theirs again"))
+    local.close(handle)
+    local.publish()
+    assert names(local) == [(b"oursirst", 2, True)] * 2
+
+
+def test_what_was_closed_before_it_survives_under_all_names(local: Local, handle: int) -> None:
+    local.fs.write(handle, b"ours", 0)
+    local.close(handle)
+    local.replica.commit(lambda author: author.write(path("/b"), b"theirs"))
+    local.replica.close()
+    local.replica = Replica(local.replica.directory, [ROOT_KEY])
+    again = Local(local.replica)
+    assert names(again) == [(b"oursirst", 2, True)] * 2
+    again.publish()
+    assert names(again) == [(b"oursirst", 2, True)] * 2
+
+
+def test_another_file_in_its_place_keeps_its_other_names(local: Local, handle: int) -> None:
+    local.replica.commit(lambda author: author.write(path("/new"), b"another"))
+    local.replica.commit(lambda author: author.make_link(path("/y"), path("/new")))
+    local.replica.commit(lambda author: author.remove(path("/b"), directory=False))
+    local.replica.commit(lambda author: author.rename(path("/new"), path("/b")))
+    local.fs.write(handle, b"ours", 0)
+    local.close(handle)
+    local.publish()
+    assert local.load("/b") == b"oursirst"
+    assert local.load("/y") == b"another"
