@@ -24,7 +24,7 @@ if [ -n "${DEBIAN_ROOT:-}" ]; then
     cp -a "$DEBIAN_ROOT" "$root"
 else
     say "debootstrap $release"
-    debootstrap --variant=minbase "$release" "$root" "${mirror:-http://deb.debian.org/debian}" > "$work/log" 2>&1 ||
+    debootstrap --variant=minbase "$release" "$root" ${mirror:+"$mirror"} > "$work/log" 2>&1 ||
         { tail "$work/log"; exit 1; }
 fi
 cp /etc/resolv.conf "$root/etc/resolv.conf"
