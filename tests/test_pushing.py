@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from basefs.pushing import PUSH_BYTES, Pusher
+from basefs.pushing import LONG_PUSH_BYTES, PUSH_BYTES, Pusher, budget_for
 from basefs.replica import Applied, Replica
 from basefs.sync.service import SyncService
 
@@ -100,6 +100,18 @@ def test_a_large_content_is_told_and_fetched_once(tmp_path: Path) -> None:
             await until(lambda: equal(one, two))
             assert two.gaps >= 1
             assert two.replica.read((b"large",)) == noise(1, 4 * PUSH_BYTES)
+
+    asyncio.run(main())
+
+
+def test_more_is_pushed_where_fetching_takes_many_long_round_trips(tmp_path: Path) -> None:
+    assert budget_for(0.0) == budget_for(0.05) == PUSH_BYTES
+    assert budget_for(0.2) == LONG_PUSH_BYTES > PUSH_BYTES
+
+    async def main() -> None:
+        async with connected(tmp_path) as (one, _):
+            # As the kernel has measured it on this very connection, which is short.
+            await until(lambda: 0 < one.sync.round_trip < 0.1)
 
     asyncio.run(main())
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from statistics import median_low
 from typing import Any
 
 from basefs.sync.result import Reason
@@ -79,6 +80,11 @@ class SessionKeeper:
     def addresses(self) -> list[Address]:
         """The peers of the sessions that stand."""
         return sorted(session.address for session in self._sessions)
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds of the shortest round trip to a peer of a standing session, the median of all; 0 without any."""
+        return median_low([session.flow().shortest for session in self._sessions] or [0.0])
 
     def differs(self, address: Address) -> bool:
         """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""

@@ -131,6 +131,11 @@ class SyncService:
         """The peers with which sessions stay open for news."""
         return self._keeper.addresses
 
+    @property
+    def round_trip(self) -> float:
+        """Seconds to a peer of a standing session and back, on a typical one of these connections; 0 if unknown."""
+        return self._keeper.round_trip
+
     def differs(self, address: Address) -> bool:
         """Whether the root hash that a peer has told last, over a session that stands, is not the one here."""
         return self._keeper.differs(address)
