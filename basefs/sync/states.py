@@ -99,6 +99,7 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.REQUEST: State.TALKING,
             Event.BLOCKS_REC: State.TALKING,
             Event.HASH: State.TALKING,
+            Event.WAIT: State.SETTLED,  # the initiator will ask when another session of its node has its answers
             Event.CLOSE: State.DONE,
             Event.STAY: State.OFFERED,
             **_ENDS,

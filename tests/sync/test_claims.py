@@ -6,7 +6,7 @@ from basefs.log.hashes import BlockHash, sha224
 from basefs.sync.claims import PATIENCE, Claims
 from basefs.sync.limits import Limits
 from basefs.sync.protocol import SyncProtocol
-from basefs.sync.states import Role
+from basefs.sync.states import Role, State
 
 from .helpers import ROOT, MemoryLog, Pair, Writer, random_bytes
 
@@ -92,6 +92,35 @@ def test_two_sessions_do_not_bring_the_same_entries():
     assert all(core.result is not None and core.result.equal for _, core in pairs)
     assert len(log) == len(writer.entries)
     assert sum(core.counters.entries_received for _, core in pairs) == len(writer.entries) - 1
+
+
+def test_who_asks_later_says_so_to_a_peer_that_has_nothing_left_to_ask():
+    ours, theirs = Writer(), Writer()
+    for number in range(3):
+        theirs.write((b"theirs%d" % number,), b"x")
+    claims = Claims()
+    log = ours.log()
+    pair = Pair(log, theirs.log())
+    pair.left = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    another = object()
+    claims.asks(another)
+    while pair.turn():
+        pass
+    assert pair.left.held_back and pair.right.state is State.SETTLED
+    for now in (1000, 1010):
+        claims.tick(now)
+        claims.moved(another)
+        pair.left.tick(now)
+        pair.right.tick(now)
+        while pair.turn():
+            pass
+    assert b"WAIT" in pair.sent[pair.left]
+    assert pair.left.result is None and pair.right.state is State.SETTLED
+    claims.has_answer(another)
+    pair.run()
+    assert pair.left.result and pair.left.result.equal
+    assert log.root_hash() == theirs.log().root_hash()
 
 
 def test_a_session_that_is_stuck_does_not_keep_others_from_asking():
