@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from eval.net import changes, copying, healing, idle, large, newcomer, returning
+from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning
 from eval.net.scenario import Options, Scenario
 from eval.rows import Rows
 from eval.shaping import Condition
@@ -24,6 +24,7 @@ SCENARIOS: dict[str, Scenario] = {
     "newcomer": newcomer.SCENARIO,
     "idle": idle.SCENARIO,
     "large": large.SCENARIO,
+    "hostile": hostile.SCENARIO,
 }
 RESULTS = Path("eval/results")
 

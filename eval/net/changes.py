@@ -10,11 +10,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from eval.cluster import Cluster
 from eval.net import paper
-from eval.net.scenario import Options, Rate, Scenario, running, say
+from eval.net.scenario import Options, Rate, Scenario, running, say, seconds_to_all
 from eval.rawserf import Listeners
 from eval.rows import Row, Rows
 from eval.shaping import Condition
@@ -34,8 +33,6 @@ PAUSE = 4.0
 IDLE = 20.0
 #: Seconds between two packets of Serf to one member, wan profile.
 _SERF_INTERVAL = 0.5
-#: Seconds between two looks at a node.
-_LOOK = 0.005
 _RAW = "raw Serf event"
 _SMALL = "small change"
 
@@ -147,27 +144,9 @@ def _row(place: _Place, change: str, found: list[_Taken], idle: Rate, raw: list[
 
 
 def _write(place: _Place, blocks: int, number: int) -> float:
-    """Write a file on the first node; seconds until it is complete on all.  A path shows only what is complete."""
+    """Write a file on the first node; seconds until it is complete on all."""
     name, content = f"{place.condition}-{blocks}-{number}", os.urandom(blocks * BLOCK_BYTES or SMALL)
-    missing = [node.mountpoint / name for node in place.cluster.nodes]
-    start = time.monotonic()
-    missing[0].write_bytes(content)
-    # One node at a time: looking at all of them keeps a core busy that they need.
-    while missing:
-        if _is_there(missing[-1], len(content)):
-            missing.pop()
-            continue
-        if time.monotonic() - start > PATIENCE:
-            raise TimeoutError(f"{name} is still missing on {len(missing)} nodes")
-        time.sleep(_LOOK)
-    return time.monotonic() - start
-
-
-def _is_there(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except FileNotFoundError:
-        return False
+    return seconds_to_all(place.cluster.nodes, name, content, PATIENCE)
 
 
 SCENARIO = Scenario(

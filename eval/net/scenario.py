@@ -19,6 +19,8 @@ from eval.traffic import Meter, Traffic
 
 #: Seconds between two looks at one node, which cost its daemon time as well.
 _LOOK = 0.02
+#: The same of a look at a path, which costs less.
+_SHORT_LOOK = 0.005
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,32 @@ def wait_for_root(nodes: Sequence[Node], root: str, deadline: float) -> float:
             raise TimeoutError(f"{len(missing)} of {len(nodes)} nodes have not got everything in {deadline:g} s")
         time.sleep(_LOOK)
     return time.monotonic() - start
+
+
+def seconds_to_all(nodes: Sequence[Node], name: str, content: bytes, deadline: float) -> float:
+    """Write a file on the first node; seconds until it is complete on all.  A path shows only what is complete.
+
+    Raises `TimeoutError`.
+    """
+    missing = [node.mountpoint / name for node in nodes]
+    start = time.monotonic()
+    missing[0].write_bytes(content)
+    # One node at a time: looking at all of them keeps a core busy that they need.
+    while missing:
+        if _is_there(missing[-1], len(content)):
+            missing.pop()
+            continue
+        if time.monotonic() - start > deadline:
+            raise TimeoutError(f"{name} is still missing on {len(missing)} nodes")
+        time.sleep(_SHORT_LOOK)
+    return time.monotonic() - start
+
+
+def _is_there(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 def settled_root(node: Node) -> str:

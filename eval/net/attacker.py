@@ -1,0 +1,344 @@
+"""A peer that does what a peer should not: one kind of attack on some nodes, for some seconds.  A program of its own.
+
+It speaks just enough of the sync protocol (`docs/sync-protocol.md`) to be listened to, and reads everything that it is
+sent, so that nobody is spared work because it is slow.  For gossip it runs a real Serf agent, as a member with the tags
+of this filesystem.  On standard output: `ready`, then a JSON object with what it did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from basefs.errors import BaseFSError
+from basefs.gossip.client import Client
+from basefs.gossip.config import AgentConfig
+from basefs.gossip.events import MAX_ENTRY, Address, encode_announcement, encode_events
+from basefs.gossip.members import TAG_SYNC
+from basefs.gossip.service import Gossip
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import HASH_SIZE
+from basefs.log.keys import SigningKey
+from basefs.replica import Replica
+from basefs.sync.limits import VERSION
+from basefs.sync.messages import WHOLE, Blocks, Entries, Eof, Hash, Ls, PathReq, Root, Stay
+from basefs.sync.wire import encode
+
+#: Connections to one node at once.  A host may have eight sessions; the rest knocks.
+CONNECTIONS = 12
+#: Seconds until somebody whose connection was closed comes again.
+_AGAIN = 0.01
+#: Entries of a session, or blocks: below the number for which a peer is sent away.
+_UNTIL_TOLD_OFF = 240
+_CHUNK = 64 * 1024
+#: Requests that wait for their answer, below the limit of the protocol.
+_WINDOW = 200
+
+
+@dataclass
+class Loot:
+    """What an attacker knows of a filesystem: all that a node with no key may read.
+
+    Attributes:
+        identity: hash of its root entry.
+        root: Merkle root hash, as it was.
+        entries: all of its entries, encoded.
+        forged: such as nobody may write: with a granted key's name and a wrong signature.
+        strange: signed properly by a key that nobody granted.
+    """
+
+    identity: bytes
+    root: bytes
+    entries: list[bytes]
+    forged: list[bytes]
+    strange: list[bytes]
+
+    @classmethod
+    def of(cls, directory: Path) -> Loot:
+        """Read a replica's directory."""
+        replica = Replica(directory)
+        entries = list(replica.walk(()))
+        honest = [Entry.decode(data) for data in entries]
+        key = SigningKey.generate()
+        strange = [
+            key.sign(replica.identity, number, Action.MKDIR, b"strange%d" % number) for number in range(_UNTIL_TOLD_OFF)
+        ]
+        forged = [replace(entry, fingerprint=honest[-1].fingerprint) for entry in strange]
+        return cls(
+            replica.identity,
+            replica.root_hash(),
+            entries,
+            [entry.encode() for entry in forged],
+            [entry.encode() for entry in strange],
+        )
+
+
+class Line:
+    """One connection to a node."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loot: Loot) -> None:
+        self._reader, self._writer = reader, writer
+        self.loot = loot
+
+    async def send(self, data: bytes) -> None:
+        """Raises `OSError`."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def greet(self, root: bytes, port: int = 0) -> None:
+        """The first line; the filesystem is the right one."""
+        await self.send(encode(Hash(VERSION, self.loot.identity, root, port)))
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """What the node sends, by line; ends when it has hung up."""
+        while line := await self._reader.readline():
+            yield line
+
+    async def until(self, *sections: bytes) -> None:
+        """Wait for a line of such a section.  Raises `ConnectionError` where the node ends the session instead."""
+        async for line in self.lines():
+            if line.startswith(sections):
+                return
+        raise ConnectionError
+
+    async def swallow(self) -> None:
+        """Read until the node hangs up."""
+        while await self._reader.read(_CHUNK):
+            pass
+
+
+async def _answer(line: Line, data: bytes) -> None:
+    """Have the node ask, and send it this."""
+    await line.greet(os.urandom(HASH_SIZE))
+    await line.until(b"LS ")
+    await line.send(data)
+
+
+async def _wrong_hashes(line: Line) -> None:
+    await _answer(line, encode(Blocks(tuple(os.urandom(100) for _ in range(_UNTIL_TOLD_OFF)))))
+
+
+async def _wrong_signatures(line: Line) -> None:
+    await _answer(line, encode(Entries(tuple(line.loot.forged))))
+
+
+async def _strangers_key(line: Line) -> None:
+    await _answer(line, encode(Entries(tuple(line.loot.strange))))
+
+
+async def _replays(line: Line) -> None:
+    """The log that the node has, as the answer to its request, for ever."""
+    await _answer(line, b"")
+    entries = line.loot.entries
+    again = b"".join(encode(Entries(tuple(entries[start : start + 32]))) for start in range(0, len(entries), 32))
+    while True:
+        await line.send(again)
+
+
+async def _endless_line(line: Line) -> None:
+    while True:
+        await line.send(b"x" * _CHUNK)
+
+
+async def _slow_loris(line: Line) -> None:
+    """A greeting that never ends, or ends and is followed by a request that does not."""
+    if random.random() < 0.5:
+        await line.greet(os.urandom(HASH_SIZE))
+    for byte in itertools.cycle(b"PATH_REQ /a/b/c"):
+        await line.send(bytes([byte]))
+        await asyncio.sleep(1)
+
+
+async def _million_paths(line: Line) -> None:
+    """Lists of sub-paths that nobody has, each of which the node asks for."""
+
+    def lists() -> bytes:
+        names = [os.urandom(12).hex().encode() for _ in range(48)]
+        return encode(Ls((), WHOLE, children=tuple((name, os.urandom(HASH_SIZE)) for name in names)))
+
+    await _ask_for_ever(line, lists)
+
+
+async def _everything(line: Line) -> None:
+    """The whole log is wanted, again and again."""
+    await _ask_for_ever(line, lambda: encode(PathReq(())))
+
+
+async def _ask_for_ever(line: Line, request: Callable[[], bytes]) -> None:
+    await line.greet(os.urandom(HASH_SIZE))
+    await line.until(b"LS ")
+    await line.send(encode(Eof()) + b"".join(request() for _ in range(_WINDOW)))
+    async for told in line.lines():
+        if told == b"EOF\n":
+            await line.send(request())
+        elif told.startswith((b"LS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")):
+            await line.send(encode(Eof()))
+
+
+async def _knocks(line: Line) -> None:
+    """A comparison of equal logs, over and over."""
+    await line.greet(line.loot.root)
+    await line.until(b"SAME", b"LS ", b"CLOSE")
+
+
+async def _wrong_roots(line: Line) -> None:
+    """Sessions that stay, each as of another node, which tell of changes that nobody has made."""
+    await line.greet(line.loot.root, random.randrange(1024, 65536))
+    await line.until(b"SAME", b"LS ")
+    await line.send(encode(Stay()))
+    await line.until(b"STAY")
+    while True:
+        await line.send(b"".join(encode(Root(os.urandom(HASH_SIZE), 0)) for _ in range(20)))
+        await asyncio.sleep(0.01)
+
+
+SYNC: dict[str, Callable[[Line], Awaitable[None]]] = {
+    "wrong hashes": _wrong_hashes,
+    "wrong signatures": _wrong_signatures,
+    "a stranger's key": _strangers_key,
+    "replayed entries": _replays,
+    "an endless line": _endless_line,
+    "slow-loris": _slow_loris,
+    "a million paths": _million_paths,
+    "everything, again": _everything,
+    "knocking": _knocks,
+    "wrong roots": _wrong_roots,
+}
+
+
+class Attack:
+    """What goes over connections, and how much."""
+
+    def __init__(self, kind: str, source: str, loot: Loot) -> None:
+        self._act = SYNC[kind]
+        self._source = source
+        self._loot = loot
+        self.counts = {"connections": 0}
+
+    async def run(self, victims: list[Address], seconds: float) -> None:
+        """Attack all of them at once."""
+        visits = [self._visit(victim) for victim in victims for _ in range(CONNECTIONS)]
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*visits), seconds)
+
+    async def _visit(self, victim: Address) -> None:
+        while True:
+            writer = None
+            with contextlib.suppress(OSError, ValueError):
+                reader, writer = await asyncio.open_connection(*victim, local_addr=(self._source, 0), limit=4 * _CHUNK)
+                self.counts["connections"] += 1
+                line = Line(reader, writer, self._loot)
+                await self._act(line)
+            if writer is not None:
+                writer.close()
+            await asyncio.sleep(_AGAIN)
+
+
+class Flood:
+    """Gossip events, every one of them well-formed, as fast as the agent takes them."""
+
+    def __init__(self, kind: str, source: str, loot: Loot, directory: Path) -> None:
+        self._payloads = _PAYLOADS[kind]
+        self._source = source
+        self._loot = loot
+        self._directory = directory
+        self.counts = {"events": 0}
+        self._gossip: Gossip | None = None
+
+    async def start(self, victims: list[Address], gossip_port: int) -> None:
+        """Become a member of the cluster.  Raises `BaseFSError`."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        config = AgentConfig(
+            node_name=f"attacker-{os.getpid()}",
+            bind=f"{self._source}:{gossip_port}",
+            tags={TAG_SYNC: str(victims[0].port)},
+            join=tuple(f"{victim.host}:{gossip_port}" for victim in victims),
+        )
+        self._gossip = Gossip(
+            config,
+            rundir=self._directory,
+            fsid=self._loot.identity,
+            on_event=lambda event: None,
+            on_members=lambda peers: None,
+        )
+        await self._gossip.start()
+        while sum(peer.status == "alive" for peer in self._gossip.peers) < len(victims):
+            await asyncio.sleep(0.1)
+
+    async def run(self, victims: list[Address], seconds: float) -> None:
+        """Send to all, through the agent."""
+        assert self._gossip is not None
+        agent = json.loads((self._directory / "serf.json").read_text())
+        host, _, port = agent["rpc_addr"].rpartition(":")
+        payloads = itertools.cycle(self._payloads(self._loot, Address(self._source, victims[0].port)))
+        end = time.monotonic() + seconds
+        async with await Client.connect(host, int(port), agent["rpc_auth"]) as client:
+            while time.monotonic() < end:
+                await client.user_event(self._gossip.event_name, next(payloads))
+                self.counts["events"] += 1
+        await self._gossip.stop()
+
+
+def _known(loot: Loot, here: Address) -> list[bytes]:
+    return encode_events([entry for entry in loot.entries if len(entry) <= MAX_ENTRY][:200], (), here)
+
+
+def _orphans(loot: Loot, here: Address) -> list[bytes]:
+    key = SigningKey.generate()
+    entries = [key.sign(os.urandom(HASH_SIZE), 1, Action.MKDIR, b"lost%d" % number) for number in range(500)]
+    return encode_events([entry.encode() for entry in entries], (), here)
+
+
+def _announcements(loot: Loot, here: Address) -> list[bytes]:
+    return [encode_announcement(os.urandom(HASH_SIZE), here, ()) for _ in range(500)]
+
+
+_PAYLOADS: dict[str, Callable[[Loot, Address], list[bytes]]] = {
+    "gossip of known entries": _known,
+    "gossip of a stranger's entries": lambda loot, here: encode_events(loot.strange, (), here),
+    "gossip of orphans": _orphans,
+    "gossip of announcements": _announcements,
+}
+KINDS = (*SYNC, *_PAYLOADS)
+
+
+async def _main(arguments: argparse.Namespace) -> None:
+    loot = Loot.of(arguments.log)
+    victims = [Address(host, arguments.sync_port) for host in arguments.victims]
+    if arguments.kind in SYNC:
+        attack: Attack | Flood = Attack(arguments.kind, arguments.source, loot)
+    else:
+        attack = Flood(arguments.kind, arguments.source, loot, arguments.directory)
+        await attack.start(victims, arguments.sync_port - 1)
+    print("ready", flush=True)
+    await attack.run(victims, arguments.seconds)
+    print(json.dumps(attack.counts), flush=True)
+
+
+def main() -> None:
+    """Attack."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--source", required=True, help="own address")
+    parser.add_argument("--sync-port", type=int, required=True, help="of the victims")
+    parser.add_argument("--log", type=Path, required=True, help="directory of a replica of theirs")
+    parser.add_argument("--directory", type=Path, required=True, help="for the files of a Serf agent")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("victims", nargs="+", help="addresses")
+    try:
+        asyncio.run(_main(parser.parse_args()))
+    except BaseFSError as error:
+        parser.exit(1, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()

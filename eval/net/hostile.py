@@ -1,0 +1,161 @@
+"""Honest nodes while somebody attacks all of them: how soon a change is everywhere, in how much memory and CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from eval.cluster import NAME, Cluster
+from eval.namespaces import run_ip
+from eval.net.attacker import KINDS
+from eval.net.scenario import (
+    Options,
+    Scenario,
+    cpu_seconds,
+    network_of,
+    peak_mib,
+    reset_peak,
+    say,
+    seconds_to_all,
+    serf_pid,
+)
+from eval.node import Node
+from eval.rows import Row, Rows
+
+#: Honest nodes, and seconds that each attack lasts.
+NODES = 3
+ATTACK = 15.0
+#: Changes before an attack, which those in it are compared with.
+_CHANGES = 15
+#: Seconds between two changes, for a change to arrive, and of an attack before the first change.
+_PAUSE = 0.3
+PATIENCE = 120.0
+_START = 1.0
+#: Bytes of a change.
+_SMALL = 100
+#: Files that the filesystem has, which an attacker sends or asks for.
+_FILES = 300
+
+
+def _run(options: Options, rows: Rows) -> None:
+    for count in options.nodes or (NODES,):
+        missing = [kind for kind in KINDS if not rows.has(nodes=count, attack=kind)]
+        if missing:
+            say(f"starting {count} nodes and an attacker")
+            with network_of(count + 1) as network:
+                *honest, bad = network.nodes
+                cluster = Cluster.start(network, honest, writers=1)
+                cluster.wait_for_sessions()
+                for number in range(_FILES):
+                    (honest[0].mountpoint / f"file{number}").write_bytes(os.urandom(_SMALL))
+                cluster.wait_until_equal(PATIENCE)
+                bad.basefs("get", NAME, honest[0].endpoint)
+                for kind in missing:
+                    rows.add(
+                        {"nodes": count, "attack": kind, **_measure(cluster, bad, kind, options.seconds or ATTACK)}
+                    )
+
+
+@dataclass(frozen=True)
+class _Used:
+    """What some nodes have used: processor seconds of the daemons and of the Serf agents."""
+
+    daemon: float
+    serf: float
+    at: float
+
+    @classmethod
+    def by(cls, nodes: Sequence[Node]) -> _Used:
+        daemons = sum(cpu_seconds(node.daemon(NAME)) for node in nodes)
+        return cls(daemons, sum(cpu_seconds(serf_pid(node)) for node in nodes), time.monotonic())
+
+    def until(self, later: _Used, nodes: int) -> tuple[float, float]:
+        """Cores that a daemon, and an agent, has kept busy since."""
+        share = 1 / nodes / (later.at - self.at)
+        return (later.daemon - self.daemon) * share, (later.serf - self.serf) * share
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The seconds of some changes, cores of a daemon and an agent meanwhile, and the most memory of a daemon, MiB."""
+
+    seconds: list[float]
+    daemon: float
+    serf: float
+    peak: float
+
+    @classmethod
+    def during(cls, nodes: Sequence[Node], name: str, least: int, until: float = 0.0) -> _Found:
+        """Write `least` changes, and more until that time."""
+        pids = [node.daemon(NAME) for node in nodes]
+        for pid in pids:
+            reset_peak(pid)
+        before = _Used.by(nodes)
+        seconds: list[float] = []
+        while len(seconds) < least or time.monotonic() < until:
+            seconds.append(seconds_to_all(nodes, f"{name}-{len(seconds)}", os.urandom(_SMALL), PATIENCE))
+            time.sleep(_PAUSE)
+        daemon, serf = before.until(_Used.by(nodes), len(nodes))
+        return cls(seconds, daemon, serf, max(map(peak_mib, pids)))
+
+
+def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float) -> Row:
+    say(kind)
+    word = kind.replace(" ", "-")
+    quiet = _Found.during(cluster.nodes, f"{word}-before", _CHANGES)
+    with attacking(cluster.nodes, bad, kind, seconds) as attack:
+        time.sleep(_START)
+        found = _Found.during(cluster.nodes, f"{word}-during", 1, time.monotonic() + seconds - 2 * _START)
+        done = attack()
+    medians = statistics.median(quiet.seconds), statistics.median(found.seconds)
+    return {
+        "changes": len(found.seconds),
+        "quiet s": medians[0],
+        "attacked s": medians[1],
+        "x quiet": medians[1] / medians[0],
+        "longest s": max(found.seconds),
+        "daemon MiB": quiet.peak,
+        "MiB more": found.peak - quiet.peak,
+        "daemon cores": found.daemon,
+        "quiet cores": quiet.daemon,
+        "serf cores": found.serf,
+        "attempts a second": sum(done.values()) / seconds,
+    }
+
+
+@contextlib.contextmanager
+def attacking(nodes: Sequence[Node], bad: Node, kind: str, seconds: float) -> Iterator[Callable[[], dict[str, int]]]:
+    """Attack some nodes from another one, which has fetched the filesystem; yields what waits for the end of it.
+
+    Each attack comes from an address of its own, since those of earlier ones may be banned; and with less priority,
+    since an attacker would have cores of its own.
+    """
+    source = f"10.77.100.{KINDS.index(kind) + 1}"
+    with contextlib.suppress(OSError):  # it may have it already
+        run_ip("-n", str(bad.namespace), "address", "add", f"{source}/16", "dev", "eth0")
+    program = ["nice", "-n", "10", sys.executable, "-m", "eval.net.attacker", kind, "--seconds", str(seconds)]
+    where = ["--source", source, "--log", str(bad.home / "fs" / NAME), "--directory", str(bad.base / "agent")]
+    ports = ["--sync-port", str(bad.port + 1), *(str(node.address) for node in nodes)]
+    process = subprocess.Popen([*bad.prefix(), *program, *where, *ports], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != "ready\n":
+            raise OSError(f"the attacker did not begin: {kind}")
+        yield lambda: json.loads(process.communicate(timeout=seconds + PATIENCE)[0] or "{}")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+SCENARIO = Scenario(
+    "an attacker of many kinds: a change from one honest node to all, memory and CPU, beside the same without it",
+    ("nodes", "attack"),
+    _run,
+)
