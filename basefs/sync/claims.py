@@ -12,6 +12,9 @@ from basefs.log.hashes import BlockHash
 #: Seconds without a byte after which a session does not count any more: what it should bring may be asked for
 #: elsewhere.
 PATIENCE = 3.0
+#: Seconds without a new entry or block after which it does not count any more either, whatever it sends: a peer that
+#: drips bytes would keep the node from asking anybody else.  A block of 32 KiB takes as long on a link of 32 kbit/s.
+FRUITLESS = 10.0
 
 
 class Claims:
@@ -20,6 +23,8 @@ class Claims:
     def __init__(self) -> None:
         self._owners: dict[BlockHash, object] = {}
         self._moved_at: dict[object, float] = {}
+        #: When a session has brought something, or had to for the first time.
+        self._gained_at: dict[object, float] = {}
         self._now = 0.0
         self._asking: object | None = None
 
@@ -28,12 +33,13 @@ class Claims:
         asking = self._asking
         if asking is None or asking is owner:
             return True
-        return self._now - self._moved_at.get(asking, -PATIENCE) >= PATIENCE
+        return not self._counts(asking)
 
     def asks(self, owner: object) -> None:
         """A session has asked for entries."""
         if self._asking is not owner:
             self._asking = owner
+            self._gained_at.setdefault(owner, self._now)
             self.moved(owner)
 
     def has_answer(self, owner: object) -> None:
@@ -49,16 +55,24 @@ class Claims:
         """Something has come in a session."""
         self._moved_at[owner] = self._now
 
+    def gained(self, owner: object) -> None:
+        """A session has brought something new."""
+        self._gained_at[owner] = self._now
+
+    def _counts(self, owner: object) -> bool:
+        """Whether what a session should bring may be on its way."""
+        silent = self._now - self._moved_at.get(owner, -PATIENCE)
+        return silent < PATIENCE and self._now - self._gained_at.get(owner, -FRUITLESS) < FRUITLESS
+
     def held_by_other(self, hash: BlockHash, owner: object) -> bool:
         """Whether another session than `owner` will bring a block, as it seems."""
         holder = self._owners.get(hash)
-        if holder is None or holder is owner:
-            return False
-        return self._now - self._moved_at.get(holder, -PATIENCE) < PATIENCE
+        return holder is not None and holder is not owner and self._counts(holder)
 
     def take(self, hash: BlockHash, owner: object) -> None:
         """This session will bring a block."""
         self._owners[hash] = owner
+        self._gained_at.setdefault(owner, self._now)
 
     def came(self, hash: BlockHash) -> None:
         """A block is here."""
@@ -68,5 +82,6 @@ class Claims:
         """A session is over, whatever it has brought."""
         self.has_answer(owner)
         self._moved_at.pop(owner, None)
+        self._gained_at.pop(owner, None)
         for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
             del self._owners[hash]

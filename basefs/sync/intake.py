@@ -236,7 +236,10 @@ class Intake:
         for hash in result.missing_blocks:
             self._claims.take(hash, self)
         # A content that moved on is a gain, even to a log that counts nothing but entries.
-        self._counters.accepted += result.accepted or bool(result.missing_blocks)
+        gained = result.accepted or bool(result.missing_blocks)
+        self._counters.accepted += gained
+        if gained:
+            self._claims.gained(self)
         self._counters.rejected += len(result.rejected)
         if result.rejected:
             self._counters.refusal = result.rejected[-1]

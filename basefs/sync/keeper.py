@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: Standing sessions that a node takes part in at the most: a random graph asks more of some nodes than of others.
 MAX_STANDING = 12
+#: Of them, those that one host may have opened: a single machine must not take all the places of honest peers.
+MAX_STANDING_PER_HOST = 6
 #: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
 LIFETIME = (300.0, 600.0)
 #: Seconds between two looks at what stands.
@@ -132,7 +134,8 @@ class SessionKeeper:
         if self._degree == 0 or address[1] == 0 or address in self.addresses:
             return False
         if role is Role.RESPONDER:
-            return len(self._sessions) < MAX_STANDING
+            same = sum(session.address[0] == address[0] for session in self._sessions)
+            return len(self._sessions) < MAX_STANDING and same < MAX_STANDING_PER_HOST
         return len(self._sessions) < self._degree
 
     def began(self, session: Session) -> None:

@@ -32,6 +32,8 @@ _INBOUND = 4 * MAX_LINE
 #: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.
 _SLICE = 32
 _BYTES_COST = 8192
+#: The same of a line with a list, whose many short fields cost more.
+_LIST_COST = 512
 #: Seconds between two lines that tell the peer that this node will ask it later.
 _STILL_WAITING = 10.0
 #: The lines that belong together.
@@ -115,7 +117,7 @@ class SyncProtocol:
                     break
                 self._line = None
                 self._talk.handle(parse(line), len(line) + 1)
-                cost += 1 + len(line) // _BYTES_COST
+                cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
             useless = self._progress.check(self.counters.gained, self.counters.bytes_received)
             if useless and self._talk.open:
                 self._talk.refuse(Refusal.USELESS, Reason.USELESS, useless)

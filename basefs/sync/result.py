@@ -97,6 +97,11 @@ class Result:
     by_peer: bool = False
     stood: bool = False
 
+    @property
+    def misbehaved(self) -> bool:
+        """Whether the peer broke a rule, or wasted so much that it might as well have."""
+        return self.reason is Reason.RUBBISH or (self.reason is Reason.USELESS and not self.by_peer)
+
     def raise_for_reason(self) -> None:
         """Raise what a command reports: nothing if complete, else `WrongFilesystem`, `RemoteProtocolError`,
         `PeerUnreachable` or (any other) `NetworkError`."""

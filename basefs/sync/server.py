@@ -22,6 +22,9 @@ from basefs.sync.wire import encode
 
 log = logging.getLogger(__name__)
 
+#: Those of one host that are turned away with a reason at once; the next are cut off, which costs least.
+_TOLD_PER_HOST = 4
+
 #: Of the sessions that others may have with a node at once, those from one host: enough for several nodes behind one
 #: address.
 MAX_SESSIONS_PER_HOST = 8
@@ -61,6 +64,7 @@ class SyncServer:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
 
     @property
     def port(self) -> int:
@@ -108,9 +112,9 @@ class SyncServer:
 
     async def _serve(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._penalties.banned(host, asyncio.get_running_loop().time()):
-            return await self._turn_away(Refuse(Refusal.BANNED, "come back later"), reader, writer)
+            return await self._turn_away(host, Refuse(Refusal.BANNED, "come back later"), reader, writer)
         if self._hosts.total() >= self._max_sessions or self._hosts[host] >= self._max_per_host:
-            return await self._turn_away(Refuse(Refusal.BUSY, "too many sessions"), reader, writer)
+            return await self._turn_away(host, Refuse(Refusal.BUSY, "too many sessions"), reader, writer)
         with contextlib.ExitStack() as slot:
             self._hosts[host] += 1
             slot.callback(self._free_slot, host)
@@ -119,7 +123,7 @@ class SyncServer:
             result = await Session(core, reader, writer, (host, 0), self._shared, None, keeper).run()
         # Those who never said what they want are as unwelcome as those who said nonsense.
         silent = result.reason is Reason.TIMEOUT and not any(result.peer_identity)
-        if result.reason is Reason.RUBBISH or silent:
+        if result.misbehaved or silent:
             self._penalties.punish(host, asyncio.get_running_loop().time())
         if self._on_result:
             self._on_result((host, result.peer_port), result)
@@ -128,15 +132,30 @@ class SyncServer:
         self._hosts[host] -= 1
         self._hosts += Counter()  # drops the hosts without a session
 
-    async def _turn_away(self, refuse: Refuse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _turn_away(
+        self, host: str, refuse: Refuse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Tell why and close; not even that if there are many to be told."""
-        if len(self._tasks) > 4 * self._max_sessions:
+        if len(self._tasks) > 4 * self._max_sessions or self._told[host] >= _TOLD_PER_HOST:
             writer.transport.abort()
             return
-        writer.write(encode(refuse))
-        writer.write_eof()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(reader.read(CHUNK), GRACE)  # its greeting: unread, it would reset the connection
+        self._told[host] += 1
+        try:
+            writer.write(encode(refuse))
+            writer.write_eof()
+            with contextlib.suppress(asyncio.TimeoutError):
+                # Its greeting: unread, it would reset the connection.  Who does not hang up then has to wait.
+                await asyncio.wait_for(_until_end(reader), GRACE)
+        finally:
+            self._told[host] -= 1
+            self._told += Counter()
+
+
+async def _until_end(reader: asyncio.StreamReader) -> None:
+    """Throw away what comes, until there is no more or too much."""
+    left = CHUNK
+    while left > 0 and (data := await reader.read(CHUNK)):
+        left -= len(data)
 
 
 class _Freeing:

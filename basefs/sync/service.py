@@ -230,7 +230,7 @@ class SyncService:
         now = asyncio.get_running_loop().time()
         if result.reason is not Reason.COMPLETE:
             self._schedule.tried(address, now)
-        if result.reason is Reason.RUBBISH:
+        if result.misbehaved:
             self._penalties.punish(address[0], now)
         self._ended(address, result)
         return result.reason
@@ -256,8 +256,8 @@ class SyncService:
             self._schedule.talked(address, now)
         self._contacts.ended(address, result, now)
         self._report(address, result, now)
-        if result.counters.rejected and result.reason is Reason.COMPLETE:
-            # What an honest node has, it has verified, so it would not come from one.
+        if result.counters.rejected and not result.misbehaved:
+            # What an honest node has, it has verified, so it would not come from one; nor may hanging up in time help.
             self._penalties.punish(address[0], now)
             self._say(address, "refused", result.counters.refusal, now)
         if self._on_result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from basefs.sync.claims import Claims
@@ -17,8 +18,11 @@ class Shared:
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
         claims: which session brings what.
+        turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
+            what else the node does waits for one of them and not for all.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
     claims: Claims = field(default_factory=Claims)
+    turns: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -84,6 +84,7 @@ class Session:
         """`progress` is called after each slice of work."""
         self.address = address
         self._uplink = shared.uplink
+        self._turns = shared.turns
         self._held_at: float | None = None
         self._core = core
         self._keeper = keeper
@@ -220,11 +221,12 @@ class Session:
             if data:
                 core.receive_data(data)
             while core.wants_work:
-                core.work()
-                self._signal()
-                if self._progress:
-                    self._progress(self)
-                await asyncio.sleep(0)
+                async with self._my_turn():
+                    core.work()
+                    self._signal()
+                    if self._progress:
+                        self._progress(self)
+                    await asyncio.sleep(0)
             if not data:
                 core.receive_eof()
             self._signal()
@@ -237,7 +239,12 @@ class Session:
         core = self._core
         while not core.closed:
             held = self._is_held()
-            data = core.data_to_send(CHUNK, hold=held)
+            if core.uploads and not held:
+                async with self._my_turn():
+                    data = core.data_to_send(CHUNK)
+                    await asyncio.sleep(0)
+            else:
+                data = core.data_to_send(CHUNK, hold=held)
             if data:
                 try:
                     self._writer.write(data)
@@ -254,6 +261,10 @@ class Session:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.held_back else None)
         self._signal()
+
+    def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Until it is this session's turn to work.  News does not wait for those who compare."""
+        return contextlib.nullcontext() if self._core.standing else self._turns
 
     def _is_held(self) -> bool:
         """Whether others upload first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.claims import PATIENCE, Claims
+from basefs.sync.claims import FRUITLESS, PATIENCE, Claims
 from basefs.sync.limits import Limits
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.states import Role, State
@@ -28,6 +28,22 @@ def test_a_claim_holds_while_its_session_moves():
     claims.take(BLOCK, one)
     claims.ended(one)
     assert not claims.held_by_other(BLOCK, two)
+
+
+def test_a_session_that_moves_and_brings_nothing_does_not_count_for_ever():
+    claims = Claims()
+    one, two = object(), object()
+    claims.asks(one)
+    claims.take(BLOCK, one)
+    now = 0.0
+    while now < FRUITLESS:
+        assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
+        now += 1.0
+        claims.tick(now)
+        claims.moved(one)
+    assert claims.may_ask(two) and not claims.held_by_other(BLOCK, two)
+    claims.gained(one)
+    assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
 
 
 def test_what_one_session_is_bringing_another_one_does_not_ask_for():

@@ -7,11 +7,15 @@ import contextlib
 import logging
 import random
 
+from basefs.sync.keeper import MAX_STANDING_PER_HOST
+from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
+from basefs.sync.messages import Entries, Hash, Stay
 from basefs.sync.result import Reason
 from basefs.sync.service import MAX_WAITING, SyncService
+from basefs.sync.wire import encode
 
-from .helpers import STRANGER_ROOT, Writer, random_bytes
+from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
 from .test_shell import HOST, run, until
 
 
@@ -134,6 +138,59 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     assert sum("wrong filesystem: this node serves" in line for line in lines) == 1
     assert sum("wrong filesystem: it says: this node serves" in line for line in lines) == 1
     assert any("rubbish" in line and "127.0.0.1" in line for line in lines)
+
+
+def test_hanging_up_in_time_does_not_save_from_a_ban():
+    async def main():
+        node = service(some_log(b"a"))
+        async with running(node):
+            reader, writer = await asyncio.open_connection(HOST, node.port)
+            writer.write(encode(Hash(VERSION, ROOT.hash, bytes(28), 0)))
+            while not (await reader.readline()).startswith(b"LS "):
+                pass
+            writer.write(encode(Entries((b"no entry at all",))))
+            writer.close()
+            await until(lambda: node.ends)
+            assert node.ends[0][1].reason is Reason.LOST
+            reader, writer = await asyncio.open_connection(HOST, node.port)
+            assert (await reader.read()).startswith(b"CLOSE NO banned")
+            writer.close()
+
+    run(main())
+
+
+def test_few_of_one_host_are_told_at_once_that_it_is_banned():
+    async def main():
+        node = service(some_log(b"a"))
+        async with running(node):
+            node._penalties.punish(HOST, asyncio.get_running_loop().time())
+            lines = [await asyncio.open_connection(HOST, node.port) for _ in range(10)]
+            told = await asyncio.gather(*(reader.readline() for reader, _ in lines), return_exceptions=True)
+            assert sum(line == b"CLOSE NO banned come%20back%20later\n" for line in told) == 4
+            for _, writer in lines:
+                writer.close()
+
+    run(main())
+
+
+def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
+    async def main():
+        node = service(some_log(b"a"), degree=3)
+        async with running(node):
+            root = node._state.root_hash()
+            writers = []
+            for port in range(1, 2 + MAX_STANDING_PER_HOST):
+                reader, writer = await asyncio.open_connection(HOST, node.port)
+                writers.append(writer)
+                writer.write(encode(Hash(VERSION, ROOT.hash, root, port)) + encode(Stay()))
+                assert (await reader.readline()).startswith(b"SAME")
+                answer = await reader.readline()
+                assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_HOST else b"CLOSE OK"), (port, answer)
+            assert len(node.standing) == MAX_STANDING_PER_HOST
+            for writer in writers:
+                writer.close()
+
+    run(main())
 
 
 def test_a_banned_host_is_not_visited():
