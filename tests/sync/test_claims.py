@@ -127,6 +127,7 @@ def test_who_asks_later_says_so_to_a_peer_that_has_nothing_left_to_ask():
     for now in (1000, 1010):
         claims.tick(now)
         claims.moved(another)
+        claims.gained(another)
         pair.left.tick(now)
         pair.right.tick(now)
         while pair.turn():
