@@ -85,10 +85,17 @@ class Propagation:
         """Called in any thread."""
         assert self._pusher is not None and self._announcer is not None
         if applied.entries or applied.completed:
-            self._loop.call_soon_threadsafe(self._pusher.gather, applied)
+            self._soon(self._pusher.gather, applied)
         if applied.local and applied.entries and self._gossips:
-            gather = self._announcer.gather
-            self._loop.call_soon_threadsafe(gather, applied.entries, applied.blocks, applied.large)
+            self._soon(self._announcer.gather, applied.entries, applied.blocks, applied.large)
+
+    def _soon(self, call: Callable[..., None], *arguments: object) -> None:
+        """Waking the loop costs a system call, which what has come over the network need not pay."""
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        (self._loop.call_soon if is_here else self._loop.call_soon_threadsafe)(call, *arguments)
 
     def announce(self) -> None:
         """Tell the others to sync with this node, soon."""

@@ -86,8 +86,7 @@ class Answers:
         for entry, our_block, their_block in plan.both_stalled:
             if self._ahead(our_block, their_block):
                 yield from self._stream_after(block_after(self._state, entry, their_block))
-        for path in plan.send_paths:
-            yield from self._packer.entries(self._state.walk(path))
+        yield from self._packer.entries(entry for path in plan.send_paths for entry in self._state.walk(path))
 
     def _stream_after(self, first: BlockHash) -> Iterator[bytes]:
         # The peer may have asked for the rest of its stalled files when the round began.

@@ -50,6 +50,10 @@ class LineBuffer:
             self._start = self._searched = 0
         return line
 
+    def begins_with(self, start: bytes) -> bool:
+        """Whether the next line begins so, as far as it is here."""
+        return self._data.startswith(start, self._start)
+
     def clear(self) -> None:
         """Forget everything: the session is over."""
         self._data.clear()

@@ -110,7 +110,7 @@ class SyncProtocol:
                     continue
                 line = self._lines.next_line() if self._line is None else self._line
                 self._line = line
-                if self._talk.intake.gathered and (line is None or not line.startswith(_DATA)):
+                if self._talk.intake.gathered and not (line is not None and self._belongs(line)):
                     self._talk.intake.seal()
                     continue
                 if line is None:
@@ -126,6 +126,14 @@ class SyncProtocol:
                 self.news.miss_parent()
         except RemoteProtocolError as error:
             self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
+
+    def _belongs(self, line: bytes) -> bool:
+        """Whether what was gathered may go on with this line, or with what follows it.
+
+        Answers to requests for many small files hold an entry each, and a transaction for each costs more than the
+        entry.  What an EOF leads to is looked at again at the EOF behind the entries that follow.
+        """
+        return line.startswith(_DATA) or (line == b"EOF" and self._lines.begins_with(b"ENTRIES "))
 
     def data_to_send(self, max_bytes: int, *, hold: bool = False) -> bytes:
         """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then.

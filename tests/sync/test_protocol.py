@@ -589,3 +589,24 @@ def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
     assert core.state is State.SETTLED
     assert b"CLOSE NO protocol" in talk(core, encode(Close(answered + 1, ROOT.hash)))
     assert core.closed and core.result.reason is Reason.RUBBISH
+
+
+def test_many_small_files_are_few_transactions_whoever_asks_for_them():
+    left, right = Writer(), Writer()
+    for number in range(160):
+        left.write((b"d%d" % number,), b"x%d" % number)
+        right.write((b"e%d" % number,), b"y%d" % number)
+    logs = left.log(), right.log()
+    batches = []
+    for log in logs:
+        add = log.add
+
+        def count(entries, blocks, add=add):
+            batches.append(len(entries))
+            return add(entries, blocks)
+
+        log.add = count
+    sync(*logs)
+    assert sum(batches) == 320
+    assert sum(size > 0 for size in batches) <= 40
+    assert sum(size == 0 for size in batches) <= 40, "blocks come with their entries"
