@@ -608,5 +608,5 @@ def test_many_small_files_are_few_transactions_whoever_asks_for_them():
         log.add = count
     sync(*logs)
     assert sum(batches) == 320
-    assert sum(size > 0 for size in batches) <= 40
-    assert sum(size == 0 for size in batches) <= 40, "blocks come with their entries"
+    assert sum(size > 0 for size in batches) <= 80
+    assert sum(size == 0 for size in batches) <= 80, "blocks come with their entries"
