@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TypeAlias
 
 from basefs.errors import InvalidEntry, RemoteProtocolError
 from basefs.log.entries import Action, Entry
@@ -29,6 +30,10 @@ from basefs.sync.result import Counters
 #: Blocks of orphans that are recognized when they come, even where there is no room for them; beyond that, they count
 #: as refused.
 _MAX_EXPECTED = 65_536
+
+
+#: Encoded entries, and the blocks that followed them.
+Batch: TypeAlias = tuple[list[bytes], list[bytes]]
 
 
 class Orphans:
@@ -98,9 +103,11 @@ class Intake:
         self._claims = Claims() if claims is None else claims
         self._counters = counters
         self._limits = limits
-        self._batches: deque[tuple[list[bytes], list[bytes]]] = deque()
+        self._batches: deque[Batch] = deque()
+        #: What somebody else gives to the log at this moment.
+        self._offered: Batch | None = None
         #: What has come and may become more.
-        self._gathered: tuple[list[bytes], list[bytes]] = ([], [])
+        self._gathered: Batch = ([], [])
         self._gathered_bytes = 0
         self._orphans = Orphans(limits.orphan_bytes)
         self._wanted: dict[BlockHash, None] = {}
@@ -110,7 +117,7 @@ class Intake:
     @property
     def pending(self) -> bool:
         """Whether `step` has something to do; no further line may be read before it has done it."""
-        return bool(self._batches)
+        return bool(self._batches) or self._offered is not None
 
     def new_round(self) -> None:
         """Forget what did not come: it will be found to be missing again."""
@@ -143,8 +150,19 @@ class Intake:
 
     def step(self) -> int:
         """Offer one batch to the log; returns how many entries and blocks it was.  Raises `RemoteProtocolError`."""
-        batch, blocks = self._batches.popleft()
-        result = self._state.add(batch, blocks)
+        batch = self.offer()
+        self.added(self._state.add(*batch))
+        return sum(map(len, batch))
+
+    def offer(self) -> Batch:
+        """The next batch, for `add` of the log, in whichever thread; `added` must follow."""
+        self._offered = self._batches.popleft()
+        return self._offered
+
+    def added(self, result: AddResult) -> None:
+        """What became of the batch that was offered.  Raises `RemoteProtocolError`."""
+        assert self._offered is not None, "a batch was offered"
+        (batch, blocks), self._offered = self._offered, None
         if result.missing_parents or self._orphans:
             self._sort(batch, set(result.missing_parents))
             # The log cannot take the blocks of orphans.
@@ -152,7 +170,6 @@ class Intake:
             result = replace(result, rejected=result.rejected[: max(len(result.rejected) - orphaned, 0)])
         self._account(result)
         self._want(result.missing_blocks)
-        return len(batch) + len(blocks)
 
     def put_blocks(self, blocks: Sequence[bytes], streaming: bool) -> None:
         """Take a line of blocks.  Raises `RemoteProtocolError`.

@@ -33,7 +33,7 @@ class _MissingParent(Exception):
 
 
 class MemoryLog:
-    """Implements `LogState`."""
+    """Implements `LogState`; one thread may add while another one asks."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class MemoryLog:
         """See `LogState`."""
         if path not in self._own:
             return None
-        own = self._own[path]
-        chains = {hash: self._chains[hash] for hash in own if hash in self._chains}
+        own = tuple(self._own[path])
+        chains = {hash: chain for hash in own if (chain := self._chains.get(hash)) is not None}
         return Listing(
             entries=tuple(hash for hash in own if hash not in chains),
             receiving=tuple(hash for hash, chain in chains.items() if not chain.stalled),
@@ -115,7 +115,7 @@ class MemoryLog:
 
     def stall(self) -> None:
         """Contents that are still arriving have stopped: entry and last block enter the tree."""
-        for hash, chain in self._chains.items():
+        for hash, chain in list(self._chains.items()):
             if not chain.stalled:
                 chain.stalled = True
                 self._toggle(hash, chain.last)
@@ -160,9 +160,6 @@ class MemoryLog:
         self._take_room(data)
         if path == ():
             self._identity = self._identity if self._own else entry.hash
-        elif path not in self._own:
-            self._children.setdefault(path[:-1], set()).add(path[-1])
-        self._own.setdefault(path, []).append(entry.hash)
         self._entries[entry.hash] = data, path
         self._actions[entry.hash] = entry.action
         if entry.action is Action.WRITE and entry.content:
@@ -170,6 +167,10 @@ class MemoryLog:
             self._advance(entry.hash)
         else:
             self._toggle(entry.hash)
+        # Listed last: another thread finds all that it asks for then.
+        self._own.setdefault(path, []).append(entry.hash)
+        if path:
+            self._children.setdefault(path[:-1], set()).add(path[-1])
 
     def _place(self, entry: Entry) -> Path:
         """The path of a new entry.  Raises `InvalidEntry` or `_MissingParent`."""

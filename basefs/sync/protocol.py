@@ -1,7 +1,8 @@
 """The core of a sync session: bytes and ticks in, bytes out.  No I/O, no clock, no randomness (style, habit 1).
 
     feed it:  `receive_data` while `wants_data`, `receive_eof`, `tick` about once a second
-    run it:   `work` while `wants_work`: reads lines, gives entries to the log, a slice of a few ms each
+    run it:   `work` while `wants_work`: reads lines, gives entries to the log, a slice of a few ms each; another
+              thread may give the log its part: `offer`, `added`
     drain it: `data_to_send` while `wants_send` and the transport is not full
     until:    `closed`; then `result` tells how it went
 
@@ -13,11 +14,12 @@ log itself (`StoreError`) pass through to the shell.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from basefs.errors import RemoteProtocolError
 from basefs.sync.claims import Claims
 from basefs.sync.conversation import Conversation
-from basefs.sync.interface import LogState
+from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import DEFAULT_LIMITS, MAX_LINE, Limits
 from basefs.sync.lines import LineBuffer
 from basefs.sync.messages import Refusal, Wait
@@ -62,6 +64,7 @@ class SyncProtocol:
         `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared.
         `claims` are shared by all sessions of a node.
         """
+        self._log = log
         self._talk = Conversation(log, role, port, limits, stay, Claims() if claims is None else claims)
         self.counters = self._talk.counters
         self._lines = LineBuffer()
@@ -98,13 +101,31 @@ class SyncProtocol:
             self.work()
         self._talk.break_off(Reason.LOST, "the connection ended in the middle of a session")
 
-    def work(self) -> None:
-        """Do one slice of work on what was received."""
+    def offer(self) -> Callable[[], AddResult] | None:
+        """What the log is to be given next: a call for any thread; hand its result to `added`.  `None`: nothing.
+
+        Meanwhile the session goes on with everything but `work`.
+        """
+        intake = self._talk.intake
+        return partial(self._log.add, *intake.offer()) if self._talk.open and intake.pending else None
+
+    def added(self, result: AddResult) -> None:
+        """What `offer` led to."""
+        if self._talk.open:
+            try:
+                self._talk.intake.added(result)
+            except RemoteProtocolError as error:
+                self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
+
+    def work(self, *, offers: bool = False) -> None:
+        """Do one slice of work on what was received; `offers`: up to what `offer` has."""
         if not self._talk.open:
             return
         try:
             cost = 0
             while cost < _SLICE and self._talk.open:
+                if offers and self._talk.intake.pending:
+                    break
                 if self._talk.intake.pending:
                     cost += self._talk.intake.step()
                     continue

@@ -20,9 +20,11 @@ class Shared:
         claims: which session brings what.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
+        adding: held by the session whose batch is on its way into the log.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
     claims: Claims = field(default_factory=Claims)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
+    adding: asyncio.Lock = field(default_factory=asyncio.Lock)

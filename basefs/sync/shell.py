@@ -2,7 +2,8 @@
 
 One session is three tasks: one reads and works, one sends, one tells the time.  The reader never waits for the sender,
 so two nodes that send to each other at once cannot block each other; the core bounds what the reader can pile up.
-Work is done in slices of a few ms with a turn of the loop between them.
+Work is done in slices of a few ms with a turn of the loop between them.  What is given to the log is a worker thread's
+work, since that waits for locks and for the disk, and everybody else who needs the loop would wait with it.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Session:
         self._core = core
         self._keeper = keeper
         self._traffic = shared.traffic
+        self._adding = shared.adding
         self._stands = False
         self._reader = reader
         self._writer = writer
@@ -221,8 +223,14 @@ class Session:
             if data:
                 core.receive_data(data)
             while core.wants_work:
+                add = core.offer()
+                if add is not None:
+                    # One after the other: they would only wait for the log's lock, and for the interpreter's.
+                    async with self._adding:
+                        result = await asyncio.get_running_loop().run_in_executor(None, add)
+                    core.added(result)
                 async with self._my_turn():
-                    core.work()
+                    core.work(offers=True)
                     self._signal()
                     if self._progress:
                         self._progress(self)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import random
+import threading
 
 import pytest
 
@@ -365,3 +366,73 @@ def test_results_as_errors(reason, error):
 def test_limits_are_in_proportion():
     assert Limits() == DEFAULT_LIMITS
     assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell._TICK
+
+
+class SlowLog:
+    """A log whose `add` lasts until `go` is set."""
+
+    def __init__(self, log):
+        self._log = log
+        self.adding, self.go = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    def add(self, entries, blocks):
+        self.adding.set()
+        assert self.go.wait(DEADLINE / 4), "the event loop waits for the log"
+        return self._log.add(entries, blocks)
+
+
+def filled(count):
+    writer = Writer()
+    for number in range(count):
+        writer.write((b"f%d" % number,), b"x%d" % number)
+    return writer.log()
+
+
+def test_the_loop_goes_on_while_the_log_takes_something():
+    async def main():
+        full, slow = filled(300), SlowLog(Writer().log())
+        async with serving(full) as server:
+            session = asyncio.create_task(sync_with(slow, HOST, server.port))
+            await until(slow.adding.is_set)
+            # Another session of this node runs to its end meanwhile.
+            other = await sync_with(full, HOST, server.port)
+            assert other.equal and not session.done()
+            slow.go.set()
+            result = await session
+        assert result.equal and result.counters.accepted >= 300
+        assert slow.root_hash() == full.root_hash()
+
+    run(main())
+
+
+def test_a_session_that_is_cancelled_while_the_log_takes_something():
+    async def main():
+        full, slow = filled(300), SlowLog(Writer().log())
+        async with serving(full) as server:
+            session = asyncio.create_task(sync_with(slow, HOST, server.port))
+            await until(slow.adding.is_set)
+            session.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await session
+            slow.go.set()
+            assert (await sync_with(slow, HOST, server.port)).equal
+
+    run(main())
+
+
+def test_a_session_that_is_abandoned_while_the_log_takes_something():
+    async def main():
+        full, slow = filled(300), SlowLog(Writer().log())
+        sessions = []
+        async with serving(full) as server:
+            task = asyncio.create_task(sync_with(slow, HOST, server.port, progress=sessions.append))
+            await until(lambda: slow.adding.is_set() and sessions)
+            sessions[0].abandon()
+            slow.go.set()
+            assert (await task).reason is Reason.ENOUGH
+            assert (await sync_with(slow, HOST, server.port)).equal
+
+    run(main())
