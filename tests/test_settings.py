@@ -46,10 +46,10 @@ def test_what_is_wrong_is_told_with_the_file(tmp_path: Path, text: str, reason: 
     assert str(path) in str(caught.value)
 
 
-def test_the_readme_shows_the_defaults(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    start = readme.index("    [basefs]\n")
+def test_the_documents_show_the_defaults(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
+    start = document.index("    [basefs]\n")
     path = tmp_path / "config"
-    path.write_text("\n".join(line[4:] for line in readme[start:].split("\n\n")[0].splitlines()))
+    path.write_text("\n".join(line[4:] for line in document[start:].split("\n\n")[0].splitlines()))
     assert "push_sessions" in path.read_text()
     assert Settings.load(path) == Settings()
