@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import shlex
-import subprocess
 from typing import Any
 
 import click
 import pytest
 
 from basefs.management.main import COMMANDS, basefs
-from eval.node import COMMAND, Node
+from eval.node import Node
 from tests.management.conftest import Cli
+from tests.management.terminal import on_a_terminal
 
 #: Commands that have nothing to tell but that it is done, or print what is not theirs.
 WITHOUT_JSON = {"mount", "unmount", "run", "serf", "completion"}
@@ -141,34 +139,17 @@ def test_listings_are_plain_in_a_pipe_and_json_on_request(filled: Cli, name: str
     assert isinstance(found, list | dict)
 
 
-def on_a_terminal(node: Node, *arguments: str, **environment: str) -> str:
-    """What a command writes to a terminal."""
-    master, slave = pty.openpty()
-    variables = {**node.environment, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
-    with subprocess.Popen([COMMAND, *arguments], env=variables, stdout=slave, stderr=slave):
-        os.close(slave)
-        shown = b""
-        try:
-            while chunk := os.read(master, 65536):
-                shown += chunk
-        except OSError:
-            pass  # how the end of a terminal reads
-    os.close(master)
-    assert "Traceback" not in shown.decode()
-    return shown.decode()
-
-
 @pytest.mark.parametrize("name", LISTINGS)
 def test_a_terminal_gets_a_table_and_colours_only_where_they_are_wanted(filled: Cli, node: Node, name: str) -> None:
-    shown = on_a_terminal(node, name, *LISTINGS[name])
+    shown = on_a_terminal(node, name, *LISTINGS[name], code=None)
     assert "\t" not in shown and "\x1b[31mred" not in shown
-    assert not _COLOUR.search(on_a_terminal(node, name, *LISTINGS[name], NO_COLOR="1"))
+    assert not _COLOUR.search(on_a_terminal(node, name, *LISTINGS[name], code=None, NO_COLOR="1"))
 
 
 def test_doctor_has_colours_and_obeys(filled: Cli, node: Node) -> None:
     filled.home.default_key.chmod(0o644)
-    assert _COLOUR.search(on_a_terminal(node, "doctor"))
-    plain = on_a_terminal(node, "doctor", NO_COLOR="1")
+    assert _COLOUR.search(on_a_terminal(node, "doctor", code=None))
+    plain = on_a_terminal(node, "doctor", code=None, NO_COLOR="1")
     assert not _COLOUR.search(plain) and "can be read by others" in plain
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.management.output import print_json, print_table, printable
-from eval.node import COMMAND, Node
+from eval.node import Node
 from tests.management.conftest import Cli
+from tests.management.terminal import on_a_terminal
 
 
 @pytest.mark.parametrize(
@@ -58,37 +56,19 @@ def test_json_keeps_every_byte(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(printed) == value
 
 
-def on_a_terminal(node: Node, *arguments: str) -> bytes:
-    """What a command prints on a terminal."""
-    master, slave = pty.openpty()
-    environment = {**node.environment, "TERM": "xterm", "COLUMNS": "200"}
-    with subprocess.Popen([COMMAND, *arguments], env=environment, stdout=slave) as process:
-        os.close(slave)
-        printed = b""
-        while True:
-            try:
-                chunk = os.read(master, 65536)
-            except OSError:
-                break
-            printed += chunk
-    os.close(master)
-    assert process.returncode == 0
-    return printed
-
-
 def test_a_terminal_gets_a_table_with_titles(node: Node, conf: Cli) -> None:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.write((b"[red]x",), b""))
-    printed = on_a_terminal(node, "show", "-l", "conf")
-    assert b"MODE" in printed
-    assert b"/[red]x" in printed
+    printed = on_a_terminal(node, "show", "-l", "conf", TERM="xterm")
+    assert "MODE" in printed
+    assert "/[red]x" in printed
 
 
 def test_a_terminal_gets_the_tree_of_entries_in_colour(node: Node, conf: Cli) -> None:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory((b"d",)))
         replica.commit(lambda author: author.write((b"d", b"[red]\x1b"), b"12"))
-    printed = on_a_terminal(node, "show", "conf").decode()
+    printed = on_a_terminal(node, "show", "conf", TERM="xterm")
     assert "\x1b[1;32m" in printed and "2 B" in printed
     assert "    [red]\\x1b" in printed, "names are shown as they are, below their directory, and cannot colour anything"
     assert "\x1b[" not in conf("show", "conf")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import pty
 import subprocess
 
 from basefs.resources.rates import COLUMNS
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
+from tests.management.terminal import on_a_terminal
 
 
 def test_of_what_does_not_run(conf: Cli) -> None:
@@ -63,17 +62,7 @@ def test_a_daemon_that_ends_meanwhile(node: Node, conf: Cli) -> None:
 
 def test_on_a_terminal(node: Node, conf: Cli) -> None:
     node.basefs("run", "conf", "-s")
-    master, slave = pty.openpty()
-    environment = {**node.environment, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    with subprocess.Popen([COMMAND, "resources", "conf", "--once"], env=environment, stdout=slave) as process:
-        os.close(slave)
-        shown = b""
-        try:
-            while chunk := os.read(master, 65536):
-                shown += chunk
-        except OSError:
-            pass  # how the end of a terminal reads
-        os.close(master)
-    assert process.returncode == 0
-    for text in (b"context switches", b"Serf UDP", b"received", b"entries"):
+    size = {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    shown = on_a_terminal(node, "resources", "conf", "--once", **size)
+    for text in ("context switches", "Serf UDP", "received", "entries"):
         assert text in shown
