@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from basefs import config
-from basefs.gossip.events import Address, encode_announcement, encode_events
+from basefs.gossip.events import MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
 from basefs.log.entries import Entry
@@ -23,8 +23,6 @@ SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
 #: Seconds between two announcements of news that went over standing sessions: a cluster in which something changes all
 #: the time has no moment in which two root hashes are equal.
 SAFETY_PAUSE = 60.0
-#: Bytes of the longest entry that an event carries.
-_EVENT_ENTRY = 512
 
 
 class Announcer:
@@ -105,7 +103,7 @@ class Announcer:
         if len(blocks) > self._max_events or len(entries) > 4 * self._max_events:
             return []
         encoded = [entry.encode() for entry in entries]
-        if any(len(raw) > _EVENT_ENTRY for raw in encoded) or any(len(b.data) > GOSSIP_BLOCK_DATA for b in blocks):
+        if any(len(raw) > MAX_EVENT for raw in encoded) or any(len(b.data) > GOSSIP_BLOCK_DATA for b in blocks):
             return []
         events = encode_events(encoded, [block.encode() for block in blocks], self._address())
         return events if len(events) <= self._max_events else []

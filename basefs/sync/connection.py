@@ -16,6 +16,8 @@ from basefs.sync.uplink import Flow
 _RTT = 68
 _MIN_RTT = 148
 _INFO_SIZE = 192
+#: Bytes read, and written, at once.
+CHUNK = 64 * 1024
 #: Of a connection over which nothing has come back yet.
 _UNKNOWN = 0xFFFFFFFF
 
@@ -42,6 +44,17 @@ def give_up_after(writer: asyncio.StreamWriter, seconds: float) -> None:
     connection = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):  # it has ended already
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+
+
+async def throw_away(reader: asyncio.StreamReader, most: int) -> None:
+    """Read until there is no more, or until it is more than so many bytes.  Raises OSError."""
+    while most > 0 and (data := await reader.read(CHUNK)):
+        most -= len(data)
+
+
+def round_trip(writer: asyncio.StreamWriter) -> float:
+    """Seconds of the shortest round trip on a connection, 0 if unknown."""
+    return _round_trips(writer.get_extra_info("socket"))[1]
 
 
 def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:

@@ -86,7 +86,7 @@ class SessionKeeper:
     @property
     def round_trip(self) -> float:
         """Seconds of the shortest round trip to a peer of a standing session, the median of all; 0 without any."""
-        return median_low([session.flow().shortest for session in self._sessions] or [0.0])
+        return median_low([session.round_trip for session in self._sessions] or [0.0])
 
     def differs(self, address: Address) -> bool:
         """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""

@@ -6,12 +6,13 @@ import asyncio
 import os
 from collections.abc import Callable
 
+from basefs.sync.connection import CHUNK
 from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.shared import Shared
-from basefs.sync.shell import CHUNK, Keeper, Session
+from basefs.sync.shell import Keeper, Session
 from basefs.sync.states import Role
 
 #: Seconds to wait for a connection.

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from basefs.sync.connection import CHUNK, throw_away
 from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.messages import Refusal, Refuse
@@ -16,7 +17,7 @@ from basefs.sync.penalty import PenaltyBox
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address
 from basefs.sync.shared import Shared
-from basefs.sync.shell import CHUNK, GRACE, Keeper, Session
+from basefs.sync.shell import GRACE, Keeper, Session
 from basefs.sync.states import Role
 from basefs.sync.wire import encode
 
@@ -145,17 +146,10 @@ class SyncServer:
             writer.write_eof()
             with contextlib.suppress(asyncio.TimeoutError):
                 # Its greeting: unread, it would reset the connection.  Who does not hang up then has to wait.
-                await asyncio.wait_for(_until_end(reader), GRACE)
+                await asyncio.wait_for(throw_away(reader, CHUNK), GRACE)
         finally:
             self._told[host] -= 1
             self._told += Counter()
-
-
-async def _until_end(reader: asyncio.StreamReader) -> None:
-    """Throw away what comes, until there is no more or too much."""
-    left = CHUNK
-    while left > 0 and (data := await reader.read(CHUNK)):
-        left -= len(data)
 
 
 class _Freeing:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
-from basefs.sync.connection import flow, give_up_after, outstanding
+from basefs.sync.connection import CHUNK, flow, give_up_after, outstanding, round_trip, throw_away
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
@@ -26,8 +26,6 @@ from basefs.sync.uplink import FREE_BYTES, Flow
 
 log = logging.getLogger(__name__)
 
-#: Bytes read, and written, at once.
-CHUNK = 64 * 1024
 #: Seconds between two ticks: the time-outs are ten times as long at least.
 _TICK = 1.0
 #: Seconds for the last lines to leave after the end of a session, and for the peer to read why it was refused.
@@ -181,6 +179,11 @@ class Session:
         """Whether the peer serves others first."""
         return self._core.waits
 
+    @property
+    def round_trip(self) -> float:
+        """Seconds to the peer and back, the shortest that was seen; 0 if unknown."""
+        return round_trip(self._writer)
+
     def flow(self) -> Flow:
         """See `Upload`."""
         return flow(self._writer, self._core.counters.bytes_sent)
@@ -239,9 +242,7 @@ class Session:
                 core.receive_eof()
             self._signal()
         with contextlib.suppress(OSError):
-            left = _LINGER_BYTES
-            while left > 0 and (data := await self._reader.read(CHUNK)):
-                left -= len(data)
+            await throw_away(self._reader, _LINGER_BYTES)
 
     async def _send(self) -> None:
         core = self._core
