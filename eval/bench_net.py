@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning
+from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
 from eval.rows import Rows
 from eval.shaping import Condition
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=0, help="of what a newcomer or a returner fetches")
     parser.add_argument("--seconds", type=float, default=0.0, help="of a cut, or of watching")
     parser.add_argument("--changes", type=int, default=0, help="on each side of a cut")
+    parser.add_argument("--attack", choices=KINDS, action="append", metavar="KIND", help="default: all kinds")
     arguments = parser.parse_args()
     options = Options(
         nodes=arguments.nodes or (),
@@ -63,6 +65,7 @@ def main() -> None:
         entries=arguments.entries,
         seconds=arguments.seconds,
         changes=arguments.changes,
+        attacks=arguments.attack or (),
     )
     try:
         for name in arguments.scenario or SCENARIOS:

@@ -31,8 +31,9 @@ from basefs.sync.wire import encode, parse
 
 #: Received bytes beyond which the shell should let the core work first.
 _INBOUND = 4 * MAX_LINE
-#: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.
-_SLICE = 32
+#: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.  News waits for a
+#: slice of somebody else's at each of its steps.
+_SLICE = 8
 _BYTES_COST = 8192
 #: The same of a line with a list, whose many short fields cost more.
 _LIST_COST = 512

@@ -20,6 +20,7 @@ from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
 from basefs.sync.shared import Shared
+from basefs.sync.slices import slice_of_answers
 from basefs.sync.standing import Standing
 from basefs.sync.states import Role
 from basefs.sync.uplink import FREE_BYTES, Flow
@@ -250,7 +251,7 @@ class Session:
             held = self._is_held()
             if core.uploads and not held:
                 async with self._my_turn():
-                    data = core.data_to_send(CHUNK)
+                    data = slice_of_answers(core, asyncio.get_running_loop().time)
                     await asyncio.sleep(0)
             else:
                 data = core.data_to_send(CHUNK, hold=held)
@@ -261,8 +262,7 @@ class Session:
                 except OSError:
                     # The peer may have told us why before it closed: the receiver reads that, and then the end.
                     return
-                # `drain` returns at once while the transport has room, and a long answer must not hold up the loop.
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # `drain` returns at once while the transport has room
             elif core.wants_send and not held:
                 await asyncio.sleep(0)
             else:

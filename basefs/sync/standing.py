@@ -17,7 +17,7 @@ from basefs.log.entries import SIGNATURE_SIZE
 from basefs.log.hashes import EntryHash, sha224
 from basefs.sync.interface import LogState
 from basefs.sync.limits import MAX_KEPT, Limits
-from basefs.sync.messages import Eager, Lazy, Root
+from basefs.sync.messages import PAUSE, Eager, Lazy, Root
 from basefs.sync.outbox import Outbox
 from basefs.sync.parcels import Packer
 from basefs.sync.recent import Recent
@@ -88,6 +88,8 @@ class Standing:
 
     def _send(self, news: Sequence[bytes]) -> None:
         for line in self._packer.entries(news):
+            if line == PAUSE:
+                continue
             if self._full:
                 # The connection is slower than the news: the peer compares when this is through.
                 self._owes_root = True

@@ -271,6 +271,8 @@ class Flood:
             on_members=lambda peers: None,
         )
         await self._gossip.start()
+        if self._gossip.agent_pid is not None:
+            yield_cores(self._gossip.agent_pid)
         while sum(peer.status == "alive" for peer in self._gossip.peers) < len(victims):
             await asyncio.sleep(0.1)
 
@@ -311,6 +313,17 @@ _PAYLOADS: dict[str, Callable[[Loot, Address], list[bytes]]] = {
 KINDS = (*SYNC, *_PAYLOADS)
 
 
+def yield_cores(pid: int = 0) -> None:
+    """Let a process run only where nobody else wants to: an attacker has cores of its own.
+
+    Where the kernel groups processes by session (sched(7), autogroup) priorities count within a session only, and the
+    session has one of its own.  `pid` 0: this process.
+    """
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid or 'self'}/autogroup").write_text("19")
+
+
 async def _main(arguments: argparse.Namespace) -> None:
     loot = Loot.of(arguments.log)
     victims = [Address(host, arguments.sync_port) for host in arguments.victims]
@@ -334,6 +347,8 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True, help="for the files of a Serf agent")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("victims", nargs="+", help="addresses")
+    if not os.environ.get("SHARE"):
+        yield_cores()
     try:
         asyncio.run(_main(parser.parse_args()))
     except BaseFSError as error:

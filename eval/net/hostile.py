@@ -46,7 +46,7 @@ _FILES = 300
 
 def _run(options: Options, rows: Rows) -> None:
     for count in options.nodes or (NODES,):
-        missing = [kind for kind in KINDS if not rows.has(nodes=count, attack=kind)]
+        missing = [kind for kind in options.attacks or KINDS if not rows.has(nodes=count, attack=kind)]
         if missing:
             say(f"starting {count} nodes and an attacker")
             with network_of(count + 1) as network:
@@ -134,16 +134,17 @@ def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float) -> Row:
 def attacking(nodes: Sequence[Node], bad: Node, kind: str, seconds: float) -> Iterator[Callable[[], dict[str, int]]]:
     """Attack some nodes from another one, which has fetched the filesystem; yields what waits for the end of it.
 
-    Each attack comes from an address of its own, since those of earlier ones may be banned; and with less priority,
-    since an attacker would have cores of its own.
+    Each attack comes from an address of its own, since those of earlier ones may be banned.  The attacker uses only
+    what the nodes leave of the cores, since in reality it has its own.
     """
     source = f"10.77.100.{KINDS.index(kind) + 1}"
     with contextlib.suppress(OSError):  # it may have it already
         run_ip("-n", str(bad.namespace), "address", "add", f"{source}/16", "dev", "eth0")
-    program = ["nice", "-n", "10", sys.executable, "-m", "eval.net.attacker", kind, "--seconds", str(seconds)]
+    program = [sys.executable, "-m", "eval.net.attacker", kind, "--seconds", str(seconds)]
     where = ["--source", source, "--log", str(bad.home / "fs" / NAME), "--directory", str(bad.base / "agent")]
     ports = ["--sync-port", str(bad.port + 1), *(str(node.address) for node in nodes)]
-    process = subprocess.Popen([*bad.prefix(), *program, *where, *ports], stdout=subprocess.PIPE, text=True)
+    command = [*bad.prefix(), *program, *where, *ports]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     try:
         if process.stdout.readline() != "ready\n":

@@ -38,6 +38,7 @@ class Options:
         entries: of a newcomer's or a returner's history.
         seconds: of a partition.
         changes: on each side of it.
+        attacks: of a hostile peer, by name.
     """
 
     nodes: Sequence[int] = ()
@@ -50,6 +51,7 @@ class Options:
     entries: int = 0
     seconds: float = 0.0
     changes: int = 0
+    attacks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""How long one peer keeps a node busy at a time."""
+
+from __future__ import annotations
+
+from basefs.sync.messages import WHOLE, Hash, Ls, PathReq
+from basefs.sync.protocol import SyncProtocol
+from basefs.sync.slices import SLICE, slice_of_answers
+from basefs.sync.states import Role
+from basefs.sync.wire import encode
+
+from .helpers import Writer, random_bytes
+
+#: Seconds of looking up one entry or block, of a slow machine.
+LOOKUP = 0.0005
+
+
+class SlowLog:
+    """A log that counts what is looked up, and whose clock tells how long that takes."""
+
+    def __init__(self, log):
+        self._log = log
+        self.lookups = 0
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    def entry(self, hash):
+        self.lookups += 1
+        return self._log.entry(hash)
+
+    def block(self, hash):
+        self.lookups += 1
+        return self._log.block(hash)
+
+    def walk(self, path):
+        for data in self._log.walk(path):
+            self.lookups += 1
+            yield data
+
+    def now(self):
+        return self.lookups * LOOKUP
+
+
+def server(log, peer):
+    """A core that was greeted by another one of the same filesystem, with another root hash."""
+    core = SyncProtocol(log, Role.RESPONDER)
+    core.receive_data(encode(Hash(1, log.identity, bytes(28), 0)) + peer)
+    while core.wants_work:
+        core.work()
+    while core.wants_send and not core.uploads:
+        core.data_to_send(65536)
+    return core
+
+
+def filled(files):
+    writer = Writer()
+    for number in range(files):
+        writer.write((b"f%d" % number,), random_bytes(100, number))
+    return SlowLog(writer.log())
+
+
+def test_the_whole_log_is_answered_in_short_slices():
+    log = filled(300)
+    core = server(log, encode(PathReq(())))
+    slices, answer = [], b""
+    while core.uploads:
+        before = log.lookups
+        answer += slice_of_answers(core, log.now)
+        slices.append((log.lookups - before) * LOOKUP)
+    assert answer.endswith(b"EOF\n") and sum(line.startswith(b"ENTRIES ") for line in answer.split(b"\n")) >= 9
+    assert sum(slices) > 50 * SLICE, "it was a long answer"
+    # What was begun when the time was over: eight entries, and a block each.
+    assert max(slices) < 3 * SLICE + 16 * LOOKUP
+
+
+def test_a_flood_of_lists_is_looked_at_a_few_at_a_time():
+    log = filled(1)
+    names = [b"n%d" % number for number in range(48)]
+    line = encode(Ls((), WHOLE, children=tuple((name, bytes([number]) * 28) for number, name in enumerate(names))))
+    core = server(log, b"")
+    core.receive_data(line * 20)
+    rounds = 0
+    while core.wants_work:
+        core.work()
+        rounds += 1
+    assert rounds >= 10
