@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from basefs.log.blocks import Block
 from basefs.log.entries import Entry
 from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.store import Store
 from basefs.view.changes import Change
 
 
@@ -38,3 +40,20 @@ class Applied:
     missing_blocks: tuple[BlockHash, ...] = ()
     rejected: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+
+    @classmethod
+    def all_of(cls, parts: Sequence[Applied], store: Store) -> Applied:
+        """What the transactions of one delivery did, taken together; `store`: the log after the last one."""
+        parents = dict.fromkeys(parent for part in parts for parent in part.missing_parents)
+        blocks = dict.fromkeys(block for part in parts for block in part.missing_blocks)
+        return cls(
+            entries=tuple(entry for part in parts for entry in part.entries),
+            blocks=(),
+            completed=tuple(hash for part in parts for hash in part.completed),
+            local=False,
+            new_blocks=sum(part.new_blocks for part in parts),
+            missing_parents=tuple(parent for parent in parents if parent not in store),
+            missing_blocks=tuple(block for block in blocks if store.chains.block(block) is None),
+            rejected=tuple(reason for part in parts for reason in part.rejected),
+            changes=tuple(change for part in parts for change in part.changes),
+        )

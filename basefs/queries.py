@@ -5,12 +5,13 @@ Every method takes the lock for itself and holds it for one path at the most, bu
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.errors import IsADirectory, NotADirectory, NotFound
+from basefs.errors import BaseFSError, IsADirectory, NotADirectory, NotFound
 from basefs.log.cache import ContentCache
 from basefs.log.chains import Incomplete
 from basefs.log.content import BytesContent, Content
@@ -122,12 +123,24 @@ class Queries:
         if shown is not None and not self._store.database.damaged:
             return shown
         with self._lock:
-            node = self._view.author.node(names)
-            found = self._attributes(names, node)
-            # How many names a file has may change where nobody has looked.
-            if not (self._store.database.main.in_transaction or self._has_links(node)):
-                self._shown.put(names, found)
-            return found
+            return self._look_at(names)
+
+    def _look_at(self, names: Names) -> Attributes:
+        node = self._view.author.node(names)
+        found = self._attributes(names, node)
+        # How many names a file has may change where nobody has looked.
+        if not (self._store.database.main.in_transaction or self._has_links(node)):
+            self._shown.put(names, found)
+        return found
+
+    def _show_anew(self, changed: Collection[Names]) -> None:
+        """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
+        asked = self._shown.among(changed)
+        self._forget_shown(changed)
+        for names in asked:
+            # What is gone, or cannot be read, is met by who asks.
+            with contextlib.suppress(BaseFSError):
+                self._look_at(names)
 
     def _attributes(self, names: Names, node: Node) -> Attributes:
         state = node.state

@@ -5,8 +5,9 @@ Invariants
 1. `apply` is the one way into the log, for entries written here, received, or read again after a restart (where there
    is nothing to read: derived state is in the log file, and the view is resolved when somebody looks).
 2. An entry is committed to the log before the view shows it.
-3. The lock is held for one batch at the most; nobody waits for the network or for fsync while holding it, and no
-   content of more than some kilobytes is encoded, decoded or compared under it.
+3. The lock is held for one transaction at the most, which ends soon after `LONG_HOLD` if somebody waits and others have
+   sent the entries; nobody verifies, or waits for the network or for fsync, while holding it, and no content of more
+   than some kilobytes is encoded, decoded or compared under it.
 4. Subscribers are called without the lock, in the order in which the log grew, whichever thread applied.
 """
 
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,8 +27,9 @@ from basefs.errors import BaseFSError, InvalidEntry, ReadOnly, StoreError
 from basefs.log.blocks import Block
 from basefs.log.content import Content
 from basefs.log.entries import Action, Entry
+from basefs.log.guard import Guard
 from basefs.log.hashes import EntryHash
-from basefs.log.intake import Intake, Newcomer
+from basefs.log.intake import Delivery, Intake, Newcomer
 from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
@@ -44,6 +47,10 @@ __all__ = ["CACHE_FILE", "LOG_FILE", "Applied", "Attributes", "Replica"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+#: Seconds after which a delivery of another node lets those go first who wait for the log.  Readers wait for that and
+#: for one transaction's end; a shorter time makes more transactions, each of which writes pages anew.
+LONG_HOLD = 0.005
 
 
 class _Unprepared(Exception):
@@ -64,7 +71,7 @@ class Replica(Queries):
         super().__init__(directory, keys, clock=clock)
         #: Who writes to the log holds it, and takes it before the lock: blocks of large contents are stored under it
         #: alone, so that nobody who reads waits for the disk.
-        self._write_lock = threading.RLock()
+        self._write_lock = Guard(self._store.database.translate)
         self._sync_lock = threading.Lock()
         self._orphans = Orphans()
         self._publisher: Publisher[Applied] = Publisher()
@@ -139,16 +146,17 @@ class Replica(Queries):
     def _writer(self, preparations: Preparations) -> Author:
         if self._store.database.damaged:
             raise ReadOnly(f"the log in {self.directory} is damaged and takes no writes: see 'basefs check'")
-        preparations.begin()
         self._view.author.preparations = preparations
         return self._view.author
 
     def _foresee(self, contents: Sequence[tuple[Names, Content]], preparations: Preparations) -> None:
         while contents:
-            with self._lock:
-                author = self._writer(preparations)
-                for names, content in contents:
-                    author.foresee(names, content)
+            preparations.begin()
+            for names, content in contents:
+                with self._lock:
+                    self._writer(preparations).foresee(names, content)
+                # Each may take 2 ms, and others have a file to open or a peer to answer.
+                self._lock.let_others()
             if preparations.complete:
                 return
             preparations.work(self._store_blocks)
@@ -158,12 +166,13 @@ class Replica(Queries):
     ) -> tuple[Applied, dict[EntryHash, Content]] | None:
         """One attempt to draft and apply; `None` where something must be prepared first."""
         with self._write_lock, self._lock:
+            preparations.begin()
             try:
                 made = make(self._writer(preparations))
                 if isinstance(made, Draft):
                     if not preparations.complete:
                         return None
-                    applied = self._apply(made.entries, made.blocks, local=True, large=preparations.large)
+                    applied = self._write(made.entries, made.blocks, large=preparations.large)
                     kept = made.contents
                 else:
                     applied, kept = self._write_series(made, preparations)
@@ -213,7 +222,7 @@ class Replica(Queries):
             if not self._store.chains.store_aside(blocks):
                 # Another node writes the same content, and its entry waits for these.
                 with self._lock:
-                    self._put(replace(self._apply((), blocks, local=True, large=True), blocks=()))
+                    self._put(replace(self._write((), blocks, large=True), blocks=()))
         self._publisher.deliver()
         self._checkpoint()
 
@@ -232,33 +241,59 @@ class Replica(Queries):
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
-        with self._write_lock, self._lock:
-            applied = self._apply(entries, blocks, peer=peer)
-            self._put(applied)
-        self._publisher.deliver()
-        return applied
+        delivery = Delivery.of(entries, blocks, peer)
+        # Nobody waits for signatures: they take as long as all the rest.
+        delivery.verify(self._publics(entries))
+        parts: list[Applied] = []
+        while not parts or delivery.entries:
+            with self._write_lock, self._lock:
+                enough = partial(self._has_held_long, time.monotonic())
+                batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=False)
+                with self._store.transaction():
+                    batch.add(delivery, enough)
+                parts.append(self._taken(batch))
+                self._put(parts[-1])
+            self._publisher.deliver()
+            self._write_lock.let_others()
+            self._lock.let_others()
+        if len(parts) == 1:
+            return parts[0]
+        with self._lock:
+            # What the first ones lacked may have come with the last.
+            return Applied.all_of(parts, self._store)
 
     def _put(self, applied: Applied) -> None:
         if applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks:
             self._publisher.put(applied)
 
-    def _apply(
-        self,
-        entries: Sequence[Entry],
-        blocks: Sequence[Block],
-        *,
-        peer: str = "",
-        local: bool = False,
-        large: bool = False,
-    ) -> Applied:
-        batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=local)
+    def _publics(self, entries: Sequence[Entry]) -> dict[EntryHash, bytes]:
+        """The key that each of these entries names, of those that are new and whose key was granted anywhere."""
+        with self._lock:
+            known = self._store.known([entry.hash for entry in entries])
+            only_key = self._store.granted.only_key
+            keys = {fingerprint: only_key(fingerprint) for fingerprint in {entry.fingerprint for entry in entries}}
+        return {
+            entry.hash: public
+            for entry in entries
+            if entry.hash not in known and (public := keys[entry.fingerprint]) is not None
+        }
+
+    def _has_held_long(self, since: float) -> bool:
+        """Whether somebody waits for who holds both locks since that time, monotonic seconds, and that is long."""
+        return time.monotonic() - since > LONG_HOLD and (self._lock.is_wanted or self._write_lock.is_wanted)
+
+    def _write(self, entries: Sequence[Entry], blocks: Sequence[Block], *, large: bool) -> Applied:
+        batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         with self._store.transaction():
-            if local:
-                # Blocks first: a chain that is complete when its entry comes never waits.
-                batch.add_own_blocks(blocks)
-                batch.add_entries(entries, peer)
-            else:
-                batch.add(entries, blocks, peer)
+            # Blocks first: a chain that is complete when its entry comes never waits.
+            batch.add_own_blocks(blocks)
+            batch.add_entries(entries, "")
+        return self._taken(batch, blocks, local=True, large=large)
+
+    def _taken(
+        self, batch: Intake, blocks: Sequence[Block] = (), *, local: bool = False, large: bool = False
+    ) -> Applied:
+        """What a transaction did that was committed now, and that the view has not seen."""
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
         self._show(batch.accepted, completed, now=int(batch.now))
@@ -270,8 +305,11 @@ class Replica(Queries):
         changes = () if self._live is None else self._live.tree.settle()
         if self._live is not None:
             is_linking = any(placed.entry.action is Action.LINK for placed in batch.accepted)
-            # A link counts for all names of its file, also where nobody has looked.
-            self._forget_shown(None if is_linking else self._live.tree.disturbed)
+            if is_linking:
+                # A link counts for all names of its file, also where nobody has looked.
+                self._forget_shown(None)
+            else:
+                self._show_anew(self._live.tree.disturbed)
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),

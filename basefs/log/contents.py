@@ -9,6 +9,7 @@ read by several threads at once.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -32,6 +33,9 @@ MIN_CACHED_DELTAS = 4
 MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
 _BLOCKS_AT_ONCE = 16
+#: Bytes of a content for which all that decoding needs is looked up at once: whoever opens a small file while a batch
+#: is arriving waits for the lock once, and not for each step.
+_AT_ONCE = 64 * 1024
 #: Bytes by which a delta's chain may exceed its content: no writer makes one that exceeds it by more than a tag.
 _CHAIN_SLACK = 64 * 1024
 #: Chains whose length is kept in memory, about 150 bytes each.
@@ -53,13 +57,14 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One write on the way to a content: its entry, the size that it states, its first block, and whether the chain
-    that this begins decodes without the content before.
+    """One write on the way to a content: its entry, the size that it states, its first block, the bytes of the chain
+    that this begins, and whether they decode without the content before.
     """
 
     write: EntryHash
     size: int
     first: BlockHash
+    chain: Iterator[bytes]
     keyframe: bool
 
 
@@ -183,7 +188,11 @@ class Contents:
         cached = self._cache.get(write, only_memory=True)
         if cached is not None:
             return BytesContent(cached)
-        size = self.size(write)
+        with self._lock:
+            size = self.size(write)
+            found = self._steps(write) if size <= _AT_ONCE else None
+        if found is not None:
+            return self._follow(write, *found)
         return LoggedContent(self, write, size) if size > LARGE_CONTENT else self.materialise(write)
 
     def materialise(self, write: EntryHash) -> Content:
@@ -199,7 +208,10 @@ class Contents:
             self._busy.pop(write, None)
 
     def _materialise(self, write: EntryHash) -> Content:
-        steps, content = self._steps(write)
+        return self._follow(write, *self._steps(write))
+
+    def _follow(self, write: EntryHash, steps: list[_Step], content: Content) -> Content:
+        """Decode a content, from what `_steps` has found."""
         for step in reversed(steps):
             before = content
             try:
@@ -229,7 +241,8 @@ class Contents:
                 base = None if keyframe else self._base(placed)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
-            steps.append(_Step(hash, placed.entry.size, first, keyframe))
+            chain = self._begun(first) if placed.entry.size <= _AT_ONCE else self._chain(first)
+            steps.append(_Step(hash, placed.entry.size, first, chain, keyframe))
             hash = base
         return steps, BytesContent(b"")
 
@@ -239,10 +252,10 @@ class Contents:
         if step.size > MAX_CONTENT_BYTES:
             raise InvalidEntry(f"a content of {step.size} bytes is more than a node can hold")
         if step.size > LARGE_CONTENT and step.keyframe:
-            content = codecs.decode_pieces(self._chain(step.first), step.size)
+            content = codecs.decode_pieces(step.chain, step.size)
             return self._cache.write_file(step.write, content, step.size)
         chain = bytearray()
-        for piece in self._chain(step.first):
+        for piece in step.chain:
             if not chain:
                 codecs.check_delta(piece, before.size, step.size)
             chain += piece
@@ -267,6 +280,15 @@ class Contents:
                     parts.append(block.data)
                     hash = block.next
             yield b"".join(parts)
+
+    def _begun(self, first: BlockHash) -> Iterator[bytes]:
+        """`_chain`, whose first piece is looked up now."""
+        chain = self._chain(first)
+        try:
+            return itertools.chain([next(chain)] if first else [], chain)
+        except InvalidEntry:
+            # It is met again by who reads.
+            return self._chain(first)
 
     def keep(self, write: EntryHash, content: Content) -> None:
         """Keep a content that was just written, since it is likely to be read next."""

@@ -50,6 +50,11 @@ class Granted:
             path = self._paths.above(path)
         return None
 
+    def only_key(self, fingerprint: Fingerprint) -> bytes | None:
+        """The raw public key of a fingerprint; `None` if it was granted nowhere, or there are several of that name."""
+        publics = set(self._keys.get(fingerprint, {}).values())
+        return publics.pop() if len(publics) == 1 else None
+
     def paths(self) -> set[int]:
         """The ids of the paths on which any key was ever granted."""
         return {path for places in self._keys.values() for path in places}

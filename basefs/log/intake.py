@@ -8,8 +8,8 @@ touches the disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
 from basefs.log.blocks import Block
@@ -26,6 +26,52 @@ class Newcomer:
     """The root entry of an empty log, until the grant comes that holds the key of its signature."""
 
     root: Entry | None = None
+
+
+#: Entries that are looked up at once, and taken in before it is asked whether that is enough for one transaction.
+_SLICE = 16
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Entries and blocks of another node that are on their way into the log, in one transaction or in several.
+
+    Attributes:
+        entries: those that were not looked at yet.
+        blocks: those that were not taken yet.
+        peer: who brought them.
+        verified: signature and raw public key of the entries whose signature was found to be right.
+        refused: why others were taken out.
+    """
+
+    entries: deque[Entry]
+    blocks: dict[BlockHash, Block]
+    peer: str
+    verified: dict[EntryHash, tuple[bytes, bytes]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], blocks: Iterable[Block], peer: str) -> Delivery:
+        """All of these."""
+        return cls(deque(entries), {block.hash: block for block in blocks}, peer)
+
+    def verify(self, publics: Mapping[EntryHash, bytes]) -> None:
+        """Check signatures beforehand, which needs no lock: by hash of the entry, the raw public key that it names.
+
+        What is wrong is refused at once, even where its parent is unknown: nobody gets us to verify without end what
+        then waits in memory.
+        """
+        for _ in range(len(self.entries)):
+            entry = self.entries.popleft()
+            public = publics.get(entry.hash)
+            if public is not None:
+                try:
+                    verify(entry, public)
+                except InvalidEntry as error:
+                    self.refused.append(str(error))
+                    continue
+                self.verified[entry.hash] = (entry.signature, public)
+            self.entries.append(entry)
 
 
 class Intake:
@@ -53,6 +99,7 @@ class Intake:
         self._known: dict[EntryHash, bool] = {}
         #: Blocks that came with the entries.
         self._offered: dict[BlockHash, Block] = {}
+        self._verified: dict[EntryHash, tuple[bytes, bytes]] = {}
         self.accepted: list[Placed] = []
         self.completed: list[EntryHash] = []
         self.missing_parents: list[EntryHash] = []
@@ -60,11 +107,22 @@ class Intake:
         self.rejected: list[str] = []
         self.new_blocks = 0
 
-    def add(self, entries: Sequence[Entry], blocks: Sequence[Block], peer: str) -> None:
-        """Take in entries and blocks from another node."""
-        self._offered = {block.hash: block for block in blocks}
-        self.add_entries(entries, peer)
-        self.add_blocks([block for block in blocks if block.hash in self._offered])
+    def add(self, delivery: Delivery, enough: Callable[[], bool] = lambda: False) -> None:
+        """Take in a delivery, or as much of it as is `enough` for one transaction: what is left stays in it.
+
+        Blocks that no entry has asked for come last.
+        """
+        self._offered, self._verified = delivery.blocks, delivery.verified
+        self.rejected += delivery.refused
+        delivery.refused.clear()
+        while delivery.entries:
+            some = [delivery.entries.popleft() for _ in range(min(_SLICE, len(delivery.entries)))]
+            self.add_entries(some, delivery.peer)
+            if delivery.entries and enough():
+                return
+        blocks = list(delivery.blocks.values())
+        delivery.blocks.clear()
+        self.add_blocks(blocks)
 
     def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
         """Take entries in, and those that waited for them.
@@ -142,7 +200,7 @@ class Intake:
             self._hold(entry, entry.fingerprint, peer)
             self.rejected.append(reason)
             return False
-        if not is_ours:
+        if not is_ours and self._verified.get(entry.hash) != (entry.signature, public):
             verify(entry, public)
         # The blocks of this node's own entries are stored before them.
         is_write = entry.action is Action.WRITE

@@ -33,6 +33,11 @@ class Shown(Generic[T]):
             self._known.clear()
         self._known[names] = answer
 
+    def among(self, changed: Iterable[Names]) -> list[Names]:
+        """Those that are remembered, of these paths and their directories."""
+        paths = dict.fromkeys(path for names in changed for path in (names, names[:-1]))
+        return [names for names in paths if names in self._known]
+
     def forget(self, changed: Iterable[Names]) -> None:
         """These paths have changed, and with each the time of its directory."""
         for names in changed:

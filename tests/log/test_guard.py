@@ -1,0 +1,79 @@
+"""The lock of a replica: who waits for it, and who lets others go first."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from basefs.errors import StoreError
+from basefs.log.guard import Guard
+
+#: Seconds after which a test has failed.
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    """A lock, free again at the end."""
+    guard = Guard(lambda error: StoreError(str(error)))
+    yield guard
+    with guard:
+        assert not guard.is_wanted
+
+
+def until_wanted(guard: Guard) -> None:
+    """Wait until somebody waits for a lock."""
+    deadline = time.monotonic() + PATIENCE
+    while not guard.is_wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_holder_knows_that_somebody_waits(guard: Guard) -> None:
+    waiting = threading.Thread(target=lambda: guard.__enter__() or guard.__exit__(None, None, None))  # type: ignore[func-returns-value]
+    with guard, guard:
+        assert not guard.is_wanted
+        waiting.start()
+        until_wanted(guard)
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+
+
+def test_whoever_takes_it_again_and_again_lets_others_in(guard: Guard) -> None:
+    """Without that, who waits has the lock when the other one is done, not before."""
+    rounds = 0
+    seen = []
+
+    def wait() -> None:
+        with guard:
+            seen.append(rounds)
+
+    waiting = [threading.Thread(target=wait) for _ in range(3)]
+    with guard:
+        for thread in waiting:
+            thread.start()
+        until_wanted(guard)
+    while len(seen) < len(waiting) and rounds < 1000:
+        guard.let_others()
+        with guard:
+            rounds += 1
+    for thread in waiting:
+        thread.join(PATIENCE)
+    # Between two rounds of ours one of the others at least has had it, once it was there to wait.
+    assert seen[0] <= 1
+    assert max(seen) < 1000
+
+
+def test_letting_others_in_waits_for_nobody_where_nobody_waits(guard: Guard) -> None:
+    guard.let_others()
+    with guard:
+        pass
+
+
+def test_what_sqlite_raises_leaves_it_as_an_error_of_ours(guard: Guard) -> None:
+    with pytest.raises(StoreError, match="locked"), guard:
+        raise sqlite3.OperationalError("database is locked")

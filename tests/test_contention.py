@@ -1,0 +1,230 @@
+"""Who wants the log while a delivery is on its way into it: others go first, and the outcome is the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import basefs.log.intake
+import basefs.replica
+from basefs.errors import NotFound
+from basefs.log.content import BytesContent
+from basefs.log.entries import Action, Entry
+from basefs.log.guard import Guard
+from basefs.log.keys import verify
+from basefs.replica import Applied, Replica
+from basefs.view.author import Author
+
+from .helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
+
+#: Seconds after which a test has failed.
+PATIENCE = 30.0
+ROOT = genesis()[0]
+
+
+@contextmanager
+def wanted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody always waits, and no hold is short."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "is_wanted", True)
+        patch.setattr(basefs.replica, "LONG_HOLD", -1.0)
+        yield
+
+
+def make_delivery(tmp_path: Path, count: int) -> tuple[Replica, Replica, Applied]:
+    """Two equal replicas, the first of which then writes files; what it wrote."""
+    writer = make_replica(tmp_path / "writer", (ROOT_KEY,))
+    reader = copy_replica(writer, tmp_path / "reader")
+
+    def make(author: Author):  # type: ignore[no-untyped-def]
+        for number in range(count):
+            yield author.write(path(f"/f{number}"), noise(number, 3000))
+
+    return writer, reader, writer.commit(make)
+
+
+@pytest.fixture
+def in_time() -> Iterator[Callable[[Callable[[], object]], bool]]:
+    """Whether another thread can do something now, without waiting for this one."""
+    threads = []
+
+    def try_it(action: Callable[[], object]) -> bool:
+        thread = threading.Thread(target=action, daemon=True)
+        threads.append(thread)
+        thread.start()
+        thread.join(5.0)
+        return not thread.is_alive()
+
+    yield try_it
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_delivery_in_several_transactions_ends_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 100)
+    other = copy_replica(reader, tmp_path / "other")
+    told: list[Applied] = []
+    reader.subscribe(told.append)
+    entries = written.entries[::-1] if backwards else written.entries
+    with wanted(monkeypatch):
+        parts = reader.apply(entries, written.blocks)
+    whole = other.apply(entries, written.blocks)
+    assert len(told) > 3
+    assert [entry for part in told for entry in part.entries] == list(parts.entries)
+    assert set(parts.entries) == set(whole.entries) == set(written.entries)
+    assert replace(parts, entries=(), changes=()) == replace(whole, entries=(), changes=())
+    assert parts.missing_parents == parts.missing_blocks == ()
+    assert tree_of(reader) == tree_of(other) == tree_of(writer)
+    assert reader.root_hash() == other.root_hash() == writer.root_hash()
+    for replica in (writer, reader, other):
+        replica.close()
+
+
+def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(basefs.replica, "LONG_HOLD", 0.0)
+    writer, reader, written = make_delivery(tmp_path, 200)
+    applying = threading.Thread(target=reader.apply, args=(written.entries, written.blocks))
+    applying.start()
+    seen = {reader.root_hash()}
+    while applying.is_alive():
+        seen.add(reader.root_hash())
+    assert writer.root_hash() in seen | {reader.root_hash()}
+    # Not just what was there before, and what was there afterwards.
+    assert len(seen) > 3
+    writer.close()
+    reader.close()
+
+
+def test_nobody_waits_for_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 3)
+    answers: list[bool] = []
+
+    def verify_slowly(entry: Entry, public: bytes) -> None:
+        answers.append(in_time(reader.root_hash))
+        verify(entry, public)
+
+    monkeypatch.setattr(basefs.log.intake, "verify", verify_slowly)
+    assert reader.apply(written.entries, written.blocks).entries == written.entries
+    assert answers == [True] * len(written.entries)
+    # Once, and not at all where the entry is known.
+    reader.apply(written.entries, written.blocks)
+    assert len(answers) == len(written.entries)
+    writer.close()
+    reader.close()
+
+
+def test_a_right_signature_vouches_for_no_other_one_of_the_same_entry(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    entry = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
+    forged = replace(entry, signature=bytes(64))
+    assert forged.hash == entry.hash
+    applied = replica.apply([forged, entry], [])
+    assert [accepted.signature for accepted in applied.entries] == [entry.signature]
+    assert len(applied.rejected) == 1
+    replica.close()
+
+
+def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    parent = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
+    forged = replace(ROOT_KEY.sign(parent.hash, 1, Action.MKDIR, b"e"), signature=bytes(64))
+    applied = replica.apply([forged], [])
+    assert "wrong signature" in applied.rejected[0]
+    assert applied.missing_parents == ()
+    assert replica.totals()["orphans"] == 0
+    replica.close()
+
+
+def test_contents_are_encoded_one_by_one_for_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    names = [path(f"/f{number}") for number in range(3)]
+    waiting: list[threading.Thread] = []
+    foresee = Author.foresee
+
+    def watch(author: Author, *arguments: object) -> None:
+        for thread in waiting:
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), "who waited while the last one was encoded has not got the lock"
+        waiting.append(threading.Thread(target=replica.root_hash, daemon=True))
+        waiting[-1].start()
+        while not replica._lock.is_wanted:
+            pass
+        foresee(author, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Author, "foresee", watch)
+    replica.commit(
+        lambda author: (author.write(name, b"new") for name in names),
+        contents=[(name, BytesContent(b"new")) for name in names],
+    )
+    assert len(waiting) == len(names)
+    replica.close()
+
+
+def test_what_was_asked_for_is_known_anew_when_it_has_changed(
+    tmp_path: Path, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    """Whoever asks again waits for no batch; and a name that is gone is not kept."""
+    writer, reader, written = make_delivery(tmp_path, 2)
+    reader.apply(written.entries, written.blocks)
+    for name in ("/", "/f0", "/f1"):
+        reader.attributes(path(name))
+    changed = writer.commit(
+        lambda author: [author.write(path("/f0"), b"other"), author.remove(path("/f1"), directory=False)]
+    )
+    reader.apply(changed.entries, changed.blocks)
+    sizes: list[int] = []
+    with reader._lock:
+        assert in_time(lambda: sizes.append(reader.attributes(path("/f0")).size))
+        assert in_time(lambda: reader.attributes(()))
+    assert sizes == [5]
+    with pytest.raises(NotFound):
+        reader.attributes(path("/f1"))
+    writer.close()
+    reader.close()
+
+
+def test_a_small_content_is_looked_up_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader, written = make_delivery(tmp_path, 1)
+    reader.apply(written.entries, written.blocks)
+    for number in range(3):
+        content = noise(0, 3000) + bytes([number])
+        applied = writer.commit(partial(Author.write, names=path("/f0"), content=content))
+        reader.apply(applied.entries, applied.blocks)
+    write = reader.attributes(path("/f0")).content
+    assert write is not None
+    held: list[int] = []
+    taken = 0
+    enter, leave = Guard.__enter__, Guard.__exit__
+
+    def count(guard: Guard) -> None:
+        nonlocal taken
+        enter(guard)
+        taken += not held
+        held.append(1)
+
+    def discount(guard: Guard, *error: object) -> None:
+        held.pop()
+        leave(guard, *error)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Guard, "__enter__", count)
+    monkeypatch.setattr(Guard, "__exit__", discount)
+    assert reader.open_write(write).whole() == content
+    assert taken == 1
+    writer.close()
+    reader.close()
