@@ -66,7 +66,12 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         stack.enter_context(exclusive(directory, options.name, patience=LOCK_PATIENCE))
         replica = Replica(directory, options.keys)
         stack.callback(replica.close)
-        filesystem = Filesystem(replica, Owners(options.uid, options.gid, keep=options.keep_owners), time.time)
+        filesystem = Filesystem(
+            replica,
+            Owners(options.uid, options.gid, keep=options.keep_owners),
+            time.time,
+            options.settings.quiet_window,
+        )
         stop = threading.Event()
         stack.enter_context(_EventLoopThread(Parts(home, options, replica, filesystem, stop.set, manager)))
         # Closed before the network, so that what is still pending reaches others.

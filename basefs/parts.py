@@ -142,7 +142,9 @@ class Parts:
         host, port = resolve_bind(self._options.bind, self._options.interface)
         sync_port = port + config.SYNC_PORT_OFFSET
         settings = self._options.settings
-        propagation = Propagation(self._replica, loop, settings.max_block_messages, gossips=settings.gossip)
+        propagation = Propagation(
+            self._replica, loop, settings.max_block_messages, settings.pull_jitter, gossips=settings.gossip
+        )
         sync = SyncService(
             self._replica,
             host,

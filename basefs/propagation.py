@@ -29,8 +29,6 @@ from basefs.sync.service import SyncService
 
 log = logging.getLogger(__name__)
 
-#: Largest delay, in seconds, before a pull that many nodes may start at the same moment.
-PULL_JITTER = 0.2
 #: Seconds that the blocks of a gossiped file may take before they are fetched.
 BLOCK_PATIENCE = 1.5
 
@@ -39,7 +37,13 @@ class Propagation:
     """Connects one replica with gossip and sync."""
 
     def __init__(
-        self, replica: Replica, loop: asyncio.AbstractEventLoop, max_block_messages: int, *, gossips: bool = True
+        self,
+        replica: Replica,
+        loop: asyncio.AbstractEventLoop,
+        max_block_messages: int,
+        pull_jitter: float,
+        *,
+        gossips: bool = True,
     ) -> None:
         """Changes of this replica.
 
@@ -47,9 +51,11 @@ class Propagation:
             replica: whose changes go out, and which takes in what comes.
             loop: on which everything runs.
             max_block_messages: gossip events that a burst of changes may cost before it is announced instead.
+            pull_jitter: seconds of which a random part passes before what gossip has told of is fetched.
             gossips: whether anything is gossiped; if not, periodic sessions and those that stay bring everything.
         """
         self._max_events = max_block_messages
+        self._pull_jitter = pull_jitter
         self._gossips = gossips
         self._replica = replica
         self._loop = loop
@@ -114,14 +120,14 @@ class Propagation:
             for reason in result.rejected:
                 log.info("gossip from %s refused: %s", peer, reason)
             if result.missing_parents:
-                self._pull(event.origin, "a missed parent", jitter=PULL_JITTER)
+                self._pull(event.origin, "a missed parent", jitter=self._pull_jitter)
             elif result.missing_blocks:
                 self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, event.origin)
         for announcement in event.announcements:
             if announcement.root != self._replica.root_hash():
                 if announcement.address in self._alive:
                     self._announced.add(announcement.address)
-                self._pull(announcement.address, "an announcement", jitter=PULL_JITTER)
+                self._pull(announcement.address, "an announcement", jitter=self._pull_jitter)
 
     def on_gap(self, address: tuple[str, int]) -> None:
         """A peer has told over a standing session of something that is not here."""
@@ -159,7 +165,7 @@ class Propagation:
         arrived, self._alive = alive - self._alive, alive
         self._announced &= alive
         for address in arrived:
-            self._pull(address, "it joined", jitter=PULL_JITTER)
+            self._pull(address, "it joined", jitter=self._pull_jitter)
         for peer in peers:
             if peer.status == "failed" and peer.sync_address not in self._reconnects:
                 self._reconnects.failed(peer.sync_address, now)

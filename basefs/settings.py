@@ -32,6 +32,8 @@ class Settings:
         push_sessions: sessions that stay open for news, 0: none.
         sync_sessions: sessions that others may have with this node at once.
         gossip: whether changes are gossiped or announced at all; without, Serf only tells who is there.
+        pull_jitter: seconds of which a node waits a random part before it fetches what gossip has told it of.
+        quiet_window: seconds without a change after which what was saved is published.
     """
 
     profile: str = "wan"
@@ -40,6 +42,8 @@ class Settings:
     push_sessions: int = config.PUSH_SESSIONS
     sync_sessions: int = config.SYNC_SESSIONS
     gossip: bool = True
+    pull_jitter: float = config.PULL_JITTER
+    quiet_window: float = config.QUIET_SECONDS
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -70,6 +74,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "full_sync_interval": (0.0, 86_400.0),
     "push_sessions": (0, 100),
     "sync_sessions": (1, 10_000),
+    "pull_jitter": (0.0, 60.0),
+    "quiet_window": (0.0, 1.0),
 }
 
 

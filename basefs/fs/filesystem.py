@@ -33,10 +33,20 @@ class Filesystem(Files, Namespace, Metadata):
         mirror: shows the changes of other nodes to watchers on the mount, if there is one.
     """
 
-    def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
-        """Raises `StoreError` where what an earlier process left cannot be read."""
+    def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float], quiet: float) -> None:
+        """The filesystem of one replica.
+
+        Args:
+            replica: whose live tree it shows.
+            owners: of what has none.
+            clock: UNIX seconds.
+            quiet: seconds without a change after which what was saved is published.
+
+        Raises:
+            StoreError: what an earlier process left cannot be read.
+        """
         working = WorkingSet(replica, owners, clock)
-        publisher = Publisher(working)
+        publisher = Publisher(working, quiet)
         Files.__init__(self, working, publisher)
         Namespace.__init__(self, working, publisher)
         Metadata.__init__(self, working)

@@ -1,6 +1,6 @@
 """The publisher: decides when the working set is published, and takes over what became of it (design, section 5).
 
-At once when an existing file was rewritten in place, otherwise when nothing has changed for 50 ms, or after 1 s.
+At once when an existing file was rewritten in place, otherwise when nothing has changed for a moment, or after 1 s.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from basefs.replica import Applied
 
 log = logging.getLogger(__name__)
 
-#: Seconds without a change after which what is pending is published: tools that save a file by way of others take a few
-#: milliseconds.  More would be seen as latency, less would publish names that are about to go.
-QUIET_SECONDS = 0.05
 #: Seconds after which it is published however busy the node is.
 MAX_SECONDS = 1.0
 #: Seconds after an existing file was rewritten in place: tools set its mode and time just after they close it.
@@ -37,8 +34,10 @@ RETRY_SECONDS = 5.0
 class Publisher:
     """Publishes a working set, in a thread of its own once it is started, or whenever `publish` is called."""
 
-    def __init__(self, working: WorkingSet) -> None:
+    def __init__(self, working: WorkingSet, quiet: float) -> None:
+        """`quiet`: seconds without a change after which what is pending is published."""
         self._working = working
+        self._quiet = quiet
         self._publishing = threading.Lock()
         self._wake = threading.Condition(threading.Lock())
         self._first: float | None = None
@@ -107,7 +106,7 @@ class Publisher:
                 if self._first is None:
                     self._wake.wait()
                     continue
-                due = min(self._last + QUIET_SECONDS, self._first + MAX_SECONDS)
+                due = min(self._last + self._quiet, self._first + MAX_SECONDS)
                 if self._urgent:
                     due = min(due, self._last + URGENT_SECONDS)
                 left = due - time.monotonic()

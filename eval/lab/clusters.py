@@ -15,10 +15,14 @@ from eval.node import Node
 from eval.profile import Profile, profiled
 from eval.tables import write_csv
 
+#: MAX_BLOCK_MESSAGES, and seconds of jitter before a pull, among which the defaults were chosen.
+LIMITS = (0, 1, 4, 16, 64)
+JITTERS = (0.0, 0.05, 0.2, 0.8, 3.2)
 #: Modes by name: what of BaseFS carries changes, as settings of each node (`basefs/settings.py`).
 #: gossip: events for everything; what is known to be missing is still fetched.
 #: sync-S: sessions with a random peer every S seconds, and nothing else.
 #: events-N: as paper, but bursts that take more than N events are announced and pulled.
+#: jitter-S: as paper, but each node waits a random part of S seconds before it pulls.
 #: paper: gossip, a periodic sync, and pulls of what is missing; no sessions that stay.
 #: push: BaseFS as it is.
 MODES: dict[str, dict[str, object]] = {
@@ -27,7 +31,8 @@ MODES: dict[str, dict[str, object]] = {
         f"sync-{seconds}": {"gossip": "no", "push_sessions": 0, "full_sync_interval": seconds}
         for seconds in (1, 2, 4, 8, 16, 32, 64, 128)
     },
-    **{f"events-{most}": {"push_sessions": 0, "max_block_messages": most} for most in (0, 1, 4, 16, 64)},
+    **{f"events-{most}": {"push_sessions": 0, "max_block_messages": most} for most in LIMITS},
+    **{f"jitter-{seconds:g}": {"push_sessions": 0, "pull_jitter": seconds} for seconds in JITTERS},
     "paper": {"push_sessions": 0},
     "push": {},
 }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from eval.cluster import Cluster
 from eval.lab import provenance
 from eval.lab.arrivals import Watch
-from eval.lab.clusters import running
+from eval.lab.clusters import JITTERS, LIMITS, running
 from eval.lab.plan import Experiment, Plan
 from eval.net.changes import BLOCK_BYTES, SMALL
 from eval.rows import Row, Rows
@@ -36,6 +36,9 @@ PAPERS = (
 PAUSE = 1.0
 #: Files of each number of blocks: the small ones scatter more.
 _REPEAT_SMALL, _SMALL_BLOCKS = 3, 3
+#: Files of each size where defaults are compared, which differ by less than Serf's interval scatters; their sizes.
+_REPEAT_DEFAULTS = 9
+_DEFAULTS_SIZES = {"events": (0, 1, 3, 7, 15), "jitter": (15, 254)}
 #: What is told of shaping, where it is known: kbit/s, packets, shares, milliseconds.
 _IN_FORCE = (
     *("rate_kbit", "packets", "lost", "overflow", "duplicated", "reordered", "delay_ms", "deviation_ms", "late_ms"),
@@ -69,11 +72,15 @@ class _Cell:
     def missing(self, rows: Rows) -> list[tuple[int, int]]:
         """(blocks, number) of the files that have no row yet."""
         sizes = self.plan.some((0, 3), (0, 1, 3, 15, 63), (0, 1, 3, 7, 15, 31, 63, 254))
-        if self.mode.startswith("sync"):
+        kind = self.mode.partition("-")[0]
+        if kind == "sync":
             sizes = (0, 15)
         files = [
             (blocks, number) for blocks in sizes for number in range(_REPEAT_SMALL if blocks <= _SMALL_BLOCKS else 1)
         ]
+        if kind in _DEFAULTS_SIZES:
+            repeat = self.plan.some(1, _REPEAT_DEFAULTS, _REPEAT_DEFAULTS)
+            files = [(blocks, number) for blocks in _DEFAULTS_SIZES[kind] for number in range(repeat)]
         return [(b, n) for b, n in files if not rows.has(**self.key, blocks=b, number=n)]
 
 
@@ -176,10 +183,12 @@ def _both(plan: Plan, rows: dict[str, Rows]) -> None:
 
 
 def _defaults(plan: Plan, rows: dict[str, Rows]) -> None:
-    _measure(plan, rows, [f"events-{most}" for most in plan.some((1, 4), (0, 1, 4, 16), (0, 1, 4, 16, 64))], ["none"])
+    limits, jitters = plan.some((1, 4), LIMITS[:-1], LIMITS), plan.some((0.0, 0.2), JITTERS, JITTERS)
+    modes = [f"events-{most}" for most in limits] + [f"jitter-{seconds:g}" for seconds in jitters]
+    _measure(plan, rows, modes, ["none"])
 
 
 GOSSIP = Experiment("gossip alone under delay, loss, reordering and slow links", FILES, _gossip)
 SYNC = Experiment("sync alone by its interval, and its traffic", FILES, _sync)
 BOTH = Experiment("everything together: as in the paper, and with sessions that stay", FILES, _both)
-DEFAULTS = Experiment("how many events a change may cost before it is announced instead", FILES, _defaults)
+DEFAULTS = Experiment("events before a change is announced instead, and the jitter of pulls", FILES, _defaults)

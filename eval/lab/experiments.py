@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eval.lab import convergence, etc, files, peers, scaling, workload
+from eval.lab import convergence, etc, files, peers, quiet, scaling, workload
 from eval.lab.plan import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -13,6 +13,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "community": workload.COMMUNITY,
     "scaling": scaling.SCALING,
     "defaults": convergence.DEFAULTS,
+    "quiet": quiet.QUIET,
     "peers": peers.PEERS,
     "etc": etc.ETC,
     "files": files.FILES,

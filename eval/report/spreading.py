@@ -1,4 +1,4 @@
-"""Figures of convergence: by size of the file, by condition, by the interval of sync, by the limit of events."""
+"""Figures of convergence: by size of the file, by condition, by the interval of sync."""
 
 from __future__ import annotations
 
@@ -108,7 +108,6 @@ def by_interval(results: Results, directory: Path) -> str | None:
             ax.set_yscale("log")
             plain_numbers(ax.xaxis)
             plain_numbers(ax.yaxis)
-            ax.set_ylim(bottom=0.3)
             ax.set_xlabel("interval between syncs, s")
             legend(ax)
     return "sync.png"
@@ -120,32 +119,6 @@ def _rates(sent: list[Row]) -> dict[float, float]:
     for mode, rows in group(sent, lambda row: row["mode"]).items():
         found[number(mode)] = statistics.fmean(8 * float(row["sync"]) / float(row["seconds"]) for row in rows)
     return found
-
-
-def by_limit(results: Results, directory: Path) -> str | None:
-    """Gossip or announce: seconds by blocks for each limit of events, without standing sessions."""
-    rows = [row for row in results.largest("convergence", backend="namespaces") if row["mode"].startswith("events-")]
-    if not rows:
-        return None
-    colours = ("#c6dbef", "#9ecae1", "#4292c6", "#08519c", "#08306b")
-    with figure(directory / "limit.png", ["MAX_BLOCK_MESSAGES, without standing sessions"]) as (ax,):
-        modes = sorted({row["mode"] for row in rows}, key=number)
-        for colour, mode in zip(colours, modes, strict=False):
-            found = []
-            for blocks in sorted({int(row["blocks"]) for row in rows}):
-                point = points(rows, mode, blocks).get("none")
-                if point is not None and point.seconds is not None:
-                    found.append((max(blocks, 0.5), point.seconds))
-            if found:
-                ax.plot(
-                    *zip(*found, strict=True), "-o", color=colour, markersize=4, lw=1.3, label=mode.replace("-", " ")
-                )
-        ax.set_xscale("log", base=2)
-        plain_numbers(ax.xaxis)
-        _seconds_axis(ax)
-        ax.set_xlabel("blocks beside the entry (0 at the left)")
-        legend(ax, title="announced beyond")
-    return "limit.png"
 
 
 def _nodes(rows: list[Row]) -> str:

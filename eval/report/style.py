@@ -24,6 +24,8 @@ LOOKS: dict[str, tuple[str, str, str, str]] = {
     "paper both": ("paper: gossip and sync", "#222222", "x", "--"),
     "paper sync": ("paper: sync", "#555555", "v", "--"),
 }
+#: From light to dark, for degrees of one thing.
+SHADES = ("#c6dbef", "#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08306b")
 _WIDTH, _HEIGHT = 4.4, 3.1
 _DPI = 110
 

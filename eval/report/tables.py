@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from eval.lab.clusters import JITTERS
 from eval.report.data import Point, Results, group, papers
 from eval.report.spreading import points
 from eval.report.working import WORKLOADS, medians
@@ -163,16 +164,26 @@ def defaults(results: Results) -> list[str]:
             + " s of interval. It is a safety net: five seconds bound what a lost announcement costs, and a session of "
             "equal nodes costs some hundred bytes."
         )
-    return [*found, *_ARGUED]
-
-
-#: Defaults about which these experiments say nothing new.
-_ARGUED = (
-    "The quiet window before a save is published (50 ms, at most 1 s) follows from how programs save: see "
-    "docs/saving.md. Rewriting in place is published at once, so it costs such saves nothing.",
-    "The jitter of a pull (up to 0.2 s) spreads the requests that one announcement causes over about as long as it "
-    "takes gossip to tell all nodes of it. It was not varied here.",
-)
+    jitters = {mode: points(rows, mode, 254).get("none") for mode in (f"jitter-{seconds:g}" for seconds in JITTERS)}
+    if all(jitters.values()):
+        found.append(
+            "Jitter of pulls = 0.2 s: a file of 254 blocks takes "
+            + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in jitters.items())
+            + " s. It spreads the requests that one announcement causes over about as long as gossip takes to tell all "
+            "nodes of it, so that later ones find others to fetch from."
+        )
+    windows = group(results.rows("quiet"), lambda row: row["window s"])
+    if windows:
+        cost = {
+            float(window): sum(int(row["entries"]) for row in rows) / sum(int(row["files"]) for row in rows)
+            for window, rows in windows.items()
+        }
+        found.append(
+            "Quiet window = 50 ms: a changed file costs "
+            + ", ".join(f"{cost[window]:.2g} at {1000 * window:g}" for window in sorted(cost))
+            + " ms of quiet (entries, mean of all programs). Rewriting in place is published at once and does not wait."
+        )
+    return found
 
 
 def _cell(point: Point | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from basefs.bootstrap import CLUSTER_FILE, bootstrap
+from basefs.config import QUIET_SECONDS
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.owners import Owners
 from basefs.log.entries import Action
@@ -31,7 +32,7 @@ class Local:
 
     def __init__(self, replica: Replica, *, owners: Owners | None = None, clock: Clock | None = None) -> None:
         self.replica = replica
-        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), clock or Clock())
+        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), clock or Clock(), QUIET_SECONDS)
         self._actions: list[Action] = []
         replica.subscribe(self._note)
 

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from basefs.config import QUIET_SECONDS
 from basefs.daemon import SWITCH_INTERVAL
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.kernel import Kernel
@@ -35,7 +36,9 @@ class Served:
     def __init__(self, directory: Path, mountpoint: Path, key: str) -> None:
         self._mountpoint = mountpoint
         self._replica = make_replica(directory, [make_key(key)], born=genesis(KEYS))
-        self._filesystem = Filesystem(self._replica, Owners(os.getuid(), os.getgid(), keep=False), self._replica._clock)
+        self._filesystem = Filesystem(
+            self._replica, Owners(os.getuid(), os.getgid(), keep=False), self._replica._clock, QUIET_SECONDS
+        )
         self._kernel = Kernel()
         self._mirror = self._filesystem.mirror = Mirror(self._filesystem.working, self._kernel, mountpoint)
         self._sent: list[tuple[list[str], list[str]]] = []
