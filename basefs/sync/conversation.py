@@ -112,7 +112,9 @@ class Conversation:
                 self.intake.put_blocks(blocks, streaming=streaming)
             case Eof():
                 self._follow(Event.EOF)
-                if not isinstance(self.outbox.close_answer(), BlockReq):
+                answered = self.outbox.close_answer()
+                self.counters.answer_ended(for_entries=isinstance(answered, PathReq | EntryReq))
+                if not isinstance(answered, BlockReq):
                     self.outbox.ask(self.intake.wanted_blocks())
                 if not self.outbox.expects_entries:
                     self.outbox.ask(self.intake.wanted_parents())

@@ -71,6 +71,10 @@ class Limits:
     Attributes:
         rejected: entries and blocks refused by the log before the peer is told off and closed.  An honest peer causes
             a few when it and we learn a new key at the same moment; each may cost us one signature check (100 us).
+        barren: answers without an entry to requests for what the peer itself has listed.  No honest peer gives one,
+            since nothing leaves a log; each costs a request.
+        known: entries received since one was last new.  An honest peer sends some where somebody else was quicker;
+            each costs some 50 us.
         useless_bytes: bytes received since an entry or block was last accepted or sent.  Comparing 100 000 paths takes
             some 15 MB; a smaller limit would cut that off, a larger one lets a peer waste our bandwidth.
         rounds: comparisons in one session.  A second one is needed where logs grew meanwhile; the periodic session
@@ -93,6 +97,8 @@ class Limits:
     """
 
     rejected: int = 256
+    barren: int = 256
+    known: int = 16_384
     useless_bytes: int = 32 * 1024 * 1024
     rounds: int = 8
     batch: int = 128

@@ -1,4 +1,4 @@
-"""Whom to refuse and what not to repeat in the log: intervals that grow with each offence.  Time is an argument."""
+"""Whom to refuse, whom to let wait, and what not to repeat in the log.  Time is an argument."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ LONGEST_BAN = 3600.0
 #: Seconds in which the second line of a kind is not logged; doubles like a ban.
 FIRST_SILENCE = 10.0
 LONGEST_SILENCE = 3600.0
+#: Sessions that one host may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five
+#: seconds; comparing equal logs costs 1 ms.
+BEGINNINGS = 10.0
+BEGINNINGS_AT_ONCE = 60
 #: Keys remembered, about 200 bytes each; beyond that the one that offended longest ago is forgotten.
 MAX_KEYS = 4096
 
@@ -83,6 +87,27 @@ class PenaltyBox:
     def forgive(self, address: str) -> None:
         """Lift a ban and forget the offences."""
         self._bans.forget(address)
+
+
+class Pace:
+    """How often each key may begin something: a number at once, then evenly (a leaky bucket for each)."""
+
+    def __init__(
+        self, a_second: float = BEGINNINGS, at_once: int = BEGINNINGS_AT_ONCE, max_keys: int = MAX_KEYS
+    ) -> None:
+        self._step = 1 / a_second
+        self._slack = (at_once - 1) * self._step
+        self._max_keys = max_keys
+        #: When the next beginning of a key would be due, were they all even.
+        self._due: OrderedDict[object, float] = OrderedDict()
+
+    def delay(self, key: object, now: float) -> float:
+        """Count a beginning; returns the seconds that it has to wait."""
+        due = max(self._due.pop(key, now), now)
+        self._due[key] = due + self._step
+        while len(self._due) > self._max_keys:
+            self._due.popitem(last=False)
+        return max(due - self._slack - now, 0.0)
 
 
 class Throttle:

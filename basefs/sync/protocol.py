@@ -140,7 +140,7 @@ class SyncProtocol:
                 self._line = None
                 self._talk.handle(parse(line), len(line) + 1)
                 cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
-            useless = self._progress.check(self.counters.gained, self.counters.bytes_received)
+            useless = self._progress.check(self.counters)
             if useless and self._talk.open:
                 self._talk.refuse(Refusal.USELESS, Reason.USELESS, useless)
             self._talk.maybe_close(busy=self.wants_work)

@@ -51,6 +51,7 @@ class Counters:
         blocks_sent, blocks_received: blocks, known ones included.
         accepted: entries and blocks that were new to this log.
         rejected: entries and blocks that this log refused.
+        barren: requests for entries that the peer has listed, and that it answered with none.
         refusal: why the last of them was refused.
         bytes_sent, bytes_received: on the connection, without TCP.
         rounds: comparisons begun.
@@ -62,10 +63,17 @@ class Counters:
     blocks_received: int = 0
     accepted: int = 0
     rejected: int = 0
+    barren: int = 0
     refusal: str = ""
     bytes_sent: int = 0
     bytes_received: int = 0
     rounds: int = 0
+    _before: int = 0  # entries received until the last answer was complete
+
+    def answer_ended(self, *, for_entries: bool) -> None:
+        """An answer of the peer is complete; `for_entries`: to a request for entries that it has listed."""
+        self.barren += for_entries and self.entries_received == self._before
+        self._before = self.entries_received
 
     @property
     def gained(self) -> int:

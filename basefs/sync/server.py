@@ -13,7 +13,7 @@ from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.messages import Refusal, Refuse
 from basefs.sync.opening import core_of
-from basefs.sync.penalty import PenaltyBox
+from basefs.sync.penalty import Pace, PenaltyBox
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address
 from basefs.sync.shared import Shared
@@ -44,6 +44,7 @@ class SyncServer:
         limits: Limits = DEFAULT_LIMITS,
         max_per_host: int = MAX_SESSIONS_PER_HOST,
         penalties: PenaltyBox | None = None,
+        pace: Pace | None = None,
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
         shared: Shared | None = None,
@@ -61,6 +62,7 @@ class SyncServer:
         self._max_sessions = max_sessions
         self._max_per_host = max_per_host
         self._penalties = penalties if penalties is not None else PenaltyBox()
+        self._pace = pace if pace is not None else Pace()
         self._on_result = on_result
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,6 +121,8 @@ class SyncServer:
         with contextlib.ExitStack() as slot:
             self._hosts[host] += 1
             slot.callback(self._free_slot, host)
+            # Not turned away: the others behind the same address have done nothing.
+            await asyncio.sleep(self._pace.delay(host, asyncio.get_running_loop().time()))
             core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper, self._shared)
             keeper = None if self._keeper is None else _Freeing(self._keeper, slot)
             result = await Session(core, reader, writer, (host, 0), self._shared, None, keeper).run()

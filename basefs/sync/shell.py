@@ -199,8 +199,8 @@ class Session:
 
     def _write_rest(self) -> None:
         """Once the core has ended, this is at most what was begun and a line that says why."""
-        if not self._writer.transport.is_closing():
-            self._writer.write(self._core.data_to_send(CHUNK))
+        if not self._writer.transport.is_closing() and (data := self._core.data_to_send(CHUNK)):
+            self._writer.write(data)
 
     def _signal(self) -> None:
         self._wake.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from basefs.sync.limits import Limits
+from basefs.sync.result import Counters
 
 
 class Timers:
@@ -43,17 +44,34 @@ class Timers:
         return None
 
 
+class _Since:
+    """How much a counter has grown since another one did."""
+
+    def __init__(self) -> None:
+        self._other = 0
+        self._began = 0
+
+    def grown(self, counter: int, other: int) -> int:
+        if other != self._other:
+            self._other = other
+            self._began = counter
+        return counter - self._began
+
+
 class Progress:
-    """Bytes received since something was last gained."""
+    """What was received since something was last gained."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limit = limits.useless_bytes
-        self._gained = 0
-        self._useful_at = 0
+        self._limits = limits
+        self._useless_bytes = _Since()
+        self._known = _Since()
 
-    def check(self, gained: int, received: int) -> str | None:
-        """Given both counters, what is wrong, if anything."""
-        if gained != self._gained:
-            self._gained = gained
-            self._useful_at = received
-        return f"{self._limit} bytes and nothing new" if received - self._useful_at > self._limit else None
+    def check(self, counters: Counters) -> str | None:
+        """What is wrong, if anything."""
+        if self._useless_bytes.grown(counters.bytes_received, counters.gained) > self._limits.useless_bytes:
+            return f"{self._limits.useless_bytes} bytes and nothing new"
+        if self._known.grown(counters.entries_received, counters.accepted) > self._limits.known:
+            return f"{self._limits.known} entries and none of them new"
+        if counters.barren > self._limits.barren:
+            return f"{self._limits.barren} times it had nothing where it had listed something"
+        return None

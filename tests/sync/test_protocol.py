@@ -11,7 +11,7 @@ from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.sync.fields import encode_bytes
 from basefs.sync.limits import MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, Limits
 from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import Close, Hash
+from basefs.sync.messages import WHOLE, Close, Entries, Hash, Ls
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Reason
 from basefs.sync.states import Role, State
@@ -20,6 +20,8 @@ from basefs.sync.wire import encode
 from .helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Pair, Writer, random_bytes, sync
 
 GREETING = encode(Hash(1, ROOT.hash, ROOT.hash, 0))
+#: Of a peer with another log, which is asked for it.
+OTHER = encode(Hash(1, ROOT.hash, sha224(b"different"), 0))
 
 
 def sections(data):
@@ -505,7 +507,7 @@ def test_a_request_after_close_takes_it_back():
 def test_refused_entries_at_the_limit_and_above():
     for count, failed in ((5, False), (6, True)):
         core = responder(rejected=5)
-        talk(core, encode(Hash(1, ROOT.hash, sha224(b"different"), 0)))
+        talk(core, OTHER)
         talk(core, b"ENTRIES" + b" eA" * count + b"\n")
         assert core.closed is failed
         assert core.counters.rejected == count
@@ -520,6 +522,53 @@ def test_useless_bytes_at_the_limit_and_above():
     assert not core.closed
     assert b"CLOSE NO useless" in talk(core, line)
     assert core.result.reason is Reason.USELESS
+
+
+def test_a_list_of_what_the_peer_does_not_have_at_the_limit_and_above():
+    """Each sub-path that it lists is asked for, and there is nothing."""
+    for count, failed in ((5, False), (6, True)):
+        core = responder(barren=5)
+        talk(core, OTHER)
+        talk(core, b"EOF\n")
+        names = tuple((b"n%d" % number, sha224(b"%d" % number)) for number in range(count))
+        asked = talk(core, encode(Ls((), WHOLE, children=names)))
+        assert asked.count(b"PATH_REQ /n") == count
+        told = talk(core, b"EOF\n" * count)
+        assert core.counters.barren == count
+        assert core.closed is failed is (b"CLOSE NO useless" in told)
+
+
+def test_an_answer_that_holds_an_entry_is_not_barren():
+    """Ask for as much as there is, of everybody: honest peers never come near that limit."""
+    for seed in range(3):
+        left, right = Writer(), Writer()
+        for number in range(60):
+            left.write((b"l%d" % (number % 7), b"f%d" % number), random_bytes(number, seed))
+            right.write((b"r%d" % (number % 5), b"f%d" % number), random_bytes(number, seed))
+        pair = sync(left.log(), right.log(), limits=Limits(barren=0))
+        assert pair.left.counters.barren == pair.right.counters.barren == 0
+        assert pair.left.counters.accepted > 0
+
+
+def test_known_entries_at_the_limit_and_above():
+    line = encode(Entries((ROOT.encode(),)))
+    core = responder(known=5)
+    talk(core, OTHER)
+    talk(core, line * 5)
+    assert not core.closed
+    assert b"CLOSE NO useless" in talk(core, line)
+    assert core.result.reason is Reason.USELESS and core.result.misbehaved
+
+
+def test_a_new_entry_among_many_known_ones_resets_the_count():
+    writer = Writer()
+    known = encode(Entries((ROOT.encode(),))) * 5
+    core = responder(known=5)
+    talk(core, OTHER)
+    for number in range(20):
+        writer.mkdir((b"d%d" % number,))
+        talk(core, known + encode(Entries((writer.entries[-1],))))
+    assert not core.closed and core.counters.accepted == 20
 
 
 def test_a_content_that_moves_on_is_of_use_even_if_the_log_counts_entries_only():

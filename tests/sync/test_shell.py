@@ -16,7 +16,7 @@ from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Hash
 from basefs.sync.opening import sync_with
-from basefs.sync.penalty import PenaltyBox
+from basefs.sync.penalty import Pace, PenaltyBox
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
 from basefs.sync.wire import encode
@@ -305,6 +305,21 @@ def test_stop_ends_sessions_and_tells_the_peer():
     run(main())
 
 
+def test_stop_while_a_peer_reads_why_it_was_refused(caplog):
+    async def main():
+        server = SyncServer(Writer().log(), HOST, 0, max_sessions=16)
+        await server.start()
+        reader, writer = await asyncio.open_connection(HOST, server.port)
+        writer.write(b"rubbish\n")
+        assert (await reader.read()).startswith(b"CLOSE NO protocol")
+        assert server.sessions == 1, "it waits for the peer to hang up"
+        await server.stop()
+        writer.close()
+        assert "failed" not in caplog.text
+
+    run(main())
+
+
 class Broken(MemoryLog):
     """A log whose disk has failed."""
 
@@ -434,5 +449,42 @@ def test_a_session_that_is_abandoned_while_the_log_takes_something():
             slow.go.set()
             assert (await task).reason is Reason.ENOUGH
             assert (await sync_with(slow, HOST, server.port)).equal
+
+    run(main())
+
+
+def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there():
+    """They wait for the pace of their host, and are not turned away."""
+
+    async def main():
+        full = filled(50)
+        begun = []
+        pace = Pace(20, 4)
+        async with serving(full, pace=pace, max_per_host=8) as server:
+            start = asyncio.get_running_loop().time()
+
+            async def knock():
+                while True:
+                    reader, writer = await asyncio.open_connection(HOST, server.port)
+                    with contextlib.suppress(OSError), contextlib.closing(writer):
+                        writer.write(encode(Hash(1, full.identity, full.root_hash(), 0)))
+                        if (await reader.readline()).startswith(b"SAME"):
+                            begun.append(server.port)
+
+            async def newcomer():
+                log = Writer().log()
+                while not (result := await sync_with(log, HOST, server.port)).equal:
+                    assert result.reason is Reason.BUSY, result
+                assert log.root_hash() == full.root_hash()
+
+            knocking = [asyncio.create_task(knock()) for _ in range(4)]
+            await asyncio.gather(*(newcomer() for _ in range(4)))
+            await until(lambda: len(begun) > 20)
+            passed = asyncio.get_running_loop().time() - start
+            for task in knocking:
+                task.cancel()
+            await asyncio.gather(*knocking, return_exceptions=True)
+            assert len(begun) + 4 <= 4 + 20 * passed + 1
+            await until(lambda: server.sessions == 0)
 
     run(main())
