@@ -6,14 +6,16 @@ Every method takes the lock for itself and holds it for one path at the most, bu
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.errors import BaseFSError, IsADirectory, NotADirectory, NotFound
+from basefs.errors import BaseFSError, IsADirectory, NotADirectory, NotFound, StoreError
 from basefs.log.cache import ContentCache
 from basefs.log.chains import Incomplete
+from basefs.log.committed import Committed
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.entries import Entry
@@ -92,7 +94,10 @@ class Queries:
         self._clock = clock
         self._store = Store(directory / LOG_FILE)
         self._lock = Guard(self._store.database.translate)
-        self._contents = Contents(self._store, ContentCache(directory / CACHE_FILE), self._lock)
+        cache = ContentCache(directory / CACHE_FILE)
+        self._contents = Contents(self._store, cache, self._lock)
+        committed = Committed(self._store.database)
+        self._committed = Contents(committed, cache, committed.lock)
         self._live: _View | None = None
         self._shown: Shown[Attributes] = Shown()
         #: The names of files with hard links, by the entry that began the file, since the last transaction.
@@ -301,8 +306,16 @@ class Queries:
         return BytesContent(b"") if source is None else self._contents.open(source)
 
     def open_write(self, write: EntryHash) -> Content:
-        """`open_at` for a write entry of the view, without the lock where its content is in the cache."""
-        return self._contents.open(write)
+        """The content of a write entry that the view shows; a small one is read without the lock.
+
+        Raises as `open_at`.
+        """
+        try:
+            content = self._committed.open_small(write)
+        except (StoreError, sqlite3.Error):
+            # Damaged, or the view shows what a transaction under way has made: the log tells.
+            content = None
+        return self._contents.open(write) if content is None else content
 
     def find_entries(self, prefix: str) -> list[EntryHash]:
         """The entries whose hash begins with these hexadecimal digits."""

@@ -4,7 +4,7 @@ The content at an entry is a fact of the log, not of the view: a delta applies t
 wins a conflict.
 
 The replica's lock is held to look entries and blocks up, some blocks at a time, and never to decode: contents may be
-read by several threads at once.
+read by several threads at once.  Small ones that the view shows are looked up without it (`basefs/log/committed.py`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
 from basefs.log import codecs
+from basefs.log.blocks import Block
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.placement import EntryKind, Placed
-from basefs.log.store import Store
 
 #: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
 #: would save blocks on files that change often, fewer would make them quicker to read.
@@ -68,10 +69,31 @@ class _Step:
     keyframe: bool
 
 
+class Chains(Protocol):
+    """Where blocks are, `basefs/log/chains.py` or `basefs/log/committed.py`."""
+
+    def block(self, hash: BlockHash) -> Block | None:
+        """A block, or `None` if it is unknown or damaged."""
+
+    def is_complete(self, first: bytes) -> bool:
+        """Whether all blocks of a chain are here."""
+
+
+class Log(Protocol):
+    """Where entries and blocks are, `basefs/log/store.py` or `basefs/log/committed.py`."""
+
+    @property
+    def chains(self) -> Chains:
+        """The blocks."""
+
+    def get(self, hash: EntryHash) -> Placed | None:
+        """An entry, or `None` if it is unknown or damaged."""
+
+
 class Contents:
     """Reads the contents of one log.  `source` and `is_complete` need the lock, the others take it."""
 
-    def __init__(self, store: Store, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, store: Log, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
         """`lock`: what serialises the use of `store`; it must be one that its holder may take again."""
         self._store = store
         self._cache = cache
@@ -185,15 +207,22 @@ class Contents:
         Raises `IncompleteContent` while blocks are missing and `DamagedLog` if the chain does not decode, both also
         when a large one is read.
         """
+        content = self.open_small(write)
+        if content is not None:
+            return content
+        size = self.size(write)
+        return LoggedContent(self, write, size) if size > LARGE_CONTENT else self.materialise(write)
+
+    def open_small(self, write: EntryHash) -> Content | None:
+        """A content in memory, or one that is small enough to look all up at once; else `None`.  Raises as `open`."""
         cached = self._cache.get(write, only_memory=True)
         if cached is not None:
             return BytesContent(cached)
         with self._lock:
-            size = self.size(write)
-            found = self._steps(write) if size <= _AT_ONCE else None
-        if found is not None:
-            return self._follow(write, *found)
-        return LoggedContent(self, write, size) if size > LARGE_CONTENT else self.materialise(write)
+            if self.size(write) > _AT_ONCE:
+                return None
+            found = self._steps(write)
+        return self._follow(write, *found)
 
     def materialise(self, write: EntryHash) -> Content:
         """The content of a write entry, decoded, in memory or in a file.  Raises as `open`."""

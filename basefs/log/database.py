@@ -7,7 +7,8 @@ Invariants
    needs the replica's lock leaves that to `checkpoint`, which has a connection of its own.
 3. A row whose content does not match its hash is never returned.  It is noted in `damaged` and logged.
 
-Not thread-safe: `Replica` holds its lock around every call, but for `sync`, `checkpoint` and the use of `aside`.
+Not thread-safe: `Replica` holds its lock around every call, but for `sync`, `checkpoint` and the use of
+`aside` and `reading`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Database:
         path: the file.
         main: the connection for everything that needs the lock.
         aside: the connection for what is stored without it.
+        reading: the connection for what is read without it.
         damaged: hashes of the rows found not to match their content since the file was opened.
     """
 
@@ -59,12 +61,15 @@ class Database:
             (version,) = self.main.execute("PRAGMA user_version").fetchone()
             self.aside = _connect(path, 0)
             self._checkpointer = _connect(path, 0)
+            self.reading = _connect(path, 0)
+            self.reading.execute("PRAGMA query_only = ON")
         except (sqlite3.Error, OSError) as error:
             raise as_store_error(path, error) from None
         require_format(path, version)
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
+        self.reading.close()
         self.aside.close()
         self._checkpointer.close()
         self.main.close()

@@ -14,7 +14,7 @@ Not thread-safe: `Replica` holds its lock around every call.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,8 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 
+#: What `placed_of` needs of an entry.
+ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Entries kept in memory, about 1 kB each.
@@ -152,9 +154,7 @@ class Store:
         recent = self._recent.get(hash)
         if recent is not None:
             return recent
-        row = self._db.execute(
-            "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE hash = ?", (hash,)
-        ).fetchone()
+        row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE hash = ?", (hash,)).fetchone()
         return None if row is None else self._remember(self._placed(row))
 
     def _remember(self, placed: Placed | None) -> Placed | None:
@@ -176,9 +176,7 @@ class Store:
 
     def latest(self) -> Placed | None:
         """The entry that came last; `None` in an empty log, or as in `get`."""
-        row = self._db.execute(
-            "SELECT hash, kind, path, directory, data, checksum FROM entries ORDER BY seq DESC LIMIT 1"
-        ).fetchone()
+        row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return None if row is None else self._placed(row)
 
     def raw(self, hash: EntryHash) -> bytes | None:
@@ -188,9 +186,7 @@ class Store:
 
     def entries_at(self, path: int) -> list[Placed]:
         """All entries of one path, in order of arrival (so parents first)."""
-        rows = self._db.execute(
-            "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE path = ? ORDER BY seq", (path,)
-        )
+        rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? ORDER BY seq", (path,))
         return [placed for row in rows if (placed := self._placed(row)) is not None]
 
     def entries_under(self, path: int) -> dict[PathRow, list[Placed]]:
@@ -207,18 +203,12 @@ class Store:
                 found.setdefault(placed.path, (PathRow(placed.path, path, name, hash), []))[1].append(placed)
         return dict(found.values())
 
-    def _placed(self, row: Iterable[object]) -> Placed | None:
-        hash, kind, path, directory, data, checksum = row
-        assert isinstance(hash, bytes) and isinstance(kind, int) and isinstance(path, int)
-        assert isinstance(directory, bytes) and isinstance(data, bytes)
-        try:
-            entry = Entry.decode(data)
-        except InvalidEntry:
-            entry = None
-        if entry is None or entry.hash != hash or checksum != checksum_of(data):
-            self.database.report_damage("entry", hash)
-            return None
-        return Placed(entry, EntryKind(kind), path, EntryHash(directory))
+    def _placed(self, row: Sequence[object]) -> Placed | None:
+        placed = placed_of(row)
+        if placed is None:
+            assert isinstance(row[0], bytes)
+            self.database.report_damage("entry", row[0])
+        return placed
 
     def links_to(self, path: int) -> list[Placed]:
         """The link entries whose target is an entry of this path."""
@@ -250,9 +240,7 @@ class Store:
         """The names under which keys were granted, the latest where there are several; for people."""
         names: dict[Fingerprint, str] = {}
         # Literally 2, EntryKind.KEY: SQLite uses a partial index for a condition that it can see.
-        rows = self._db.execute(
-            "SELECT hash, kind, path, directory, data, checksum FROM entries WHERE kind = 2 ORDER BY seq"
-        )
+        rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = 2 ORDER BY seq")
         for row in rows:
             placed = self._placed(row)
             if placed is not None and placed.entry.action is Action.GRANT:
@@ -329,6 +317,20 @@ class Store:
                 for first in overdue:
                     self.chains.set_stalled(first, stalled=True, now=older_than)
         return len(overdue)
+
+
+def placed_of(row: Sequence[object]) -> Placed | None:
+    """The entry in a row of `ENTRY_COLUMNS`, or `None` if it does not match its hash and checksum."""
+    hash, kind, path, directory, data, checksum = row
+    assert isinstance(hash, bytes) and isinstance(kind, int) and isinstance(path, int)
+    assert isinstance(directory, bytes) and isinstance(data, bytes)
+    try:
+        entry = Entry.decode(data)
+    except InvalidEntry:
+        return None
+    if entry.hash != hash or checksum != checksum_of(data):
+        return None
+    return Placed(entry, EntryKind(kind), path, EntryHash(directory))
 
 
 def checksum_of(data: bytes) -> bytes:

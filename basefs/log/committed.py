@@ -1,0 +1,52 @@
+"""What is committed, read without the replica's lock: over a connection that waits for nobody who writes.
+
+In a write-ahead log each reader sees the last commit (sqlite.org/wal.html, "Concurrency").  What is never changed once
+it is there, an entry or a block, may be read so by who has heard of it from the view, which shows nothing before it is
+committed.  What is missing or damaged is not told apart: who meets that asks the log, under the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from basefs.errors import InvalidEntry
+from basefs.log.blocks import Block
+from basefs.log.database import Database
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.placement import Placed
+from basefs.log.store import ENTRY_COLUMNS, placed_of
+
+
+class Committed:
+    """Entries and blocks of a log.
+
+    Attributes:
+        lock: what serialises the use of this object; its holder may take it again.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._db = database.reading
+        self.lock = threading.RLock()
+
+    @property
+    def chains(self) -> Committed:
+        """The blocks, as `Store` has them."""
+        return self
+
+    def get(self, hash: EntryHash) -> Placed | None:
+        """The entry with this hash; `None` if it is unknown or damaged."""
+        row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE hash = ?", (hash,)).fetchone()
+        return None if row is None else placed_of(row)
+
+    def block(self, hash: BlockHash) -> Block | None:
+        """A block; `None` if it is unknown or damaged."""
+        row = self._db.execute("SELECT data FROM blocks WHERE hash = ?", (hash,)).fetchone()
+        try:
+            block = None if row is None else Block.decode(row[0])
+        except InvalidEntry:
+            return None
+        return block if block is not None and block.hash == hash else None
+
+    def is_complete(self, first: bytes) -> bool:
+        """Whether all blocks of a chain are here: what the view shows is; else a block will be found missing."""
+        return True
