@@ -77,7 +77,7 @@ class Ledger:
 
         `empty`: also a file that is still as it was created.  Raises `NoSpace`, `StoreError`.
         """
-        if inode.unflushed and inode.is_new and inode.kept is None and not empty:
+        if inode.unflushed and inode.is_new and inode.kept is None and inode.base is None and not empty:
             # Nothing of it was closed.
             return
         self._journal.append(_record_of(inode))
@@ -165,7 +165,11 @@ class Ledger:
             kept.write_bytes((self._directory / JOURNAL_FILE).read_bytes())
             log.error("what was not published could not be read in full (%r); it is kept in %s", error, kept)
         for inode in inodes.values():
-            if inode.origin is not None and inode.names:
+            if not inode.names:
+                continue
+            if inode.origin is None:
+                self._make_new(inode)
+            else:
                 self._working.catch_up(inode)
                 try:
                     inode.shown = self._working.replica.attributes(inode.home or ())
@@ -192,6 +196,8 @@ class Ledger:
                 log.error("the content of an unpublished file is lost: %s", error)
                 inode.spool = self.new_spool()
             inode.dirty = True
+        # The one that follows from its place in the view may be that of another file now.
+        inode.number = self._working.identities.new_number()
         inode.origin = inode.home = inode.base = inode.shown = None
 
     def _replay(self, record: Record, inodes: dict[int, Inode], spools: dict[int, tuple[str, int]]) -> None:
@@ -257,8 +263,8 @@ class Ledger:
 
 def _record_of(inode: Inode) -> Record:
     content: Any = None
-    # What was written since the last close is no part of it; a file of the view then has the content that it has there.
-    spool = inode.kept if inode.unflushed and (inode.kept or not inode.is_new) else inode.spool
+    # What was written since the last close is no part of it; a published file then has its published content.
+    spool = inode.kept if inode.unflushed and (inode.kept or inode.base or not inode.is_new) else inode.spool
     if inode.dirty and spool is not None:
         content = (spool.path.name, len(spool)) if spool.is_on_disk else spool.read(len(spool), 0)
     return (

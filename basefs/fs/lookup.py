@@ -105,6 +105,13 @@ class Lookup:
             return False
         return True
 
+    def is_directory_of_view(self, names: Names) -> bool:
+        """Whether the view shows a directory at a path, whatever is there on this node."""
+        try:
+            return self.replica.attributes(names).kind is Kind.DIRECTORY
+        except PathError:
+            return False
+
     def directory(self, names: Names) -> tuple[Inode | None, Attributes | None]:
         """A directory.  Raises `NotFound`, `NotADirectory`."""
         inode, attributes = self.find(names)

@@ -8,7 +8,7 @@ the newest.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from basefs.errors import BaseFSError
@@ -82,25 +82,26 @@ class Step:
 
 def make_plan(working: WorkingSet, only: Inode | None = None) -> list[Step]:
     """What can be published now: everything that was closed, or one inode and the directories above it."""
-    steps: dict[Inode, Step] = {}
-    gone: list[Step] = []
+    made: dict[Inode, tuple[Names, ...]] = {}
+    gone: set[Names] = set()
     held = set()
     for names, inode in sorted(_wanted(working, only), key=lambda item: item[0]):
         if inode is None:
             if not working.is_deferred(names):
-                gone.append(Step(Do.DELETE, (names,)))
+                gone.add(names)
         elif is_scratch(names) and not working.is_published(names):
             continue
         elif inode.unflushed and inode.kind is Kind.FILE:
             # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
             if inode.home is not None:
                 held.add(inode.home)
-        elif inode in steps:
-            steps[inode].names = (*steps[inode].names, names)
         else:
-            steps[inode] = _step(working, inode, names)
-    times = [replace(step, do=Do.SET_TIME) for step in steps.values() if step.do is Do.MAKE_DIRECTORY and step.exact]
-    return [*steps.values(), *times, *(step for step in gone if step.names[0] not in held)]
+            made[inode] = (*made.get(inode, ()), names)
+    gone -= held
+    _uproot(working, made, gone)
+    steps = [_step(working, inode, names) for inode, names in made.items()]
+    times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
+    return [*steps, *times, *(Step(Do.DELETE, (names,)) for names in sorted(gone))]
 
 
 def _wanted(working: WorkingSet, only: Inode | None) -> Iterator[tuple[Names, Inode | None]]:
@@ -118,14 +119,30 @@ def _wanted(working: WorkingSet, only: Inode | None) -> Iterator[tuple[Names, In
     yield from wanted.items()
 
 
-def _step(working: WorkingSet, inode: Inode, names: Names) -> Step:
-    working.catch_up(inode)
-    # Another name that stays is a better home: what is made anew would not be the same file.
-    working.find_home(inode)
-    home_slot = MISSING if inode.home is None else working.overlay.get(inode.home)
+def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names]) -> None:
+    """What loses its place in the view by this plan, and is not moved from there, is a new file before that happens.
+
+    Otherwise it would be taken for what is published at that place, between two transactions or after a restart.
+    """
+    for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
+        working.catch_up(inode)
+        # Another name that stays is a better home: what is made anew would not be the same file.
+        working.find_home(inode)
+        if inode.kind is Kind.DIRECTORY or inode.home is None:
+            continue
+        slot = working.overlay.get(inode.home)
+        if slot is None:
+            loses = inode.home in gone and (inode not in made or any(map(working.is_directory_of_view, inode.names)))
+        else:
+            loses = slot is not MISSING and slot is not inode and (slot in made or inode in made)
+        if loses:
+            working.uproot(inode)
+
+
+def _step(working: WorkingSet, inode: Inode, names: tuple[Names, ...]) -> Step:
     return Step(
         Do.MAKE_DIRECTORY if inode.kind is Kind.DIRECTORY else Do.MAKE,
-        (names,),
+        names,
         inode,
         inode.kind,
         content=inode.spool.content() if inode.dirty and inode.spool is not None else None,
@@ -136,9 +153,8 @@ def _step(working: WorkingSet, inode: Inode, names: Names) -> Step:
         mtime=None if inode.mtime is None else inode.mtime // _NANOSECONDS,
         exact=inode.exact,
         origin=inode.origin,
-        # Where another inode has taken its place, nothing is left there that it could be moved from.
-        home=None if isinstance(home_slot, Inode) and home_slot is not inode else inode.home,
-        leaves_home=home_slot is None,
+        home=inode.home,
+        leaves_home=inode.home is not None and working.overlay.get(inode.home) is None,
         shown=inode.shown,
         version=inode.version,
         content_version=inode.content_version,

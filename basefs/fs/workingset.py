@@ -314,6 +314,29 @@ class WorkingSet(Lookup):
             self._part(inode)
         self.forget_idle(inode)
 
+    def uproot(self, inode: Inode) -> None:
+        """Make an inode a file of its own, that was never published: another one gets its place in the view.
+
+        Its content stays the published one until somebody changes it.  Raises `NoSpace`, `StoreError`.
+        """
+        attributes = self.attributes(inode)
+        if attributes is not None:
+            mtime, ctime = self.identities.times(attributes)
+            inode.mode = attributes.mode if inode.mode is None else inode.mode
+            inode.owner = attributes.owner if inode.owner is None else inode.owner
+            inode.mtime = mtime if inode.mtime is None else inode.mtime
+            inode.ctime = ctime if inode.ctime is None else inode.ctime
+        assert inode.origin is not None
+        if self.by_origin.get(inode.origin) is inode:
+            del self.by_origin[inode.origin]
+        inode.origin = inode.home = None
+        inode.shown = attributes
+        inode.version += 1
+        if not inode.handles and all(map(is_scratch, inode.names)):
+            # Its number follows from the place that it has lost; who stays here for long must have another.
+            inode.number = self.identities.new_number()
+        self.record(inode)
+
     def forget_idle(self, inode: Inode) -> None:
         """Forget an inode that nobody has open and that holds nothing of its own."""
         if inode.handles or inode.names:

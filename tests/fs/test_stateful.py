@@ -13,8 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from basefs.errors import BaseFSError
+from basefs.fs import plan
 from basefs.fs.scratch import is_scratch
-from basefs.replica import Replica
+from basefs.replica import Applied, Replica
 from basefs.view.names import Names
 from tests.fs.local import Local
 from tests.fs.model import Inode, Model, Open, Type, Version
@@ -50,6 +52,9 @@ class Applications(RuleBasedStateMachine):
         self.stack = contextlib.ExitStack()
         scratch = self.stack.enter_context(temporary_directory())
         self.local = Local.bootstrap(scratch / "log")
+        self.local.replica.subscribe(self.look)
+        self.looks = False
+        self.wrong: list[Exception] = []
         self.fs = self.local.fs
         self.model = Model()
         self.opened: list[Opened] = []
@@ -218,12 +223,32 @@ class Applications(RuleBasedStateMachine):
             self.model.tree[names].mode = mode
         self.fs.set_mode(names, mode)
 
+    @precondition(lambda self: self.has(*ANY))
+    @rule(data=st.data(), mtime=st.integers(0, 2**31))
+    def set_time(self, data: st.DataObject, mtime: int) -> None:
+        """It is published last, so it decides in which order everything else is."""
+        self.fs.set_times(self.pick(data, *ANY), mtime * 10**9)
+
     # -- what happens meanwhile ---------------------------------------------------------------------------------------
 
-    @rule()
-    def publish(self) -> None:
-        """Nothing that an application can see, and nothing is refused."""
-        self.local.publish()
+    def look(self, applied: Applied) -> None:
+        """Called between two transactions, where an error would be logged and no more."""
+        if self.looks:
+            try:
+                self.the_tree_is_that_of_the_model()
+            except (AssertionError, BaseFSError) as error:
+                self.wrong.append(error)
+
+    @rule(steps=st.sampled_from([1, 2, plan.MAX_STEPS]))
+    def publish(self, steps: int) -> None:
+        """Nothing that an application can see, also between two transactions, and nothing is refused."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan, "MAX_STEPS", steps)
+            self.wrong, self.looks = [], True
+            self.local.publish()
+            self.looks = False
+        for error in self.wrong:
+            raise error
         assert not [
             inode.refused for _, inode in self.fs.working.overlay.items() if inode is not None and inode.refused
         ]
@@ -253,6 +278,7 @@ class Applications(RuleBasedStateMachine):
         self.opened.clear()
         self.local.replica.close()
         self.local = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
+        self.local.replica.subscribe(self.look)
         self.fs = self.local.fs
         self.model.crash()
 
