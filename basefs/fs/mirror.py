@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 
 from basefs.fs.inode import Inode
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 HANGS_AFTER = 5.0
 #: Changes that wait at the most.  Beyond it the oldest are dropped: the kernel forgets them by itself in a minute.
 MAX_WAITING = 100_000
+#: Replaced files that somebody has open and of whose changes those who watch them go on hearing; each is a descriptor.
+MAX_WATCHED = 256
 
 
 class Mirror:
@@ -43,6 +46,8 @@ class Mirror:
         absent: a path that this thread shall not find, since it is about to make it.
         held: open inodes of the file that it is about to change.
         kept: the name that libfuse has given to them.
+        watched: by that name, what else was replaced while somebody has it open: where it was, and a descriptor that
+            only refers to it, of the thread's own file table.
         present: paths that it shall find as they were, since it is about to remove them.
     """
 
@@ -64,6 +69,8 @@ class Mirror:
         self.present: dict[Names, Kind] = {}
         self.held: list[Inode] = []
         self.kept: Names | None = None
+        self.watched: OrderedDict[Names, tuple[Names, int]] = OrderedDict()
+        self._closed: set[Names] = set()
 
     def start(self) -> None:
         """Follow the changes of the view from now on; the mount must be there."""
@@ -76,6 +83,13 @@ class Mirror:
             self._stopped = True
             self._waiting.clear()
             self._wake.notify()
+
+    def let_go(self, kept: Names) -> None:
+        """Nobody has the file of this name open any more; what the kernel knows of it shall go."""
+        if kept in self.watched:
+            with self._wake:
+                self._closed.add(kept)
+                self._wake.notify()
 
     @property
     def is_busy(self) -> bool:
@@ -159,10 +173,16 @@ class Mirror:
         self._working.mirrored = True
         while True:
             with self._wake:
-                while not self._waiting and not self._stopped:
+                while not self._waiting and not self._stopped and not self._closed:
                     self._wake.wait()
                 if self._stopped:
                     return
+                closed, self._closed = self._closed, set()
+            for kept in closed:
+                self._unwatch(kept)
+            with self._wake:
+                if not self._waiting:
+                    continue
                 names, (before, after) = self._waiting.popitem(last=False)
                 self._performing = names
                 self._since = time.monotonic()
@@ -201,10 +221,13 @@ class Mirror:
         path = self._root + b"/" + b"/".join(names)
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:
+                for kept, (where, descriptor) in self.watched.items():
+                    if where == names:
+                        self._announce(b"/proc/thread-self/fd/%d" % descriptor, [working.hidden.get(kept)])
                 if self.held:
                     # Who has it open keeps it: the kernel must take what comes now for another file.
-                    self._announce(path)
-                    self._remove(names, path, before)
+                    self._announce(path, self.held)
+                    self._watch(names, path, before)
                     self._make(names, path, after)
                 else:
                     self._rewrite(path, after)
@@ -236,12 +259,34 @@ class Mirror:
         else:
             os.unlink(path)
 
-    def _announce(self, path: bytes) -> None:
+    def _watch(self, names: Names, path: bytes, before: State) -> None:
+        """Remove a file that somebody has open, and have those who watch it hear of the next change as well."""
+        # It keeps nobody from closing the file, and the kernel does not tell of it.
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            self._remove(names, path, before)
+        finally:
+            if self.kept is None:
+                os.close(descriptor)
+            else:
+                self.watched[self.kept] = (names, descriptor)
+                if self.kept not in self._working.hidden:
+                    # It was closed before anybody could know that it is watched.
+                    self._unwatch(self.kept)
+        if len(self.watched) > MAX_WATCHED:
+            self._unwatch(next(iter(self.watched)))
+
+    def _unwatch(self, kept: Names) -> None:
+        if kept in self.watched:
+            os.close(self.watched.pop(kept)[1])
+
+    @staticmethod
+    def _announce(path: bytes, held: Iterable[Inode | None]) -> None:
         """Tell those who watch the file itself: for them a file that loses its name goes only when nobody has it open.
 
         Not where somebody writes to it: the kernel may write mapped pages back by any handle, and not by ours.
         """
-        if not any(inode.writers for inode in self.held):
+        if not any(inode is None or inode.writers for inode in held):
             # Who has a lease on it is told, and not waited for.
             with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))

@@ -304,6 +304,8 @@ class Operations:
         if mirror is None:
             others = self._other_names(path)
             self._fs.unlink(parse(path))
+            if self._mirror is not None:
+                self._mirror.let_go(parse(path))
             self._fs.forget_pages(parse(path))
             self._tell(others)
         else:

@@ -57,6 +57,43 @@ def test_a_watcher_of_a_file_hears_of_it(node: Node) -> None:
     assert node.entries(NAME) == len(node.query("log", f"{NAME}:/f")) + 3
 
 
+def test_a_watcher_of_a_file_that_is_held_open_hears_of_every_change(node: Node, tmp_path: Path) -> None:
+    """As long as it is open, and not by a name that nobody has given; afterwards the kernel forgets what was open."""
+    point = node.mount(NAME)
+    texts = ("first", "second", "third", "now")
+    for text in texts:
+        (point / "f").write_text(text)
+        node.settle(NAME)
+    entries = [row["entry"] for row in reversed(node.query("log", f"{NAME}:/f"))]
+    told = tmp_path / "told"
+    watcher = ["inotifywait", "-m", "-q", "-e", "close_write,delete_self", "--format", "%w %f %e", "-o", told]
+
+    def heard(where: Path, event: str) -> int:
+        return told.read_text().splitlines().count(f"{where} {event}") if told.exists() else 0
+
+    with (point / "f").open() as held, subprocess.Popen([*watcher, point / "f", point]) as watching:
+        try:
+            established = Path(f"/proc/{watching.pid}/fdinfo")
+
+            def watches() -> int:
+                return sum(file.read_text().count("inotify wd") for file in established.iterdir())
+
+            wait_until(lambda: watches() == 2, DEADLINE, "the watches")
+            for number, (text, entry) in enumerate(zip(texts[:-1], entries, strict=False), 1):
+                node.basefs("revert", f"{NAME}:/f", entry)
+                wait_until(
+                    lambda n=number: heard(point / "f", " CLOSE_WRITE,CLOSE") == n, DEADLINE, "the watcher hears"
+                )
+                assert os.pread(held.fileno(), 9, 0) == b"now"
+                wait_until(lambda t=text: (point / "f").read_text() == t, DEADLINE, "the change")
+            held.close()
+            wait_until(lambda: heard(point / "f", " DELETE_SELF") == 1, DEADLINE, "what was open goes")
+            assert ".fuse_hidden" not in told.read_text()
+        finally:
+            watching.kill()
+    node.basefs("unmount", NAME)
+
+
 def test_a_killed_daemon_leaves_no_mount_that_hangs(node: Node, tmp_path: Path) -> None:
     point = node.mount(NAME)
     (point / "f").write_text("x")

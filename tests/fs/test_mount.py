@@ -280,6 +280,20 @@ class TestTools:
         assert run("find", here, "-type", "l", "-printf", "%l\n").splitlines().count("conf.d/one.conf") == 1
         assert run("grep", "-rl", "one = 1", here / "conf.d") == f"{here}/conf.d/one.conf\n"
 
+    def test_walks_find_every_directory_though_none_counts_its_links(self, here: Path) -> None:
+        """find(1) takes a directory with 2 links for one without directories, where it trusts the filesystem."""
+        made = [here / f"{a}" / f"{b}" / "c" for a in range(5) for b in range(5)]
+        for directory in made:
+            directory.mkdir(parents=True)
+            (directory.parent / "f").touch()
+        assert {directory.parent.stat().st_nlink for directory in made} == {2}
+        expected = {str(path) for directory in made for path in (directory, *directory.parents) if here in path.parents}
+        for options in ([], ["-noleaf"], ["-depth"], ["-mindepth", "1", "-name", "*"]):
+            found = run("find", here, "-mindepth", "1", *options, "-type", "d").splitlines()
+            assert (len(found), set(found)) == (len(expected), expected), options
+        assert len(run("find", here, "-name", "f").splitlines()) == len(made)
+        assert len(run("ls", "-R", here).split(":\n")) == len(expected) + 2
+
     def test_rm(self, here: Path, source: Path) -> None:
         run("cp", "-a", f"{source}/.", here / "copy")
         run("rm", "-r", here / "copy")
