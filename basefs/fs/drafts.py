@@ -64,9 +64,11 @@ def _is_directory(author: Author, names: Names) -> bool:
 
 def _parents(author: Author, names: Names) -> Iterator[Draft]:
     """Make the directories above again that another node has removed: what is written in them must not be lost."""
-    for depth in range(1, len(names)):
-        if _find(author, names[:depth]) is None:
-            yield author.make_directory(names[:depth])
+    there = len(names) - 1
+    while there > 0 and _find(author, names[:there]) is None:
+        there -= 1
+    for depth in range(there + 1, len(names)):
+        yield author.make_directory(names[:depth])
 
 
 def _make_directory(author: Author, step: Step) -> Iterator[Draft]:

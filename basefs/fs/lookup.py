@@ -127,7 +127,7 @@ class Lookup:
         if inode is None or not inode.is_new:
             number = self.identities.number
             found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(names)}
-        for name, slot in self.overlay.within(names).items():
+        for name, slot in self.overlay.within(names):
             if slot is None:
                 found.pop(name, None)
             else:
@@ -208,18 +208,20 @@ class Lookup:
             names: the path.
             attributes: what the view shows there; `None` if it was never published, and the directory above decides.
         """
+        slots = self.overlay.along(names[:-1]) if attributes is None else []
+        depth = len(names)
         while attributes is None:
-            names = names[:-1]
-            slot = self.overlay.get(names)
+            depth -= 1
+            slot = slots[depth] if depth < len(slots) else None
             if slot is None or slot is MISSING:
-                attributes = self.replica.attributes(names)
+                attributes = self.replica.attributes(names[:depth])
             else:
                 attributes = self.attributes(slot)
         if not attributes.writable:
             if self.replica.damaged:
                 raise ReadOnly("the log is damaged and takes no writes: 'basefs check' tells more")
             raise PermissionDenied(
-                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
+                f"no key of this node may write at {display(names[:depth])}: ask a key holder for 'basefs grant'"
             )
 
     @staticmethod

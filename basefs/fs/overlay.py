@@ -22,65 +22,116 @@ MISSING = Missing.MISSING
 Slot = Inode | Missing | None
 
 
-class Overlay:
-    """Names, by directory.  What is made here hides the view's; a directory of the view shows both."""
+class _Place:
+    """A name, and the names below it; it exists while anything is told of one of them."""
+
+    __slots__ = ("below", "slot")
 
     def __init__(self) -> None:
-        self._directories: dict[Names, dict[bytes, Inode | None]] = {}
+        self.slot: Slot = MISSING
+        self.below: dict[bytes, _Place] = {}
+
+
+class Overlay:
+    """Names, as a tree: looking one up costs a step for each component of its path that is told of.
+
+    What is made here hides the view's; a directory of the view shows both.
+    """
+
+    def __init__(self) -> None:
+        self._root = _Place()
 
     def __bool__(self) -> bool:
-        return bool(self._directories)
+        return bool(self._root.below)
+
+    def _find(self, names: Names) -> _Place | None:
+        place: _Place | None = self._root
+        for name in names:
+            if place is None:
+                break
+            place = place.below.get(name)
+        return place
 
     def get(self, names: Names) -> Slot:
         """What a name is."""
-        if not names:
-            return MISSING
-        directory = self._directories.get(names[:-1])
-        return MISSING if directory is None else directory.get(names[-1], MISSING)
+        place = self._find(names)
+        return MISSING if place is None else place.slot
+
+    def along(self, names: Names) -> list[Slot]:
+        """What the root, each directory above a name, and the name are, as far down as anything is told."""
+        place = self._root
+        found = [place.slot]
+        for name in names:
+            below = place.below.get(name)
+            if below is None:
+                break
+            place = below
+            found.append(place.slot)
+        return found
 
     def put(self, names: Names, inode: Inode | None) -> None:
         """Give a name to an inode, or to nothing."""
-        self._directories.setdefault(names[:-1], {})[names[-1]] = inode
+        place = self._root
+        for name in names:
+            below = place.below.get(name)
+            if below is None:
+                below = place.below[name] = _Place()
+            place = below
+        place.slot = inode
 
     def drop(self, names: Names) -> None:
         """Let a name be what the view shows."""
-        directory = self._directories.get(names[:-1])
-        if directory is not None:
-            directory.pop(names[-1], None)
-            if not directory:
-                del self._directories[names[:-1]]
+        above = [self._root]
+        for name in names:
+            below = above[-1].below.get(name)
+            if below is None:
+                return
+            above.append(below)
+        above.pop().slot = MISSING
+        for place, name in zip(reversed(above), reversed(names), strict=True):
+            below = place.below[name]
+            if below.below or below.slot is not MISSING:
+                return
+            del place.below[name]
 
-    def within(self, names: Names) -> dict[bytes, Inode | None]:
+    def within(self, names: Names) -> Iterator[tuple[bytes, Inode | None]]:
         """The names of a directory that are told here."""
-        return self._directories.get(names, {})
+        place = self._find(names)
+        if place is not None:
+            for name, below in place.below.items():
+                if below.slot is not MISSING:
+                    yield name, below.slot
 
     def hides(self, names: Names) -> bool:
         """Whether the view's name is out of sight, because a directory above was made or removed here.
 
         Raises `NotADirectory` if something above is none.
         """
-        if self._directories:
-            for depth in range(len(names) - 1, 0, -1):
-                slot = self.get(names[:depth])
-                if slot is None:
-                    return True
-                if slot is not MISSING:
-                    if slot.kind is not Kind.DIRECTORY:
-                        raise NotADirectory("a component above is not a directory")
-                    return slot.is_new
+        # The nearest one above that is told of decides.
+        for slot in reversed(self.along(names[:-1])):
+            if slot is None:
+                return True
+            if slot is not MISSING:
+                if slot.kind is not Kind.DIRECTORY:
+                    raise NotADirectory("a component above is not a directory")
+                return slot.is_new
         return False
 
     def items(self) -> Iterator[tuple[Names, Inode | None]]:
         """Every name that is told here."""
-        for directory, found in self._directories.items():
-            for name, inode in found.items():
-                yield (*directory, name), inode
+        yield from self.below(())
 
     def below(self, names: Names) -> list[tuple[Names, Inode | None]]:
         """Every name below a directory that is told here."""
-        return [
-            ((*directory, name), inode)
-            for directory, found in self._directories.items()
-            if directory[: len(names)] == names
-            for name, inode in found.items()
-        ]
+        top = self._find(names)
+        found: list[tuple[Names, Inode | None]] = []
+        todo = [] if top is None else [(names, top)]
+        while todo:
+            above, place = todo.pop()
+            for name, below in place.below.items():
+                where = (*above, name)
+                if below.slot is not MISSING:
+                    found.append((where, below.slot))
+                if below.below:
+                    todo.append((where, below))
+        return found

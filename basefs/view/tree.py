@@ -84,11 +84,7 @@ class Tree:
         return children
 
     def _depth(self, node: Node) -> int:
-        depth, path = 0, node.path
-        while path != ROOT_PATH_ID:
-            path = self._store.paths.row(path).parent
-            depth += 1
-        return depth
+        return len(self._store.paths.names(node.path))
 
     def absent(self, directory: Node, name: bytes) -> Outcome | None:
         """What a name without a live path was last, so that a new entry can follow its delete; `None` if nothing."""
