@@ -186,6 +186,9 @@ class Queries:
 
     def names_of(self, names: Names) -> tuple[Names, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
+        if self._shown.get(names) is not None:
+            # What has links is not remembered.
+            return (names,)
         with self._lock:
             return self._names_of(names, self._view.author.node(names))
 

@@ -192,9 +192,14 @@ def test_what_was_asked_for_is_known_anew_when_it_has_changed(
     reader.apply(changed.entries, changed.blocks)
     sizes: list[int] = []
     with reader._lock:
+        assert in_time(lambda: reader.names_of(path("/f0")))
         assert in_time(lambda: sizes.append(reader.attributes(path("/f0")).size))
         assert in_time(lambda: reader.attributes(()))
     assert sizes == [5]
+    linked = writer.commit(lambda author: author.make_link(path("/g"), path("/f0")))
+    assert set(writer.names_of(path("/f0"))) == {path("/f0"), path("/g")}
+    reader.apply(linked.entries, linked.blocks)
+    assert set(reader.names_of(path("/f0"))) == {path("/f0"), path("/g")}
     with pytest.raises(NotFound):
         reader.attributes(path("/f1"))
     writer.close()
