@@ -29,7 +29,7 @@ PULL_JITTER = 0.2
 #: milliseconds.  More would be seen as latency, less would publish names that are about to go (`eval/REPORT.md`).
 QUIET_SECONDS = 0.05
 #: Seconds over which changes are collected before they are sent.  A save with its chmod fits; nobody notices it.
-GATHER_SECONDS = 0.02
+GATHER_SECONDS = 0.005
 #: Seconds between announcements of one node.  Shorter follows a long copy more closely, longer leaves Serf in peace.
 ANNOUNCE_SECONDS = 0.5
 #: Seconds between periodic syncs with a random peer (paper, FULL_SYNC_INTERVAL).  They find what gossip lost, and peers
