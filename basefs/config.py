@@ -28,7 +28,8 @@ PULL_JITTER = 0.2
 #: Seconds without a change after which what was saved is published: tools that save a file by way of others take a few
 #: milliseconds.  More would be seen as latency, less would publish names that are about to go (`eval/REPORT.md`).
 QUIET_SECONDS = 0.05
-#: Seconds over which changes are collected before they are sent.  A save with its chmod fits; nobody notices it.
+#: Seconds over which what was published is collected before it is gossiped: a save that is two transactions fits.  What
+#: is saved together has waited for the quiet window already, and each ms more is one until others see it.
 GATHER_SECONDS = 0.005
 #: Seconds between announcements of one node.  Shorter follows a long copy more closely, longer leaves Serf in peace.
 ANNOUNCE_SECONDS = 0.5
