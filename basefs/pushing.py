@@ -23,6 +23,8 @@ PUSH_SECONDS = 0.5
 #: The same where round trips are long: to fetch takes six or more of them.  With 320 ms one way a file of 8 KiB was on
 #: 4 nodes after 0.6 s instead of 3.7 s; on 8 nodes it took up to three times the bytes.
 LONG_PUSH_BYTES = 16 * 1024
+#: Bytes that hardly any entry is below: with less than this left of them nothing more is looked at.
+_LEAST = 160
 #: Entries of one flush; a longer list is told from its length alone to be a burst.
 PUSH_ENTRIES = 64
 #: Seconds for which news is gathered before it is passed on: meanwhile the same may come from another peer, who then
@@ -81,6 +83,9 @@ class Pusher:
         pushed: list[bytes] = []
         burst = len(news) > PUSH_ENTRIES
         for hash in news if not burst else ():
+            if self._budget < _LEAST:
+                burst = True
+                break
             encoded = self._replica.entry(hash)
             size = None if encoded is None else self._size(encoded)
             if encoded is None or size is None:

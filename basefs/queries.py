@@ -396,7 +396,7 @@ class Queries:
         while todo:
             id = todo.pop()
             with self._lock:
-                found = [placed.entry.encode() for placed in self._store.entries_at(id)]
+                found = self._store.raw_at(id)
                 todo.extend(row.id for row in reversed(self._store.paths.below(id)))
             yield from found
 
@@ -408,8 +408,7 @@ class Queries:
     def block(self, hash: BlockHash) -> bytes | None:
         """The encoding of a block, `None` if it is unknown."""
         with self._lock:
-            block = self._store.chains.block(hash)
-            return None if block is None else block.encode()
+            return self._store.chains.raw(hash)
 
     def incomplete(self) -> list[tuple[Names, Entry, Incomplete]]:
         """The writes whose content is not complete, with their paths; those that changed last first."""

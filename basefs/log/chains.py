@@ -19,7 +19,7 @@ from itertools import islice
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
 from basefs.log.database import Database
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224, xor
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
 
@@ -75,17 +75,22 @@ class Chains:
 
     def block(self, hash: BlockHash) -> Block | None:
         """A block, or `None` if it is unknown or damaged."""
+        raw = self.raw(hash)
+        try:
+            return None if raw is None else Block.decode(raw)
+        except InvalidEntry:
+            self._database.report_damage("block", hash)
+            return None
+
+    def raw(self, hash: BlockHash) -> bytes | None:
+        """The encoding of a block, or `None` as in `block`."""
         row = self._db.execute("SELECT data FROM blocks WHERE hash = ?", (hash,)).fetchone()
         if row is None:
             return None
-        try:
-            block = Block.decode(row[0])
-        except InvalidEntry:
-            block = None
-        if block is None or block.hash != hash:
+        if sha224(row[0]) != hash:
             self._database.report_damage("block", hash)
             return None
-        return block
+        return bytes(row[0])
 
     def is_complete(self, first: bytes) -> bool:
         """Whether all blocks of a chain are here; the empty content always is."""

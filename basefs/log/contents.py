@@ -141,7 +141,7 @@ class Contents:
             if not self._store.chains.is_complete(first):
                 return False
             visited.append(current.entry.hash)
-            if not first or self._is_keyframe(first):
+            if not first or current.kind is not EntryKind.SUCCESSOR or self._is_keyframe(first):
                 break
             try:
                 base = self._base(current)

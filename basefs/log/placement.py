@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from basefs.errors import InvalidEntry
@@ -41,6 +41,7 @@ class Placed:
         path: id of its static path; `NEW_PATH` before the first entry of a path is inserted.
         directory: hash of the mkdir under which its chain lives; `ZERO_HASH` for the root's own chain.
         above: id of the path that holds this one; 0 for the root, and where `path` tells it.
+        is_first: whether it began its path, from who has just inserted it; others are not told.
     """
 
     entry: Entry
@@ -48,6 +49,7 @@ class Placed:
     path: int
     directory: EntryHash
     above: int = 0
+    is_first: bool = field(default=False, compare=False)
 
 
 def place_root(entry: Entry) -> Placed:

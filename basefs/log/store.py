@@ -24,7 +24,7 @@ from basefs.log.arrivals import Arrivals
 from basefs.log.chains import Chains
 from basefs.log.database import Database
 from basefs.log.detached import Detached
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import SIGNATURE_SIZE, Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
 from basefs.log.keys import fingerprint_of
@@ -181,8 +181,23 @@ class Store:
 
     def raw(self, hash: EntryHash) -> bytes | None:
         """The encoding of an entry, or `None` as in `get`."""
-        placed = self.get(hash)
-        return None if placed is None else placed.entry.encode()
+        recent = self._recent.get(hash)
+        if recent is not None:
+            return recent.entry.encode()
+        row = self._db.execute("SELECT hash, data, checksum FROM entries WHERE hash = ?", (hash,)).fetchone()
+        return None if row is None else self._checked(*row)
+
+    def raw_at(self, path: int) -> list[bytes]:
+        """The encodings of all entries of one path, as in `entries_at`."""
+        rows = self._db.execute("SELECT hash, data, checksum FROM entries WHERE path = ? ORDER BY seq", (path,))
+        return [data for row in rows if (data := self._checked(*row)) is not None]
+
+    def _checked(self, hash: EntryHash, data: bytes, checksum: bytes) -> bytes | None:
+        """An encoding as it was stored, or `None` if its row is damaged; decoding it would cost more."""
+        if checksum != checksum_of(data) or sha224(data[:-SIGNATURE_SIZE]) != hash:
+            self.database.report_damage("entry", hash)
+            return None
+        return data
 
     def entries_at(self, path: int) -> list[Placed]:
         """All entries of one path, in order of arrival (so parents first)."""
@@ -273,7 +288,8 @@ class Store:
         """
         entry = placed.entry
         if placed.path == NEW_PATH:
-            placed = replace(placed, path=self.paths.make(placed.above, entry.name))
+            # `place` has found no such path.
+            placed = replace(placed, path=self.paths.make(placed.above, entry.name), is_first=True)
         data = entry.encode()
         cursor = self._db.execute(
             "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",

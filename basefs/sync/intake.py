@@ -164,9 +164,10 @@ class Intake:
         assert self._offered is not None, "a batch was offered"
         (batch, blocks), self._offered = self._offered, None
         if result.missing_parents or self._orphans:
-            self._sort(batch, set(result.missing_parents))
-            # The log cannot take the blocks of orphans.
+            here = self._hold(batch, set(result.missing_parents))
+            # The log cannot take the blocks of orphans.  They are held before anything is released, to go with them.
             orphaned = sum(map(self._orphans.hold_block, blocks))
+            self._release(here)
             result = replace(result, rejected=result.rejected[: max(len(result.rejected) - orphaned, 0)])
         self._account(result)
         self._want(result.missing_blocks)
@@ -265,8 +266,9 @@ class Intake:
                 f"{self._counters.rejected} entries or blocks were refused, the last because: {result.rejected[-1]}"
             )
 
-    def _sort(self, batch: list[bytes], missing: set[EntryHash]) -> None:
-        """Keep what has to wait, and offer again what waited for an entry of this batch."""
+    def _hold(self, batch: list[bytes], missing: set[EntryHash]) -> list[EntryHash]:
+        """Keep what has to wait; returns the entries of this batch that need not."""
+        here = []
         for data in batch:
             try:
                 entry = Entry.decode(data)
@@ -275,5 +277,11 @@ class Intake:
             if entry.parent in missing:
                 self._orphans.hold(entry, data)
             else:
-                for orphan, content in self._orphans.release(entry.hash):
-                    self._batches.append(([orphan], content))
+                here.append(entry.hash)
+        return here
+
+    def _release(self, here: list[EntryHash]) -> None:
+        """Offer again what waited for one of these entries."""
+        for hash in here:
+            for orphan, content in self._orphans.release(hash):
+                self._batches.append(([orphan], content))

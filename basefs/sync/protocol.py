@@ -39,8 +39,9 @@ _BYTES_COST = 8192
 _LIST_COST = 512
 #: Seconds between two lines that tell the peer that this node will ask it later.
 _STILL_WAITING = 10.0
+_ENTRIES = b"ENTRIES "
 #: The lines that belong together.
-_DATA = (b"ENTRIES ", b"BLOCKS ")
+_DATA = (_ENTRIES, b"BLOCKS ")
 
 
 class SyncProtocol:
@@ -72,6 +73,8 @@ class SyncProtocol:
         self._waited_at = 0.0
         #: A line that has to wait until what came before is in the log.
         self._line: bytes | None = None
+        #: Whether the last line had entries, and the rest of the answer is still to come: their blocks, as a rule.
+        self._half = False
         self._timers = Timers(limits)
         self._progress = Progress(limits)
 
@@ -98,6 +101,7 @@ class SyncProtocol:
     def receive_eof(self) -> None:
         """The peer will send nothing more, or the connection is gone."""
         # Lines that have arrived may still end the session properly.
+        self._half = False
         while self.wants_work:
             self.work()
         self._talk.break_off(Reason.LOST, "the connection ended in the middle of a session")
@@ -132,6 +136,9 @@ class SyncProtocol:
                     continue
                 line = self._lines.next_line() if self._line is None else self._line
                 self._line = line
+                if line is None and self._half:
+                    # A transaction for the entries and another one for their blocks cost twice as much as one.
+                    break
                 if self._talk.intake.gathered and not (line is not None and self._belongs(line)):
                     self._talk.intake.seal()
                     continue
@@ -139,6 +146,8 @@ class SyncProtocol:
                     break
                 self._line = None
                 self._talk.handle(parse(line), len(line) + 1)
+                # A second such line shows that the first one had no blocks; it does not wait for more.
+                self._half = line.startswith(_ENTRIES) and not self._half and not self.standing
                 cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
             useless = self._progress.check(self.counters)
             if useless and self._talk.open:
@@ -155,7 +164,7 @@ class SyncProtocol:
         Answers to requests for many small files hold an entry each, and a transaction for each costs more than the
         entry.  What an EOF leads to is looked at again at the EOF behind the entries that follow.
         """
-        return line.startswith(_DATA) or (line == b"EOF" and self._lines.begins_with(b"ENTRIES "))
+        return line.startswith(_DATA) or (line == b"EOF" and self._lines.begins_with(_ENTRIES))
 
     def data_to_send(self, max_bytes: int, *, hold: bool = False) -> bytes:
         """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then.
@@ -259,7 +268,8 @@ class SyncProtocol:
     def wants_work(self) -> bool:
         """Whether `work` has something to do."""
         intake = self._talk.intake
-        return self._talk.open and (intake.pending or intake.gathered or self._line is not None or self._lines.ready)
+        received = intake.pending or (intake.gathered and not self._half)
+        return self._talk.open and (received or self._line is not None or self._lines.ready)
 
     @property
     def wants_send(self) -> bool:

@@ -172,8 +172,9 @@ class Tree:
             if node.children is None:
                 return
             child = node.children.get(name)
-            if child is None or position == len(names) - 1:
-                self._refresh(names[: position + 1], node, placed if is_new else None, now)
+            is_last = position == len(names) - 1
+            if child is None or is_last:
+                self._refresh(names[: position + 1], node, placed if is_new and is_last else None, now)
                 return
             node = child
 
@@ -217,19 +218,23 @@ class Tree:
         self.root.outcome = outcome
 
     def _refresh(self, names: Names, directory: Node, placed: Placed | None, now: int) -> None:
-        """Resolve one name of a loaded directory again."""
+        """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
         assert directory.children is not None
         name = names[-1]
         child = directory.children.get(name)
         self._ledger.note(names, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
             return
-        if child is None:
+        entries = None
+        if child is not None:
+            path = child.path
+        elif placed is not None and placed.is_first:
+            # Nothing is there beside it, so nothing need be read.
+            path, entries = placed.path, [placed]
+        else:
             row = self._store.paths.find(directory.path, name)
             path = 0 if row is None else row.id
-        else:
-            path = child.path
-        outcome = self._resolve(directory, path)
+        outcome = self._resolve(directory, path, entries)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
                 self._forget(names, child)
@@ -346,9 +351,10 @@ class Tree:
         self._forget((), self.root)
         self.root.outcome = self.resolver.root()
 
-    def _resolve(self, directory: Node, path: int) -> Outcome | None:
+    def _resolve(self, directory: Node, path: int, entries: list[Placed] | None = None) -> Outcome | None:
+        """The outcome of a path below `directory`; `entries`: all of it, from who has them at hand."""
         return self.resolver.path(
-            self._store.entries_at(path),
+            self._store.entries_at(path) if entries is None else entries,
             directory.outcome.directories,
             # What hangs on a path does not move its neighbours, so the directory's own grants are all that counts.
             directory.authority,

@@ -39,7 +39,6 @@ def _measure(cluster: Cluster, changes: int, seconds: float) -> Row:
     sides = [cluster.nodes[:half], cluster.nodes[half:]]
     meter = Meter(cluster.nodes)
     wait_for_root(cluster.nodes, settled_root(cluster.nodes[0]), PATIENCE)
-    entries = ask(cluster.nodes[0], "summary")["entries"]
     say(f"cut for {seconds:g} s, {changes} changes on each side")
     cluster.network.split(sides[1])
     start = time.monotonic()
@@ -49,18 +48,24 @@ def _measure(cluster: Cluster, changes: int, seconds: float) -> Row:
     say("what a person sees on the first node")
     print(sides[0][0].basefs("members", NAME))
     alive = max(sum(member["status"] == "alive" for member in ask(side[0], "members")) for side in sides)
+    had = _entries(cluster.nodes)
     before, used = meter.total(), cpu_of_all(cluster.nodes)
     cluster.network.join()
     took = wait_until(lambda: len(_roots(cluster.nodes)) == 1, PATIENCE, "all nodes are equal")
     sent, busy = meter.total() - before, cpu_of_all(cluster.nodes) - used
+    # What a node lacked of what the others have, all nodes together.
+    differing = _entries(cluster.nodes) - had
     trees = [snapshot(side[0].mountpoint) for side in sides]
     return {
-        "entries a side": (ask(cluster.nodes[0], "summary")["entries"] - entries) // 2,
+        "entries a node lacked": differing // len(cluster.nodes),
         "halves equal in the cut": sum(equal),
         "seen alive in the cut": alive,
         "equal after s": took,
         # What the machine cannot do sooner, because all nodes share its cores.
         "cpu s / cores": busy / (os.cpu_count() or 1),
+        "cpu s a node": busy / len(cluster.nodes),
+        "cpu ms a differing entry": 1000 * busy / differing,
+        "bytes of sync a differing entry": sent.sync / differing,
         "bytes a node": round(sent.total / len(cluster.nodes)),
         "of them serf": round(sent.serf / len(cluster.nodes)),
         "of them sync": round(sent.sync / len(cluster.nodes)),
@@ -82,6 +87,11 @@ def _write_on_both(sides: Sequence[Sequence[Node]], changes: int, seconds: float
         writer.start()
     for writer in writers:
         writer.join()
+
+
+def _entries(nodes: Sequence[Node]) -> int:
+    """Entries in the logs of all nodes together."""
+    return sum(int(ask(node, "summary")["entries"]) for node in nodes)
 
 
 def _roots(nodes: Sequence[Node]) -> set[str]:

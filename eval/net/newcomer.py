@@ -55,7 +55,7 @@ def _measure(entries: int) -> Row:
             "cpu s of the server": cpu_seconds(pid) - used,
             "peak MiB of get": usage.ru_maxrss / 1024,
             "peak MiB of the server": peak_mib(pid),
-            "bytes an entry": sent.sync / entries,
+            "bytes of sync a differing entry": sent.sync / entries,
             "entries there": newcomer.summary(NAME)["entries"],
         }
 

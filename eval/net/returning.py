@@ -64,12 +64,14 @@ def _measure(cluster: Cluster, way: str, entries: int) -> Row:
     wait_for_root([away], root, PATIENCE)
     took = time.monotonic() - start
     sent = meter.total()
+    cpu, verify = cpu_seconds(away.daemon(NAME)) - used, verify_seconds(entries)
     return {
         "seconds": took,
-        "cpu s": cpu_seconds(away.daemon(NAME)) - used,
-        "verify cpu s": verify_seconds(entries),
+        "cpu s": cpu,
+        "verify cpu s": verify,
+        "cpu x verify": cpu / verify,
         "bytes of sync": sent.sync,
-        "bytes an entry": sent.sync / entries,
+        "bytes of sync a differing entry": sent.sync / entries,
         "peak MiB": peak_mib(away.daemon(NAME)),
         "entries there": ask(away, "summary")["entries"],
     }

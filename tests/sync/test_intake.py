@@ -126,6 +126,18 @@ def test_blocks_wait_with_their_orphan():
     assert intake.wanted_blocks() == []
 
 
+def test_blocks_wait_with_their_orphan_whose_parent_came_with_it():
+    writer = Writer()
+    writer.write((b"d", b"f"), b"content")
+    log, counters, intake = setup()
+    root, mkdir, write = writer.entries
+    intake.put_entries([root, write, mkdir])
+    intake.put_blocks(writer.blocks, streaming=False)
+    run(intake)
+    assert counters.rejected == 0
+    assert log.root_hash() == writer.log().root_hash()
+
+
 def test_a_block_of_an_orphan_may_be_that_of_another_entry_too():
     writer = Writer()
     writer.write((b"d", b"f"), b"0123456789", block_size=4)

@@ -9,11 +9,12 @@ import pytest
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.sync.fields import encode_bytes
-from basefs.sync.limits import MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, Limits
+from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, Limits
 from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import WHOLE, Close, Entries, Hash, Ls
+from basefs.sync.messages import PAUSE, WHOLE, Close, Entries, Hash, Ls
+from basefs.sync.parcels import Packer
 from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Reason
+from basefs.sync.result import Counters, Reason
 from basefs.sync.states import Role, State
 from basefs.sync.wire import encode
 
@@ -640,22 +641,66 @@ def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
     assert core.closed and core.result.reason is Reason.RUBBISH
 
 
+def sync_counting(*logs, **options):
+    """Have a session; returns how many entries each call of `add` was given, and how many blocks."""
+    calls = []
+    for log in logs:
+        add = log.add
+
+        def count(entries, blocks, add=add):
+            calls.append((len(entries), len(blocks)))
+            return add(entries, blocks)
+
+        log.add = count
+    sync(*logs, **options)
+    return calls
+
+
 def test_many_small_files_are_few_transactions_whoever_asks_for_them():
     left, right = Writer(), Writer()
     for number in range(160):
         left.write((b"d%d" % number,), b"x%d" % number)
         right.write((b"e%d" % number,), b"y%d" % number)
-    logs = left.log(), right.log()
-    batches = []
-    for log in logs:
-        add = log.add
+    calls = sync_counting(left.log(), right.log())
+    assert sum(entries for entries, _ in calls) == 320
+    assert len(calls) <= 80
 
-        def count(entries, blocks, add=add):
-            batches.append(len(entries))
-            return add(entries, blocks)
 
-        log.add = count
-    sync(*logs)
-    assert sum(batches) == 320
-    assert sum(size > 0 for size in batches) <= 80
-    assert sum(size == 0 for size in batches) <= 80, "blocks come with their entries"
+@pytest.mark.parametrize("chunk", [1, 100, 1000, 65536])
+def test_entries_and_their_blocks_are_one_transaction_wherever_the_connection_cuts_them(chunk):
+    left, right = Writer(), Writer()
+    for number in range(40):
+        left.write((b"d%d" % number,), b"x%d" % number)
+        left.write((b"d",), b"y%d" % number)
+    calls = sync_counting(left.log(), right.log(), chunk=chunk)
+    assert sum(entries for entries, _ in calls) == 80
+    assert [blocks for entries, blocks in calls if entries == 0] == []
+
+
+def asking():
+    """A core with the root entry alone that waits for the answer to its list."""
+    log = Writer().log()
+    core = responder(log)
+    assert b"LS " in talk(core, encode(Hash(1, ROOT.hash, sha224(b"another"), 0)))
+    return core, log
+
+
+def test_entries_without_blocks_do_not_wait_for_the_rest_of_the_answer():
+    core, log = asking()
+    writer = Writer()
+    for number in range(100):
+        writer.mkdir((b"d%d" % number,))
+    lines = list(Packer(writer.log(), Counters()).entries(writer.entries[1:]))
+    for line in lines[:2]:
+        talk(core, line)
+    assert len(log) == 1 + 2 * ENTRIES_PER_SLICE
+
+
+def test_what_has_come_counts_where_the_connection_ends_before_its_blocks():
+    core, log = asking()
+    writer = Writer()
+    writer.write((b"f",), b"content")
+    talk(core, next(Packer(writer.log(), Counters()).entries(writer.entries[1:])))
+    core.receive_eof()
+    assert core.result.reason is Reason.LOST
+    assert len(log) == 2
