@@ -96,7 +96,11 @@ class Packer:
         self._counters = counters
 
     def entries(self, encoded: Iterable[bytes]) -> Iterator[bytes]:
-        """Lines with these entries; the blocks of a write follow it, up to `INLINE_BLOCKS` of them."""
+        """Lines with these entries; the blocks of a write follow it, up to `INLINE_BLOCKS` of them.
+
+        An item is a line with entries and those with their blocks: nothing else goes between them, so that whoever
+        receives them gives them to the log together.
+        """
         batch: list[bytes] = []
         blocks: list[bytes] = []
         size = block_size = 0
@@ -140,5 +144,5 @@ class Packer:
     def _flush(self, batch: list[bytes], blocks: list[bytes]) -> Iterator[bytes]:
         if batch:
             self._counters.entries_sent += len(batch)
-            yield b" ".join((b"ENTRIES", *map(encode_bytes, batch))) + b"\n"
-            yield from self.blocks(blocks)
+            line = b" ".join((b"ENTRIES", *map(encode_bytes, batch))) + b"\n"
+            yield b"".join((line, *self.blocks(blocks)))

@@ -17,7 +17,8 @@ from .helpers import Writer, blocks_of, random_bytes
 
 def pack(log, encoded):
     counters = Counters()
-    lines = [line for line in Packer(log, counters).entries(encoded) if line != PAUSE]
+    pieces = [piece for piece in Packer(log, counters).entries(encoded) if piece != PAUSE]
+    lines = b"".join(pieces).splitlines(keepends=True)
     assert all(line.endswith(b"\n") and len(line) <= MAX_LINE for line in lines)
     return [parse(line[:-1]) for line in lines], counters
 

@@ -509,7 +509,7 @@ def test_refused_entries_at_the_limit_and_above():
     for count, failed in ((5, False), (6, True)):
         core = responder(rejected=5)
         talk(core, OTHER)
-        talk(core, b"ENTRIES" + b" eA" * count + b"\n")
+        talk(core, b"ENTRIES" + b" eA" * count + b"\nEOF\n")
         assert core.closed is failed
         assert core.counters.rejected == count
 
@@ -671,7 +671,7 @@ def test_entries_and_their_blocks_are_one_transaction_wherever_the_connection_cu
     left, right = Writer(), Writer()
     for number in range(40):
         left.write((b"d%d" % number,), b"x%d" % number)
-        left.write((b"d",), b"y%d" % number)
+        right.write((b"e%d" % number,), b"y%d" % number)
     calls = sync_counting(left.log(), right.log(), chunk=chunk)
     assert sum(entries for entries, _ in calls) == 80
     assert [blocks for entries, blocks in calls if entries == 0] == []
@@ -690,7 +690,7 @@ def test_entries_without_blocks_do_not_wait_for_the_rest_of_the_answer():
     writer = Writer()
     for number in range(100):
         writer.mkdir((b"d%d" % number,))
-    lines = list(Packer(writer.log(), Counters()).entries(writer.entries[1:]))
+    lines = [line for line in Packer(writer.log(), Counters()).entries(writer.entries[1:]) if line != PAUSE]
     for line in lines[:2]:
         talk(core, line)
     assert len(log) == 1 + 2 * ENTRIES_PER_SLICE
@@ -700,7 +700,7 @@ def test_what_has_come_counts_where_the_connection_ends_before_its_blocks():
     core, log = asking()
     writer = Writer()
     writer.write((b"f",), b"content")
-    talk(core, next(Packer(writer.log(), Counters()).entries(writer.entries[1:])))
+    talk(core, b"".join(Packer(writer.log(), Counters()).entries(writer.entries[1:])).partition(b"BLOCKS")[0])
     core.receive_eof()
     assert core.result.reason is Reason.LOST
     assert len(log) == 2
