@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from basefs.log.hashes import ZERO_HASH, BlockHash
-from basefs.sync.compare import Node, Plan, compare
+from basefs.sync.compare import Missing, Node, Plan, compare
 from basefs.sync.index import EMPTY, Indexes
 from basefs.sync.intake import Intake
 from basefs.sync.interface import LogState, Path
@@ -33,6 +33,8 @@ class Answers:
         self._indexes = Indexes(state)
         self._streamed: set[BlockHash] = set()
         self._whole: set[Path] = set()
+        #: Whether other sessions of this node ask before this one.
+        self._waits = False
 
     def new_round(self) -> None:
         """Look at the log anew."""
@@ -42,13 +44,21 @@ class Answers:
 
     def write(self, wish: Wish) -> Iterator[bytes]:
         """The line of a request of ours, after any number of `PAUSE`s; no line if it has become superfluous."""
+        if isinstance(wish, Node | Missing) and self._has_come(wish):
+            return
         if isinstance(wish, Node):
-            index = yield from self._indexes.open(wish.path)
-            yield encode((index or EMPTY).ls(wish.path, wish.part))
+            index = (yield from self._indexes.open(wish.path)) or EMPTY
+            if wish.part == WHOLE or wish.theirs != index.value(wish.part):
+                yield encode(index.ls(wish.path, wish.part))
+        elif isinstance(wish, Missing):
+            if self._state.path_hash(wish.path) == ZERO_HASH:
+                yield encode(PathReq(wish.path))
+            else:
+                # Another session has brought something of it meanwhile.
+                yield from self.write(Node(wish.path, WHOLE, wish.theirs))
         elif (
             isinstance(wish, PathReq) and wish.path not in self._whole and self._state.path_hash(wish.path) != ZERO_HASH
         ):
-            # Another session has brought something of it meanwhile.
             yield from self.write(Node(wish.path, WHOLE))
         elif isinstance(wish, EntryReq):
             missing = tuple(hash for hash in wish.hashes if self._state.entry(hash) is None)
@@ -56,6 +66,20 @@ class Answers:
                 yield encode(EntryReq(missing))
         elif not isinstance(wish, BlockReq) or self._state.block(wish.hash) is None:
             yield encode(wish)
+
+    def _has_come(self, wish: Node | Missing) -> bool:
+        """Whether what the peer has of a path is here by now: several sessions may have found the same difference."""
+        whole = isinstance(wish, Missing) or wish.part == WHOLE
+        return whole and wish.theirs == self._state.path_hash(wish.path)
+
+    def turn(self, done: bool) -> bool:
+        """See `Intake.turn`.  Who had to wait looks at the log anew, for others have been fetching."""
+        may = self._intake.turn(done)
+        if not done:
+            if may and self._waits:
+                self._indexes.clear()
+            self._waits = not may
+        return may
 
     def to(self, request: Request, ask: Callable[[Sequence[Wish]], None]) -> Iterator[bytes]:
         """The lines that answer a request, without EOF.  `ask` takes the requests that it leads to."""
@@ -113,6 +137,7 @@ class Answers:
                     continue
                 if len(self._whole) < _MAX_WHOLE:
                     self._whole.add(path)
-            wishes.append(PathReq(path))
+            theirs = plan.theirs.get(path)
+            wishes.append(PathReq(path) if theirs is None else Missing(path, theirs))
         wishes += plan.look
         return wishes

@@ -21,10 +21,22 @@ from basefs.sync.messages import WHOLE, Kind, Ls, Part
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A part of a path that has to be listed to the peer."""
+    """A part of a path that has to be listed to the peer.
+
+    `theirs`: what the peer has there, its part of the Merkle hash; empty where that is not known.
+    """
 
     path: Path
     part: Part
+    theirs: bytes = field(default=b"", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A path of which nothing was here, and the Merkle hash that it has at the peer."""
+
+    path: Path
+    theirs: bytes
 
 
 @dataclass(slots=True)
@@ -41,6 +53,7 @@ class Plan:
         send_blocks: entries whose content stopped arriving at the peer, with the peer's last block; we have it all.
         both_stalled: (entry, our last block, the peer's) where both have a different part of the content.
         deferred: sub-paths were left for the next round.
+        theirs: the Merkle hashes that paths of `ask_paths` have at the peer, where it told them.
     """
 
     ask_entries: list[EntryHash] = field(default_factory=list)
@@ -52,6 +65,7 @@ class Plan:
     send_blocks: list[tuple[EntryHash, BlockHash]] = field(default_factory=list)
     both_stalled: list[tuple[EntryHash, BlockHash, BlockHash]] = field(default_factory=list)
     deferred: bool = False
+    theirs: dict[Path, bytes] = field(default_factory=dict, compare=False)
 
 
 def compare(theirs: Ls, index: Index | None) -> Plan:
@@ -84,7 +98,8 @@ def _compare_own(theirs: Ls, index: Index, plan: Plan) -> None:
     prefix = theirs.part.prefix
     if theirs.entry_buckets is not None:
         differ, only_ours = _differing(theirs.entry_buckets, index.entry_buckets(prefix))
-        plan.look += [Node(theirs.path, Part(Kind.ENTRIES, prefix + digit)) for digit in differ]
+        buckets = theirs.entry_buckets
+        plan.look += [Node(theirs.path, Part(Kind.ENTRIES, prefix + digit), buckets[digit]) for digit in differ]
         missing = [own for digit in only_ours for own in index.own(prefix + digit) if not own.receiving]
         plan.send_entries += [own.hash for own in in_log_order(missing)]
         return
@@ -121,7 +136,8 @@ def _compare_children(theirs: Ls, index: Index, plan: Plan) -> None:
         for digit in only_ours:
             for child in index.children(prefix + digit):
                 _send_path(path, child, plan)
-        plan.look += [Node(path, Part(Kind.CHILDREN, prefix + digit)) for digit in differ]
+        buckets = theirs.child_buckets
+        plan.look += [Node(path, Part(Kind.CHILDREN, prefix + digit), buckets[digit]) for digit in differ]
         return
     hashes = dict(theirs.children)
     for child in index.children(prefix):
@@ -133,9 +149,10 @@ def _compare_children(theirs: Ls, index: Index, plan: Plan) -> None:
                 _send_path(path, child, plan)
                 _ask_path(path, child.name, plan)
             else:
-                plan.look.append(Node((*path, child.name), WHOLE))
+                plan.look.append(Node((*path, child.name), WHOLE, value))
     for name, value in hashes.items():
         if value != ZERO_HASH:
+            plan.theirs[(*path, name)] = value
             _ask_path(path, name, plan)
 
 

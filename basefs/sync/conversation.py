@@ -73,7 +73,7 @@ class Conversation:
         self._stay = stay
         self.intake = Intake(log, self.counters, limits, claims)
         self._answers = Answers(log, self.counters, self.intake)
-        self.outbox = Outbox(self._answers.write, limits.backlog, self.intake.turn)
+        self.outbox = Outbox(self._answers.write, limits.backlog, self._answers.turn)
         self.standing = Standing(log, self.outbox, self.counters, limits)
         self.waits = False
         self._receiving: BlocksRec | None = None
@@ -172,7 +172,7 @@ class Conversation:
         self._greet()
         # The responder has both hashes first, so the first list is its own: one crossing less than if we had to ask.
         if root != theirs.root:
-            self.outbox.ask([Node((), WHOLE)])
+            self.outbox.ask([Node((), WHOLE, theirs.root)])
         self.outbox.ask(wanted)
 
     def _on_stay(self) -> None:

@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import reduce
+from operator import xor
 
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
 from basefs.sync.interface import Listing, LogState, Path
@@ -62,6 +64,11 @@ class _Ordered:
         # 'g' follows every hexadecimal digit.
         return bisect_left(self.keys, prefix), bisect_left(self.keys, prefix + "g")
 
+    def total(self, prefix: str) -> int:
+        """The XOR of the values."""
+        low, high = self.range(prefix)
+        return reduce(xor, self.values[low:high], 0)
+
     def buckets(self, prefix: str) -> dict[str, bytes]:
         """Next digit -> XOR of the values, of each digit that occurs."""
         sums: dict[str, int] = {}
@@ -101,6 +108,12 @@ class Index:
     def child_buckets(self, prefix: str) -> dict[str, bytes]:
         """The XOR of the sub-paths below `prefix`, by next digit."""
         return self._children.buckets(prefix)
+
+    def value(self, part: Part) -> bytes:
+        """What a part contributes to the Merkle hash of the path."""
+        entries = 0 if part.kind is Kind.CHILDREN else self._own.total(part.prefix)
+        children = 0 if part.kind is Kind.ENTRIES else self._children.total(part.prefix)
+        return (entries ^ children).to_bytes(HASH_SIZE, "big")
 
     def ls(self, path: Path, part: Part) -> Ls:
         """The LS of a part of this path: listed if there are at most `MAX_ITEMS` of a kind, else aggregated."""

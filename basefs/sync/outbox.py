@@ -14,14 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from basefs.errors import RemoteProtocolError
-from basefs.sync.compare import Node
+from basefs.sync.compare import Missing, Node
 from basefs.sync.fields import path_size
 from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
 from basefs.sync.messages import PAUSE, BlockReq, EntryReq, Eof, PathReq
 from basefs.sync.wire import encode
 
-#: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists.
-Wish = Node | PathReq | EntryReq | BlockReq
+#: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists, and a `Missing` a
+#: PATH_REQ; or nothing, if what the peer has there has come from somebody else.
+Wish = Node | Missing | PathReq | EntryReq | BlockReq
 
 #: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
 _PIECES = 16
@@ -29,7 +30,7 @@ _PIECES = 16
 
 def _size(wish: Wish) -> int:
     """Bytes of a request in memory, about."""
-    return 100 + (path_size(wish.path) if isinstance(wish, Node | PathReq) else 0)
+    return 100 + (path_size(wish.path) if isinstance(wish, Node | Missing | PathReq) else 0)
 
 
 class Outbox:

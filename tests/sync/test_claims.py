@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from basefs.log.hashes import BlockHash, sha224
 from basefs.sync.claims import FRUITLESS, PATIENCE, Claims
 from basefs.sync.limits import Limits
@@ -67,6 +69,35 @@ def test_what_one_session_is_bringing_another_one_does_not_ask_for():
     assert len(second.sent[second.left]) < 1000
     first.run()
     assert not log.missing_blocks(1)
+
+
+@pytest.mark.parametrize("moment", ["before the first list", "after it"])
+@pytest.mark.parametrize("came", [50, 100])
+def test_what_another_session_has_brought_is_not_asked_for_by_one_that_waited(moment, came):
+    writer = Writer()
+    for number in range(100):
+        writer.write((b"f%d" % number,), b"%d" % number)
+    claims, other = Claims(), object()
+    log = Writer().log()
+    core = SyncProtocol(log, Role.RESPONDER if moment == "before the first list" else Role.INITIATOR, claims=claims)
+    pair = Pair(writer.log(), log)
+    if core.role is Role.RESPONDER:
+        pair.right = core
+    else:
+        pair.left, pair.right = core, SyncProtocol(writer.log(), Role.RESPONDER)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    claims.asks(other)
+    while not core.held_back:
+        pair.turn()
+    assert len(log) == 1
+    log.add(writer.entries[: 1 + came], writer.blocks[:came])
+    claims.has_answer(other)
+    pair.run()
+    assert log.root_hash() == writer.log().root_hash()
+    assert core.counters.entries_received == 100 - came
+    # A list of 16 prefixes, or what they lead to.
+    assert pair.sent[core].count(b"LS ") <= (0 if came == 100 else 17)
+    assert pair.sent[core].count(b"PATH_REQ ") <= 100 - came
 
 
 def test_a_session_that_is_cut_leaves_its_contents_to_the_next():

@@ -51,6 +51,10 @@ def test_any_depth_adds_up_to_the_hash_of_the_path(entries, receiving, stalled, 
 
     def below(part):
         ls = index.ls((), part)
+        assert index.value(part) == added_up(ls, part)
+        return index.value(part)
+
+    def added_up(ls, part):
         value = reduce(xor, ls.entries, ZERO_HASH)
         for entry, block in ls.stalled:
             value = xor(value, xor(entry, block))
