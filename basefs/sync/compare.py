@@ -152,7 +152,8 @@ def _compare_children(theirs: Ls, index: Index, plan: Plan) -> None:
                 plan.look.append(Node((*path, child.name), WHOLE, value))
     for name, value in hashes.items():
         if value != ZERO_HASH:
-            plan.theirs[(*path, name)] = value
+            below = (*path, name)
+            plan.theirs[below] = value
             _ask_path(path, name, plan)
 
 
