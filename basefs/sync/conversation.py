@@ -12,7 +12,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH
 from basefs.sync.answers import Answers
 from basefs.sync.claims import Claims
-from basefs.sync.compare import Node
+from basefs.sync.compare import Missing, Node
 from basefs.sync.intake import Intake
 from basefs.sync.interface import LogState
 from basefs.sync.limits import VERSION, Limits
@@ -113,7 +113,7 @@ class Conversation:
             case Eof():
                 self._follow(Event.EOF)
                 answered = self.outbox.close_answer()
-                self.counters.answer_ended(for_entries=isinstance(answered, PathReq | EntryReq))
+                self.counters.answer_ended(for_entries=isinstance(answered, Missing | PathReq | EntryReq))
                 if not isinstance(answered, BlockReq):
                     self.outbox.ask(self.intake.wanted_blocks())
                 if not self.outbox.expects_entries:

@@ -17,7 +17,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.compare import Missing, Node
 from basefs.sync.fields import path_size
 from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.messages import PAUSE, BlockReq, EntryReq, Eof, PathReq
+from basefs.sync.messages import PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq
 from basefs.sync.wire import encode
 
 #: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists, and a `Missing` a
@@ -193,6 +193,9 @@ class Outbox:
             if line is None and not self.expects_entries:
                 self._turn(True)
             if line:
+                if isinstance(wish, Missing | PathReq) and line.startswith(b"LS "):
+                    # Something of it has come meanwhile, and is listed: the answer need not hold any entries.
+                    wish = Node(wish.path, WHOLE)
                 self._outstanding.append((wish, len(line)))
                 self._outstanding_bytes += len(line)
                 self._blocks_outstanding += isinstance(wish, BlockReq)

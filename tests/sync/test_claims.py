@@ -100,6 +100,26 @@ def test_what_another_session_has_brought_is_not_asked_for_by_one_that_waited(mo
     assert pair.sent[core].count(b"PATH_REQ ") <= 100 - came
 
 
+def test_a_peer_that_is_behind_by_now_has_not_listed_what_it_does_not_have():
+    writer = Writer()
+    writer.write((b"f",), b"1")
+    claims, other = Claims(), object()
+    log, behind = Writer().log(), writer.log()
+    core = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    pair = Pair(log, behind)
+    pair.left = core
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    claims.asks(other)
+    while not core.held_back:
+        pair.turn()
+    writer.write((b"f",), b"2")
+    log.add(writer.entries, writer.blocks)
+    claims.has_answer(other)
+    pair.run()
+    assert core.counters.barren == 0
+    assert log.root_hash() == behind.root_hash() == writer.log().root_hash()
+
+
 def test_a_session_that_is_cut_leaves_its_contents_to_the_next():
     writer = Writer()
     writer.write((b"large",), random_bytes(1_000_000))
