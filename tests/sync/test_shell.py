@@ -14,7 +14,7 @@ from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, Wr
 from basefs.sync import shell
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import Hash
+from basefs.sync.messages import Eof, Hash, PathReq
 from basefs.sync.opening import sync_with
 from basefs.sync.penalty import Pace, PenaltyBox
 from basefs.sync.result import Counters, Reason, Result
@@ -485,6 +485,38 @@ def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there(
                 task.cancel()
             await asyncio.gather(*knocking, return_exceptions=True)
             assert len(begun) + 4 <= 4 + 20 * passed + 1
+            await until(lambda: server.sessions == 0)
+
+    run(main())
+
+
+def test_a_newcomer_gets_everything_while_others_at_its_address_ask_for_everything_again_and_again():
+    async def main():
+        full = filled(300)
+        ended = []
+        async with serving(full) as server:
+
+            async def ask_for_ever():
+                reader, writer = await asyncio.open_connection(HOST, server.port, limit=1 << 20)
+                with contextlib.closing(writer):
+                    writer.write(encode(Hash(1, full.identity, random_bytes(28), 0)))
+                    writer.write(encode(PathReq(())) * 20)
+                    async for line in reader:
+                        if line.startswith(b"LS "):
+                            writer.write(encode(Eof()))
+                        elif line == encode(Eof()):
+                            ended.append(1)
+                            writer.write(encode(PathReq(())))
+
+            asking = [asyncio.create_task(ask_for_ever()) for _ in range(6)]
+            await until(lambda: len(ended) > 6)
+            log = Writer().log()
+            result = await sync_with(log, HOST, server.port)
+            assert result.equal and log.root_hash() == full.root_hash()
+            assert not any(task.done() for task in asking)
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
             await until(lambda: server.sessions == 0)
 
     run(main())
