@@ -2,7 +2,7 @@
 
 It speaks just enough of the sync protocol (`docs/sync-protocol.md`) to be listened to, and reads everything that it is
 sent, so that nobody is spared work because it is slow.  For gossip it runs a real Serf agent, as a member with the tags
-of this filesystem.  On standard output: `ready`, then a JSON object with what it did.
+of this filesystem.  On standard output: `ready`, then a JSON object with what it did and in how much processor time.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _AGAIN = 0.01
 #: Entries of a session, or blocks: below the number for which a peer is sent away.
 _UNTIL_TOLD_OFF = 240
 _CHUNK = 64 * 1024
+#: Of what is printed at the end: the processor seconds that the attacker was given, without its Serf agent.
+PROCESSOR = "processor s"
 #: Requests that wait for their answer, below the limit of the protocol.
 _WINDOW = 200
 
@@ -271,10 +273,13 @@ class Flood:
             on_members=lambda peers: None,
         )
         await self._gossip.start()
-        if self._gossip.agent_pid is not None:
-            yield_cores(self._gossip.agent_pid)
         while sum(peer.status == "alive" for peer in self._gossip.peers) < len(victims):
             await asyncio.sleep(0.1)
+
+    @property
+    def agent_pid(self) -> int | None:
+        """The process number of the agent."""
+        return None if self._gossip is None else self._gossip.agent_pid
 
     async def run(self, victims: list[Address], seconds: float) -> None:
         """Send to all, through the agent."""
@@ -313,15 +318,16 @@ _PAYLOADS: dict[str, Callable[[Loot, Address], list[bytes]]] = {
 KINDS = (*SYNC, *_PAYLOADS)
 
 
-def yield_cores(pid: int = 0) -> None:
+def yield_cores(pid: int) -> None:
     """Let a process run only where nobody else wants to: an attacker has cores of its own.
 
     Where the kernel groups processes by session (sched(7), autogroup) priorities count within a session only, and the
-    session has one of its own.  `pid` 0: this process.
+    session has one of its own.
     """
-    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError):
-        Path(f"/proc/{pid or 'self'}/autogroup").write_text("19")
+        Path(f"/proc/{pid}/autogroup").write_text("19")
 
 
 async def _main(arguments: argparse.Namespace) -> None:
@@ -332,9 +338,13 @@ async def _main(arguments: argparse.Namespace) -> None:
     else:
         attack = Flood(arguments.kind, arguments.source, loot, arguments.directory)
         await attack.start(victims, arguments.sync_port - 1)
+        if arguments.yield_cores and attack.agent_pid is not None:
+            yield_cores(attack.agent_pid)
+    if arguments.yield_cores:
+        yield_cores(os.getpid())
     print("ready", flush=True)
     await attack.run(victims, arguments.seconds)
-    print(json.dumps(attack.counts), flush=True)
+    print(json.dumps({**attack.counts, PROCESSOR: time.process_time()}), flush=True)
 
 
 def main() -> None:
@@ -346,9 +356,8 @@ def main() -> None:
     parser.add_argument("--log", type=Path, required=True, help="directory of a replica of theirs")
     parser.add_argument("--directory", type=Path, required=True, help="for the files of a Serf agent")
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--yield-cores", action="store_true", help="use only what others leave of the cores")
     parser.add_argument("victims", nargs="+", help="addresses")
-    if not os.environ.get("SHARE"):
-        yield_cores()
     try:
         asyncio.run(_main(parser.parse_args()))
     except BaseFSError as error:

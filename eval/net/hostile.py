@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from eval.cluster import NAME, Cluster
 from eval.namespaces import run_ip
-from eval.net.attacker import KINDS
+from eval.net.attacker import KINDS, PROCESSOR
 from eval.net.scenario import (
     Options,
     Scenario,
@@ -110,10 +110,11 @@ def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float) -> Row:
     say(kind)
     word = kind.replace(" ", "-")
     quiet = _Found.during(cluster.nodes, f"{word}-before", _CHANGES)
-    with attacking(cluster.nodes, bad, kind, seconds) as attack:
+    with attacking(cluster.nodes, bad, kind, seconds, "--yield-cores") as attack:
         time.sleep(_START)
         found = _Found.during(cluster.nodes, f"{word}-during", 1, time.monotonic() + seconds - 2 * _START)
         done = attack()
+        given = done.pop(PROCESSOR, 0.0)
     medians = statistics.median(quiet.seconds), statistics.median(found.seconds)
     return {
         "changes": len(found.seconds),
@@ -126,21 +127,24 @@ def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float) -> Row:
         "daemon cores": found.daemon,
         "quiet cores": quiet.daemon,
         "serf cores": found.serf,
+        "attacker cores": given / seconds,
         "attempts a second": sum(done.values()) / seconds,
     }
 
 
 @contextlib.contextmanager
-def attacking(nodes: Sequence[Node], bad: Node, kind: str, seconds: float) -> Iterator[Callable[[], dict[str, int]]]:
+def attacking(
+    nodes: Sequence[Node], bad: Node, kind: str, seconds: float, *options: str
+) -> Iterator[Callable[[], dict[str, float]]]:
     """Attack some nodes from another one, which has fetched the filesystem; yields what waits for the end of it.
 
-    Each attack comes from an address of its own, since those of earlier ones may be banned.  The attacker uses only
-    what the nodes leave of the cores, since in reality it has its own.
+    Each attack comes from an address of its own, since those of earlier ones may be banned.  `options` of the attacker:
+    in reality it has cores of its own, so a measurement lets it use only what the nodes leave of theirs.
     """
     source = f"10.77.100.{KINDS.index(kind) + 1}"
     with contextlib.suppress(OSError):  # it may have it already
         run_ip("-n", str(bad.namespace), "address", "add", f"{source}/16", "dev", "eth0")
-    program = [sys.executable, "-m", "eval.net.attacker", kind, "--seconds", str(seconds)]
+    program = [sys.executable, "-m", "eval.net.attacker", kind, "--seconds", str(seconds), *options]
     where = ["--source", source, "--log", str(bad.home / "fs" / NAME), "--directory", str(bad.base / "agent")]
     ports = ["--sync-port", str(bad.port + 1), *(str(node.address) for node in nodes)]
     command = [*bad.prefix(), *program, *where, *ports]
