@@ -10,9 +10,9 @@ from basefs.sync.index import EMPTY, Indexes
 from basefs.sync.intake import Intake
 from basefs.sync.interface import LogState, Path
 from basefs.sync.limits import MAX_HASHES
-from basefs.sync.messages import WHOLE, BlockReq, EntryReq, Ls, PathReq, Request
+from basefs.sync.messages import LATER, WHOLE, BlockReq, EntryReq, Ls, PathReq, Request
 from basefs.sync.outbox import Wish
-from basefs.sync.parcels import Packer, block_after, chain, ordered
+from basefs.sync.parcels import Packer, block_after, chain, next_block, ordered
 from basefs.sync.result import Counters
 from basefs.sync.wire import encode
 
@@ -24,7 +24,11 @@ _MAX_WHOLE = 256
 
 
 class Answers:
-    """Answers the peer's requests from the log, and derives our own requests from its lists."""
+    """Answers the peer's requests from the log, and derives our own requests from its lists.
+
+    Attributes:
+        bytes: of blocks, in the answer to a BLOCK_REQ that is being made.
+    """
 
     def __init__(self, state: LogState, counters: Counters, intake: Intake) -> None:
         self._state = state
@@ -35,6 +39,7 @@ class Answers:
         self._whole: set[Path] = set()
         #: Whether other sessions of this node ask before this one.
         self._waits = False
+        self.bytes = 0
 
     def new_round(self) -> None:
         """Look at the log anew."""
@@ -91,12 +96,32 @@ class Answers:
             case EntryReq(hashes):
                 return self._packer.entries(ordered(self._state, hashes))
             case BlockReq(hash):
-                return self._stream(hash)
+                return self._stream(hash, self._follow(hash))
 
-    def _stream(self, first: BlockHash) -> Iterator[bytes]:
+    def _stream(self, first: BlockHash, blocks: Iterator[bytes]) -> Iterator[bytes]:
         if len(self._streamed) < _MAX_STREAMED:
             self._streamed.add(first)
-        return self._packer.blocks(chain(self._state, first))
+        return self._packer.blocks(blocks)
+
+    def _follow(self, hash: BlockHash) -> Iterator[bytes]:
+        """A chain from a block on, for as long as it is here or another session brings it.
+
+        Not before it has something: two nodes that lack the same would wait for each other.
+        """
+        self.bytes = 0
+        try:
+            while hash != ZERO_HASH:
+                block = self._state.block(hash)
+                if block is not None:
+                    self.bytes += len(block)
+                    yield block
+                    hash = next_block(block)
+                elif self.bytes and self._intake.comes_elsewhere(hash):
+                    yield LATER
+                else:
+                    return
+        finally:
+            self.bytes = 0
 
     def _settle(self, theirs: Ls, ask: Callable[[Sequence[Wish]], None]) -> Iterator[bytes]:
         index = yield from self._indexes.open(theirs.path)
@@ -114,7 +139,8 @@ class Answers:
 
     def _stream_after(self, first: BlockHash) -> Iterator[bytes]:
         # The peer may have asked for the rest of its stalled files when the round began.
-        return iter(()) if first == ZERO_HASH or first in self._streamed else self._stream(first)
+        done = first == ZERO_HASH or first in self._streamed
+        return iter(()) if done else self._stream(first, chain(self._state, first))
 
     def _ahead(self, our_block: BlockHash, their_block: BlockHash) -> bool:
         """Of two parts of one chain, whether ours is the longer: then it contains their last block."""

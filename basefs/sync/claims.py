@@ -18,7 +18,11 @@ FRUITLESS = 10.0
 
 
 class Claims:
-    """The blocks that the sessions of one node expect."""
+    """The blocks that the sessions of one node expect.
+
+    Attributes:
+        bytes: of all blocks that have come, in whichever session.
+    """
 
     def __init__(self) -> None:
         self._owners: dict[BlockHash, object] = {}
@@ -26,6 +30,7 @@ class Claims:
         #: When a session has brought something, or had to for the first time.
         self._gained_at: dict[object, float] = {}
         self._now = 0.0
+        self.bytes = 0
         self._asking: object | None = None
 
     def may_ask(self, owner: object) -> bool:
@@ -67,21 +72,31 @@ class Claims:
     def held_by_other(self, hash: BlockHash, owner: object) -> bool:
         """Whether another session than `owner` will bring a block, as it seems."""
         holder = self._owners.get(hash)
-        return holder is not None and holder is not owner and self._counts(holder)
+        return holder is not owner and self.is_coming(hash)
+
+    def is_coming(self, hash: BlockHash) -> bool:
+        """Whether some session will bring a block, as it seems."""
+        holder = self._owners.get(hash)
+        return holder is not None and self._counts(holder)
 
     def take(self, hash: BlockHash, owner: object) -> None:
         """This session will bring a block."""
         self._owners[hash] = owner
         self._gained_at.setdefault(owner, self._now)
 
-    def came(self, hash: BlockHash) -> None:
-        """A block is here."""
+    def came(self, hash: BlockHash, size: int) -> None:
+        """A block of `size` bytes is here."""
         self._owners.pop(hash, None)
+        self.bytes += size
+
+    def let_go(self, owner: object) -> None:
+        """The peer of a session lets it wait: others may ask for its blocks."""
+        for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
+            del self._owners[hash]
 
     def ended(self, owner: object) -> None:
         """A session is over, whatever it has brought."""
         self.has_answer(owner)
         self._moved_at.pop(owner, None)
         self._gained_at.pop(owner, None)
-        for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
-            del self._owners[hash]
+        self.let_go(owner)

@@ -52,7 +52,7 @@ class Conversation:
         role: who opened the connection.
         state: where the session stands (`basefs.sync.states`).
         counters: what was moved so far.
-        outbox: what is to be sent.
+        answers, outbox: to the peer's requests, and all that is to be sent.
         intake: what came and is not in the log yet.
         standing: what goes over the session while it `stands`.
         peer: its first line, `None` until that has come.
@@ -72,8 +72,8 @@ class Conversation:
         self._limits = limits
         self._stay = stay
         self.intake = Intake(log, self.counters, limits, claims)
-        self._answers = Answers(log, self.counters, self.intake)
-        self.outbox = Outbox(self._answers.write, limits.backlog, self._answers.turn)
+        self.answers = Answers(log, self.counters, self.intake)
+        self.outbox = Outbox(self.answers.write, limits.backlog, self.answers.turn)
         self.standing = Standing(log, self.outbox, self.counters, limits)
         self.waits = False
         self._receiving: BlocksRec | None = None
@@ -97,7 +97,7 @@ class Conversation:
                 if isinstance(message, Ls) and self._receiving is not None:
                     message = with_receiving(message, self._receiving)
                     self._receiving = None
-                self.outbox.answer(self._answers.to(message, self.outbox.ask), size)
+                self.outbox.answer(self.answers.to(message, self.outbox.ask), size)
             case BlocksRec():
                 self._follow(Event.BLOCKS_REC)
                 self._receiving = message
@@ -108,8 +108,7 @@ class Conversation:
                 self.intake.put_entries(encoded)
             case Blocks(blocks):
                 self._expect_data()
-                streaming = self.stands or isinstance(self.outbox.current, BlockReq)
-                self.intake.put_blocks(blocks, streaming=streaming)
+                self.intake.put_blocks(blocks, request=self.outbox.current, streaming=self.stands)
             case Eof():
                 self._follow(Event.EOF)
                 answered = self.outbox.close_answer()
@@ -121,6 +120,7 @@ class Conversation:
             case Wait():
                 self._follow(Event.WAIT)
                 self.waits = True
+                self.intake.waits()
             case Hash():
                 self._on_hash(message)
             case Same(port):
@@ -243,7 +243,7 @@ class Conversation:
     def _new_round(self) -> None:
         self.counters.rounds += 1
         self._close = None
-        for part in (self.outbox, self._answers, self.intake):
+        for part in (self.outbox, self.answers, self.intake):
             part.new_round()
 
     def _greet(self) -> None:

@@ -19,79 +19,18 @@ from itertools import groupby
 from typing import TypeAlias
 
 from basefs.errors import InvalidEntry, RemoteProtocolError
-from basefs.log.entries import Action, Entry
-from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
+from basefs.log.entries import Entry
+from basefs.log.hashes import BlockHash, EntryHash, sha224
 from basefs.sync.claims import Claims
 from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import BATCH_BYTES, MAX_HASHES, Limits
 from basefs.sync.messages import BlockReq, EntryReq
+from basefs.sync.orphans import Orphans
 from basefs.sync.result import Counters
-
-#: Blocks of orphans that are recognized when they come, even where there is no room for them; beyond that, they count
-#: as refused.
-_MAX_EXPECTED = 65_536
-
+from basefs.sync.stream import Stream
 
 #: Encoded entries, and the blocks that followed them.
 Batch: TypeAlias = tuple[list[bytes], list[bytes]]
-
-
-class Orphans:
-    """Entries whose parent is not in the log yet, by parent, with the blocks that followed them on the line."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._room = max_bytes
-        self._hashes: set[EntryHash] = set()
-        self._waiting: dict[EntryHash, list[tuple[Entry, bytes]]] = {}
-        self._blocks: dict[BlockHash, bytes] = {}  # of any orphan, since contents may be equal
-        self._expected: set[BlockHash] = set()  # blocks that continue the content of an orphan
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._waiting)
-
-    def hold(self, entry: Entry, data: bytes) -> None:
-        """Keep an entry until its parent comes; drops it if there is no room."""
-        if entry.action is Action.WRITE and entry.content and len(self._expected) < _MAX_EXPECTED:
-            self._expected.add(BlockHash(entry.content))
-        if entry.hash not in self._hashes and self._take(data):
-            self._hashes.add(entry.hash)
-            self._waiting.setdefault(entry.parent, []).append((entry, data))
-
-    def hold_block(self, block: bytes) -> bool:
-        """Keep a block if it belongs to an orphan.  Returns whether it does."""
-        hash = BlockHash(sha224(block)) if self._expected else None
-        if hash is None or (hash not in self._expected and hash not in self._blocks):
-            return False
-        self._expected.discard(hash)
-        self._expected.add(BlockHash(block[:HASH_SIZE]))
-        if hash not in self._blocks and self._take(block):
-            self._blocks[hash] = block
-        return True
-
-    def release(self, parent: EntryHash) -> list[tuple[bytes, list[bytes]]]:
-        """The entries that waited for this parent, and their blocks; the entries are no longer kept."""
-        ready = []
-        for entry, data in self._waiting.pop(parent, []):
-            self._hashes.discard(entry.hash)
-            self._room += len(data)
-            blocks = []
-            following = BlockHash(entry.content)
-            while following in self._blocks:
-                blocks.append(self._blocks[following])
-                following = BlockHash(self._blocks[following][:HASH_SIZE])
-            self._expected.discard(following)  # may be on the next line, and is the log's business from now on
-            ready.append((data, blocks))
-        return ready
-
-    def _take(self, data: bytes) -> bool:
-        fits = len(data) <= self._room
-        self._room -= len(data) if fits else 0
-        return fits
-
-    def parents(self) -> list[EntryHash]:
-        """Missing parents that are not orphans themselves."""
-        return [parent for parent in self._waiting if parent not in self._hashes]
 
 
 class Intake:
@@ -113,6 +52,7 @@ class Intake:
         self._wanted: dict[BlockHash, None] = {}
         self._asked_blocks: set[BlockHash] = set()
         self._asked_entries: set[EntryHash] = set()
+        self._stream = Stream(self._claims)
 
     @property
     def pending(self) -> bool:
@@ -172,12 +112,15 @@ class Intake:
         self._account(result)
         self._want(result.missing_blocks)
 
-    def put_blocks(self, blocks: Sequence[bytes], streaming: bool) -> None:
-        """Take a line of blocks.  Raises `RemoteProtocolError`.
+    def put_blocks(self, blocks: Sequence[bytes], *, request: object = None, streaming: bool = False) -> None:
+        """Take a line of blocks, which answers a `request`.  Raises `RemoteProtocolError`.
 
-        `streaming`: they answer a BLOCK_REQ, so the peer sends all that it has, and what is missing after them is not
-        worth asking for.
+        `streaming`: the peer sends all that it has, so what is missing after them is not worth asking for; the same is
+        true if it was asked for blocks.
         """
+        if isinstance(request, BlockReq):
+            streaming = True
+            self._stream.check(request, blocks)
         self._counters.blocks_received += len(blocks)
         if self._gathered[0]:
             # Those of the entries that have just come.
@@ -195,7 +138,7 @@ class Intake:
         for block in blocks:
             hash = BlockHash(sha224(block))
             self._wanted.pop(hash, None)
-            self._claims.came(hash)
+            self._stream.came(hash, len(block))
 
     def missing_blocks(self) -> list[BlockReq]:
         """What to ask for at the start of a round: chains that earlier sessions or gossip left incomplete."""
@@ -238,6 +181,21 @@ class Intake:
             return True
         return False
 
+    def comes_elsewhere(self, hash: BlockHash) -> bool:
+        """Whether another session is bringing a block."""
+        return self._claims.held_by_other(hash, self)
+
+    def waits(self) -> None:
+        """The peer serves others first: what it should bring may be asked for elsewhere."""
+        self._claims.let_go(self)
+        self._stream.waits()
+
+    def superfluous(self, current: object) -> bool:
+        """Whether others have brought much of the answer to a request."""
+        if not isinstance(current, BlockReq) or not self._stream.is_late:
+            return False
+        return self._state.block(current.hash) is not None
+
     def moved(self) -> None:
         """Something has come from the peer."""
         self._claims.moved(self)
@@ -258,6 +216,7 @@ class Intake:
         self._counters.accepted += gained
         if gained:
             self._claims.gained(self)
+            self._stream.gained()
         self._counters.rejected += len(result.rejected)
         if result.rejected:
             self._counters.refusal = result.rejected[-1]

@@ -51,6 +51,16 @@ REQUEST_WINDOW = 1024 * 1024
 #: receiver has the content already.
 INLINE_BLOCKS = 64 * 1024
 
+#: Bytes of blocks that may come twice, from a peer that was asked before others brought them: what a wide link carries
+#: in a turn (`uplink`).  Smaller: a node that was told to wait, and gets little elsewhere, gives up its place; larger:
+#: more comes in vain.
+MAX_REPEATED = 5 * 512 * 1024
+
+#: Bytes of an answer with blocks from which on it is served after others of that kind, unless the link is long: while
+#: the first peer has it, it serves the others.  Smaller: more peers have to look for somebody else, larger: more goes
+#: over this node's link.
+LARGE_ANSWER = 1024 * 1024
+
 #: Entries in one line, and looked up without a pause.
 ENTRIES_PER_SLICE = 32
 

@@ -10,6 +10,8 @@ from basefs.sync.interface import Path
 
 #: An iterator of lines yields this where it has worked a while and has no line yet.
 PAUSE = b""
+#: And this where it can only go on when another session has brought something.
+LATER = b"-"
 
 
 class Refusal(enum.Enum):

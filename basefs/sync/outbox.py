@@ -17,7 +17,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.compare import Missing, Node
 from basefs.sync.fields import path_size
 from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.messages import PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq
+from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq
 from basefs.sync.wire import encode
 
 #: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists, and a `Missing` a
@@ -39,6 +39,7 @@ class Outbox:
     Attributes:
         asked: requests sent in this round.
         answered: requests of the peer answered in this round.
+        dormant: an answer goes on when another session has brought something; look again, in a while.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Outbox:
         self._answer_bytes = 0
         self.asked = 0
         self.answered = 0
+        self.dormant = False
 
     def new_round(self) -> None:
         """Count anew."""
@@ -128,7 +130,8 @@ class Outbox:
     @property
     def ready(self) -> bool:
         """Whether `take` would do something."""
-        return bool(self._buffer or self._control or self._writing or self._answers or self._may_ask)
+        answers = self._answers and not self.dormant
+        return bool(self._buffer or self._control or self._writing or answers or self._may_ask)
 
     @property
     def answering(self) -> bool:
@@ -144,7 +147,8 @@ class Outbox:
             if len(self._buffer) >= max_bytes:
                 break
             piece = self._next(answers=answers)
-            if piece is None or piece == PAUSE:
+            self.dormant = piece == LATER
+            if piece is None or piece in (PAUSE, LATER):
                 break
             self._buffer += piece
         data = bytes(self._buffer[:max_bytes])

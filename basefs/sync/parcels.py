@@ -9,7 +9,7 @@ from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash
 from basefs.sync.fields import encode_bytes
 from basefs.sync.interface import LogState
 from basefs.sync.limits import BLOCKS_LINE, ENTRIES_LINE, ENTRIES_PER_SLICE, INLINE_BLOCKS
-from basefs.sync.messages import PAUSE
+from basefs.sync.messages import LATER, PAUSE
 from basefs.sync.result import Counters
 
 #: Entries that are looked up, with their blocks, without a pause: some 2 ms.
@@ -126,10 +126,17 @@ class Packer:
         yield from self._flush(batch, blocks)
 
     def blocks(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Lines with these blocks."""
+        """Lines with these blocks, and `LATER` where that comes instead of one."""
         fields = [b"BLOCKS"]
         size = 0
         for block in blocks:
+            if block == LATER:
+                if size:
+                    yield b" ".join(fields) + b"\n"
+                    fields = [b"BLOCKS"]
+                    size = 0
+                yield LATER
+                continue
             field = encode_bytes(block)
             if size and size + len(field) > BLOCKS_LINE:
                 yield b" ".join(fields) + b"\n"

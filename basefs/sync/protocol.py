@@ -20,7 +20,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.claims import Claims
 from basefs.sync.conversation import Conversation
 from basefs.sync.interface import AddResult, LogState
-from basefs.sync.limits import DEFAULT_LIMITS, MAX_LINE, Limits
+from basefs.sync.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, Limits
 from basefs.sync.lines import LineBuffer
 from basefs.sync.messages import Refusal, Wait
 from basefs.sync.result import Reason, Result
@@ -195,6 +195,8 @@ class SyncProtocol:
                 self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)
             elif self.news is not None:
                 self.news.tick(now)
+            elif self._talk.intake.superfluous(self._talk.outbox.current):
+                self.abandon()
 
     def abort(self, detail: str) -> None:
         """End the session for a reason of our own, and tell the peer."""
@@ -250,9 +252,19 @@ class SyncProtocol:
         return self._talk.outbox.answering
 
     @property
+    def uploads_much(self) -> bool:
+        """Whether that answer is a large content."""
+        return self._talk.answers.bytes >= LARGE_ANSWER
+
+    @property
     def held_back(self) -> bool:
         """Whether requests wait until another session of this node has what it asked for."""
         return self._talk.outbox.held_back
+
+    @property
+    def depends(self) -> bool:
+        """Whether something to be sent waits for another session of this node: look again in a while."""
+        return self.held_back or self._talk.outbox.dormant
 
     @property
     def waits(self) -> bool:

@@ -17,6 +17,7 @@ from basefs.sync.opening import CONNECT_TIMEOUT, sync_with
 from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address, PeerSchedule
+from basefs.sync.seeker import Seeker
 from basefs.sync.server import SyncServer
 from basefs.sync.shared import Shared
 from basefs.sync.shell import Session
@@ -96,6 +97,7 @@ class SyncService:
         self._running: set[Address] = set()
         self._again: dict[Address, str] = {}
         self._moved_at = 0.0
+        self._seeker = Seeker(state, self._shared.claims, peers, self._rng, self._jobs, self.request)
         self._loop_task: asyncio.Task[None] | None = None
 
     @property
@@ -120,6 +122,7 @@ class SyncService:
         tasks = [*self._jobs.values(), *([self._loop_task] if self._loop_task else [])]
         for task in tasks:
             task.cancel()
+        self._seeker.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._jobs.clear()
         self._loop_task = None
@@ -238,6 +241,7 @@ class SyncService:
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
         self._moved_at = asyncio.get_running_loop().time()
+        self._seeker.progress(session.waits)
         if self._on_progress:
             self._on_progress(address, session.waits)
 
@@ -256,6 +260,7 @@ class SyncService:
             self._schedule.talked(address, now)
         self._contacts.ended(address, result, now)
         self._report(address, result, now)
+        self._seeker.ended(address, result)
         if result.counters.rejected and not result.misbehaved:
             # What an honest node has, it has verified, so it would not come from one; nor may hanging up in time help.
             self._penalties.punish(address[0], now)

@@ -268,7 +268,7 @@ class Session:
             else:
                 self._wake.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.held_back else None)
+                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.depends else None)
         self._signal()
 
     def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
@@ -281,7 +281,7 @@ class Session:
         if not core.uploads or core.counters.bytes_sent < FREE_BYTES:
             return False
         now = asyncio.get_running_loop().time()
-        if self._uplink.admits(self, now):
+        if self._uplink.admits(self, now, large=core.uploads_much):
             self._held_at = None
             return False
         if self._held_at is None or self._uplink.is_turn_of(self):

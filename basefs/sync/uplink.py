@@ -56,26 +56,39 @@ class Uplink:
 
     def __init__(self) -> None:
         self._holder: Upload | None = None
+        self._large = False
         self._began_at = 0.0
         self._began_with = 0
         self._moved_at = 0.0
         self._acknowledged = 0
 
-    def admits(self, upload: Upload, now: float) -> bool:
-        """Whether an upload may go on; `now` in seconds.
+    def admits(self, upload: Upload, now: float, *, large: bool = False) -> bool:
+        """Whether an upload may go on; `now` in seconds.  `large`: it is a large content.
 
         Nor does the one whose turn it is pile up more than the link takes in a while: it could not be stopped any more.
         """
         if self._holder is upload:
+            self._large = large
             flow = upload.flow()
             return flow.outstanding < BACKLOG or self._is_wide(flow, now)
         held_by = None if self._holder is None else self._holder.flow()
-        if held_by is None or not self._is_busy(held_by, now) or now > self._began_at + TURN:
+        if held_by is None or not self._has_turn(held_by, now):
             self._holder = upload
+            self._large = large
             self._began_at = self._moved_at = now
             self._began_with = self._acknowledged = upload.flow().acknowledged
             return True
-        return self._is_wide(held_by, now)
+        if large and self._large:
+            return self._is_long(held_by)
+        return held_by.outstanding == 0 or self._is_wide(held_by, now)
+
+    def _has_turn(self, flow: Flow, now: float) -> bool:
+        """Whether others wait.  A large content has its turn also while it waits for blocks that this node gets."""
+        if flow.acknowledged != self._acknowledged:
+            self._acknowledged = flow.acknowledged
+            self._moved_at = now
+        moves = now - self._moved_at < STUCK and now <= self._began_at + TURN
+        return moves and (flow.outstanding > 0 or self._large)
 
     def is_turn_of(self, upload: Upload) -> bool:
         """Whether an upload need not wait for others."""
@@ -86,13 +99,10 @@ class Uplink:
         if self._holder is upload:
             self._holder = None
 
-    def _is_busy(self, flow: Flow, now: float) -> bool:
-        if flow.acknowledged != self._acknowledged:
-            self._acknowledged = flow.acknowledged
-            self._moved_at = now
-        return flow.outstanding > 0 and now - self._moved_at < STUCK
+    def _is_long(self, flow: Flow) -> bool:
+        return flow.shortest >= LONG and flow.latest < QUEUE * flow.shortest
 
     def _is_wide(self, flow: Flow, now: float) -> bool:
-        if flow.shortest >= LONG and flow.latest < QUEUE * flow.shortest:
+        if self._is_long(flow):
             return True
         return flow.acknowledged - self._began_with > WIDE * max(now - self._began_at, MOMENT)

@@ -25,7 +25,7 @@ def test_a_claim_holds_while_its_session_moves():
     assert not claims.held_by_other(BLOCK, two), "nothing has moved"
     claims.moved(one)
     assert claims.held_by_other(BLOCK, two)
-    claims.came(BLOCK)
+    claims.came(BLOCK, 5)
     assert not claims.held_by_other(BLOCK, two)
     claims.take(BLOCK, one)
     claims.ended(one)
@@ -203,3 +203,15 @@ def test_a_session_that_is_stuck_does_not_keep_others_from_asking():
     assert not claims.may_ask(one)
     claims.ended(two)
     assert claims.may_ask(one)
+
+
+def test_who_has_to_wait_lets_others_ask():
+    claims = Claims()
+    one, two = object(), object()
+    claims.moved(one)
+    claims.take(BLOCK, one)
+    assert claims.is_coming(BLOCK)
+    claims.let_go(one)
+    assert not claims.is_coming(BLOCK) and not claims.held_by_other(BLOCK, two)
+    claims.take(BLOCK, one)
+    assert claims.is_coming(BLOCK) and claims.held_by_other(BLOCK, two)

@@ -9,10 +9,11 @@ import pytest
 from basefs.errors import RemoteProtocolError
 from basefs.log.entries import Entry
 from basefs.log.hashes import sha224
-from basefs.sync.intake import Intake, Orphans
+from basefs.sync.intake import Intake
 from basefs.sync.limits import MAX_HASHES, Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import BlockReq, EntryReq
+from basefs.sync.orphans import Orphans
 from basefs.sync.result import Counters
 
 from .helpers import ROOT, Writer

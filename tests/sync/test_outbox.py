@@ -8,7 +8,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import sha224
 from basefs.sync.compare import Node
 from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.messages import PAUSE, WHOLE, BlockReq, PathReq
+from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, PathReq
 from basefs.sync.outbox import Outbox
 from basefs.sync.wire import encode
 
@@ -182,3 +182,25 @@ def test_drop():
     box.control(b"c\n")
     box.drop()
     assert box.idle and not box.ready
+
+
+def test_an_answer_that_waits_for_another_session_is_not_asked_for_all_the_time():
+    arrived = []
+
+    def answer():
+        yield b"one\n"
+        while not arrived:
+            yield LATER
+        yield b"two\n"
+
+    box = outbox()
+    box.answer(answer(), 10)
+    assert box.take(1000) == b"one\n"
+    assert box.dormant and not box.ready and not box.idle
+    box.control(b"control\n")
+    assert box.ready
+    assert box.take(1000) == b"control\n"
+    assert box.dormant and not box.ready
+    arrived.append(True)
+    assert box.take(1000) == b"two\nEOF\n"
+    assert not box.dormant and box.idle

@@ -11,7 +11,7 @@ import pytest
 import basefs.sync
 
 FOLDER = Path(basefs.sync.__file__).parent
-SHELLS = {"connection", "keeper", "opening", "server", "shared", "shell", "service"}
+SHELLS = {"connection", "keeper", "opening", "seeker", "server", "shared", "shell", "service"}
 FORBIDDEN = {"asyncio", "socket", "time", "threading", "random", "selectors", "datetime", "secrets"}
 
 

@@ -87,3 +87,34 @@ def test_a_narrow_link_is_not_filled_beyond_what_can_be_stopped(busy):
     assert not uplink.admits(first, 1.0)
     first.acknowledged = 2 * WIDE
     assert uplink.admits(first, 1.0)
+
+
+def test_large_contents_go_one_after_the_other_on_a_wide_link_too():
+    uplink, first, second, small = Uplink(), Upload(), Upload(), Upload()
+    assert uplink.admits(first, 0.0, large=True)
+    for tenth in range(1, 20):
+        first.acknowledged += WIDE
+        first.outstanding = 1000 * (tenth % 2)  # it waits for its own blocks now and then
+        assert not uplink.admits(second, tenth / 10, large=True)
+        assert uplink.admits(small, tenth / 10), "what is small waits for nobody"
+        assert uplink.admits(second, tenth / 10), "until it is large"
+        assert uplink.admits(first, tenth / 10, large=True) and uplink.is_turn_of(first)
+    assert not uplink.admits(second, 2.5, large=True)
+    assert uplink.admits(second, 1.9 + STUCK, large=True)
+    assert not uplink.admits(first, 1.9 + STUCK, large=True)
+
+
+def test_a_large_content_does_not_keep_another_one_waiting_for_ever():
+    uplink, first, second = Uplink(), Upload(), Upload()
+    assert uplink.admits(first, 0.0, large=True)
+    for second_number in range(int(TURN) + 1):
+        first.acknowledged += WIDE
+        assert not uplink.admits(second, second_number, large=True)
+    assert uplink.admits(second, TURN + 0.1, large=True)
+
+
+def test_large_contents_go_at_once_on_a_long_link():
+    uplink, first, second = Uplink(), Upload(), Upload()
+    assert uplink.admits(first, 0.0, large=True)
+    first.outstanding, first.shortest, first.latest = 10_000, 0.5, 0.6
+    assert uplink.admits(second, 0.1, large=True)

@@ -1,0 +1,79 @@
+"""Looking for somebody else who has the rest of a content: while it arrives, nobody tells that he has a part of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Container, Sequence
+
+from basefs.sync.claims import Claims
+from basefs.sync.interface import LogState
+from basefs.sync.limits import DEFAULT_LIMITS
+from basefs.sync.result import Result
+from basefs.sync.schedule import Address
+
+#: Seconds until a peer is asked, doubled for each that had nothing: it may have what it is asked for in a moment.
+FIRST_PAUSE = 0.05
+#: Peers asked in vain until it is left to the next session with anybody.
+MAX_TRIES = 7
+
+
+class Seeker:
+    """Asks one peer after the other, at random, while blocks are missing that no session is bringing."""
+
+    def __init__(
+        self,
+        state: LogState,
+        claims: Claims,
+        peers: Callable[[], Sequence[Address]],
+        rng: random.Random,
+        jobs: Container[Address],
+        request: Callable[[Address, str], None],
+    ) -> None:
+        """`jobs`: the peers with which there is, or will be, a session; `request` has one with another peer."""
+        self._state = state
+        self._claims = claims
+        self._peers = peers
+        self._rng = rng
+        self._jobs = jobs
+        self._request = request
+        self._tries = 0
+        self._last: Address | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def progress(self, waits: bool) -> None:
+        """Something has come in a session that this node opened, if only that it has to wait."""
+        if waits:
+            self._look()
+
+    def _look(self) -> None:
+        if self._timer is None and self._tries < MAX_TRIES:
+            self._timer = asyncio.get_running_loop().call_later(FIRST_PAUSE * 2**self._tries, self._ask)
+
+    def ended(self, address: Address, result: Result) -> None:
+        """A session has ended."""
+        brought = result.counters.blocks_received > 0
+        if brought:
+            self._tries = 0
+        if brought or address == self._last:
+            self._look()
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tries = MAX_TRIES
+
+    def _ask(self) -> None:
+        self._timer = None
+        missing = self._state.missing_blocks(DEFAULT_LIMITS.missing_blocks)
+        if all(map(self._claims.is_coming, missing)):
+            return
+        others = [peer for peer in self._peers() if peer not in self._jobs and peer != self._last]
+        self._tries += 1
+        if others:
+            self._last = self._rng.choice(others)
+            self._request(self._last, "the rest of a content")
+        else:
+            self._last = None
+            self._look()

@@ -1,0 +1,107 @@
+"""Looking for who has the rest of a content."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+
+import pytest
+
+from basefs.log.hashes import BlockHash, sha224
+from basefs.sync import seeker
+from basefs.sync.claims import Claims
+from basefs.sync.memory import MemoryLog
+from basefs.sync.result import Counters, Reason, Result
+from basefs.sync.seeker import MAX_TRIES, Seeker
+
+from .helpers import ROOT, Writer, random_bytes
+from .test_shell import run, until
+
+PEERS = [(f"10.0.0.{number}", 1) for number in range(1, 5)]
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """A log with a content of which the rest is missing, its claims, the peers that are busy, those that were asked."""
+    monkeypatch.setattr(seeker, "FIRST_PAUSE", 0.0001)
+    writer = Writer()
+    writer.write((b"large",), random_bytes(100_000))
+    log = MemoryLog(ROOT.hash)
+    log.add(writer.entries, writer.blocks[:1])
+    return log, Claims(), {}, [], writer
+
+
+def started(parts):
+    log, claims, jobs, asked, _ = parts
+    return Seeker(log, claims, lambda: PEERS, random.Random(1), jobs, lambda peer, reason: asked.append(peer))
+
+
+def result(blocks):
+    return Result(Reason.COMPLETE, "", False, Counters(blocks_received=blocks))
+
+
+def test_one_after_the_other_is_asked_and_not_for_ever(parts):
+    asked = parts[3]
+
+    async def main():
+        found = started(parts)
+        found.progress(True)
+        for count in range(1, MAX_TRIES + 1):
+            await until(lambda count=count: len(asked) == count)
+            found.ended(asked[-1], result(0))
+        assert found._timer is None
+        assert all(one != two for one, two in itertools.pairwise(asked)), "nobody twice in succession"
+        found.ended(PEERS[0], result(1))
+        await until(lambda: len(asked) == MAX_TRIES + 1)
+        found.stop()
+
+    run(main())
+
+
+def test_nobody_is_asked_for_what_a_session_brings_or_with_whom_there_is_a_session(parts):
+    _, claims, jobs, asked, writer = parts
+
+    async def main():
+        found = started(parts)
+        owner = object()
+        claims.moved(owner)
+        claims.take(BlockHash(sha224(writer.blocks[1])), owner)
+        found.progress(True)
+        await until(lambda: found._timer is None)
+        assert not asked
+        claims.let_go(owner)
+        jobs.update(dict.fromkeys(PEERS[:3]))
+        found.progress(True)
+        await until(lambda: asked)
+        assert asked == [PEERS[3]]
+        found.stop()
+
+    run(main())
+
+
+def test_nothing_is_missing(parts):
+    log, _, _, asked, writer = parts
+    log.add([], writer.blocks)
+
+    async def main():
+        found = started(parts)
+        found.progress(False)
+        assert found._timer is None
+        found.progress(True)
+        await until(lambda: found._timer is None)
+        assert not asked
+
+    run(main())
+
+
+def test_stop(parts):
+    async def main():
+        found = started(parts)
+        found.progress(True)
+        found.stop()
+        found.progress(True)
+        await asyncio.sleep(0)
+        assert not parts[3]
+
+    run(main())
