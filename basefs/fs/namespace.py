@@ -19,7 +19,7 @@ from basefs.errors import (
 )
 from basefs.fs.inode import Inode
 from basefs.fs.publisher import Publisher
-from basefs.fs.scratch import HIDDEN_PREFIX
+from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
 from basefs.replica import Attributes
@@ -213,6 +213,8 @@ class Namespace:
             other.ctime = working.now()
         self._rename_inode(inode, target)
         working.take(source, is_given=exchange)
+        if is_scratch(target) and not is_scratch(source):
+            working.keep_back(source)
         if exchange and other is not None:
             other.unlinked = False
             self._rename_inode(other, source)
@@ -248,6 +250,8 @@ class Namespace:
     def _move_published(self, source: Names, target: Names, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
         working = self._working
+        with working.lock:
+            working.let_go()
         self._publisher.publish()
         for directory, file in ((source, target), (target, source)):
             slot = working.overlay.get(file)

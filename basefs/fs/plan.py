@@ -91,6 +91,9 @@ def make_plan(working: WorkingSet, only: Inode | None = None) -> list[Step]:
                 gone.add(names)
         elif is_scratch(names) and not working.is_published(names):
             continue
+        elif only is None and working.is_deferred(names):
+            # It gets its real name in a moment.
+            continue
         elif inode.unflushed and inode.kind is Kind.FILE:
             # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
             if inode.home is not None:

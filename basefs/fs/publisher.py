@@ -65,6 +65,8 @@ class Publisher:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
+        with self._working.lock:
+            self._working.let_go()
         self.publish()
 
     def _note(self, urgent: bool) -> None:
@@ -86,6 +88,8 @@ class Publisher:
         while self._wait():
             try:
                 self.publish()
+                if self._working.is_waiting:
+                    self._note(False)
             except StoreError as error:
                 log.error("not published yet, it is tried again: %s", error)
                 self._retry()

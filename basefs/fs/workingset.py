@@ -24,7 +24,7 @@ from basefs.fs.ledger import Ledger
 from basefs.fs.lookup import Lookup
 from basefs.fs.overlay import MISSING
 from basefs.fs.owners import Owners
-from basefs.fs.scratch import is_scratch
+from basefs.fs.scratch import is_scratch, is_temporary_name
 from basefs.fs.spool import Spool
 from basefs.log.content import BytesContent, Content
 from basefs.log.hashes import EntryHash
@@ -38,6 +38,9 @@ DIRECTORY = "working"
 #: Seconds for which a name stays unpublished after libfuse took it away from an open file: the rename that gives it to
 #: another one comes with the same system call.
 HIDE_SECONDS = 0.05
+#: Seconds for which a file with a temporary name waits for its real one, and one whose old content got a scratch name
+#: for its new one.  Tools need milliseconds, on a busy machine more than the quiet window.
+RENAME_SECONDS = 1.0
 #: Seconds after which the journal is told of that all the same: a rename has come by then, and if this process is
 #: killed before it, what was removed is back, but nothing that was being replaced is lost.
 NOTE_SECONDS = 0.002
@@ -65,6 +68,7 @@ class WorkingSet(Lookup):
         super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool], None]] = []
+        #: Names of which nobody else needs to know yet what became of them: until when, on the monotonic clock.
         self._deferred: dict[Names, float] = {}
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
         self._ledger.load()
@@ -163,6 +167,8 @@ class WorkingSet(Lookup):
     def give(self, names: Names, inode: Inode) -> None:
         """Give a name to an inode."""
         self._deferred.pop(names, None)
+        if inode.kind is Kind.FILE and is_temporary_name(names[-1]) and not self.is_published(names):
+            self._deferred[names] = time.monotonic() + RENAME_SECONDS
         self.overlay.put(names, inode)
         inode.names[names] = None
         inode.version += 1
@@ -186,6 +192,7 @@ class WorkingSet(Lookup):
             if not is_given and names not in self._deferred:
                 self._ledger.note_gone(names)
         else:
+            self._deferred.pop(names, None)
             self.overlay.drop(names)
             if inode is not None and inode.journaled and not is_given:
                 self._ledger.note_drop(names)
@@ -378,8 +385,24 @@ class WorkingSet(Lookup):
         else:
             self.record(inode)
 
+    def keep_back(self, names: Names) -> None:
+        """A name is gone, but probably given to a new file in a moment: the old one got a scratch name."""
+        if self.overlay.get(names) is None:
+            self._deferred[names] = time.monotonic() + RENAME_SECONDS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is not published because of what may come in a moment."""
+        return bool(self._deferred)
+
+    def let_go(self) -> None:
+        """Wait for nothing that may come in a moment."""
+        for names in list(self._deferred):
+            self._deferred[names] = 0.0
+            self.is_deferred(names)
+
     def is_deferred(self, names: Names) -> bool:
-        """Whether a removed name may be given to another file in a moment."""
+        """Whether a removed name may be given to another file in a moment, or a file another name."""
         until = self._deferred.get(names)
         if until is None:
             return False
@@ -392,6 +415,7 @@ class WorkingSet(Lookup):
 
     def drop(self, names: Names) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
+        self._deferred.pop(names, None)
         self.overlay.drop(names)
         self._ledger.note_drop(names)
 

@@ -15,7 +15,6 @@ from basefs.log.entries import Action
 from basefs.replica import Applied, Replica
 from basefs.view.names import Names
 from tests.helpers import ROOT_KEY, Clock, path
-from tests.mounts import wait_until
 
 #: The only file of a new filesystem.
 CLUSTER = CLUSTER_FILE
@@ -94,8 +93,8 @@ class Local:
 
     def publish(self) -> None:
         """What the publisher does when nothing has changed for a while."""
-        working = self.fs.working
-        wait_until(lambda: not any(working.is_deferred(names) for names, _ in working.overlay.items()), "hidden names")
+        with self.fs.working.lock:
+            self.fs.working.let_go()
         self.fs.publisher.publish()
 
     def mode(self, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,20 +10,29 @@ import pytest
 
 from eval.node import Node
 from eval.saves import FILES, NEW, OLD, PROGRAMS, Program, prepare
-from tests.mounts import temporary_directory
+from tests.mounts import temporary_directory, wait_until
 
 pytestmark = pytest.mark.fuse
 
 NAME = "conf"
 
 
-@pytest.fixture(scope="module")
-def mounted() -> Iterator[Node]:
-    """A node with a mount, for all tests of this module."""
+@contextlib.contextmanager
+def mounted_with(quiet_window: float) -> Iterator[Node]:
+    """A node with a mount that publishes after so many seconds without a change."""
     with temporary_directory() as base, Node.temporary(base) as node:
+        node.home.mkdir(parents=True, mode=0o700, exist_ok=True)
+        (node.home / "config").write_text(f"[basefs]\nquiet_window = {quiet_window}\n")
         node.basefs("genkey")
         node.basefs("bootstrap", NAME)
         node.mount(NAME, "--owners")
+        yield node
+
+
+@pytest.fixture(scope="module")
+def mounted() -> Iterator[Node]:
+    """A node for all tests of this module; programs take longer than 50 ms for a save while other tests are running."""
+    with mounted_with(0.5) as node:
         yield node
 
 
@@ -44,6 +54,26 @@ def test_one_save_is_one_write(mounted: Node, tmp_path: Path, program: Program) 
         assert (here / name).read_text() == NEW
         revisions = mounted.query("log", f"{NAME}:/{here.name}/{name}")
         assert [revision["action"] for revision in revisions] == ["write", "write"]
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[Node]:
+    """A node that publishes without waiting for quiet, as a very busy one does between two steps of a program."""
+    with mounted_with(0.0) as node:
+        yield node
+
+
+@pytest.mark.parametrize("name", [".file.Ab12Cd", "sedAb12Cd", "file.dpkg-new", ".ansible_tmpk2v9x0file"])
+def test_a_temporary_name_waits_for_the_real_one(hurried: Node, name: str) -> None:
+    here = hurried.mountpoint / f"slow{name}"
+    here.mkdir()
+    (here / "file").write_text(OLD)
+    before = hurried.entries(NAME)
+    (here / name).write_text(NEW)
+    (here / name).rename(here / "file")
+    assert hurried.entries(NAME) == before + 1
+    (here / name).write_text(NEW)
+    wait_until(lambda: f"/{here.name}/{name}" in paths(hurried), "the file that keeps its temporary name")
 
 
 def test_a_save_without_a_change_costs_nothing(mounted: Node, tmp_path: Path) -> None:

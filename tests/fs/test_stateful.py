@@ -26,7 +26,7 @@ from tests.mounts import temporary_directory
 _BITS = {Type.FILE: stat.S_IFREG, Type.DIRECTORY: stat.S_IFDIR, Type.SYMLINK: stat.S_IFLNK}
 
 #: Few, so that operations meet on them; bytes that break lines, terminals and UTF-8; one that never leaves the node.
-NAMES = st.sampled_from([b"a", b"b", b"\xff", b"x\ny", b"a~", b"n" * 255])
+NAMES = st.sampled_from([b"a", b"b", b"\xff", b"x\ny", b"a~", b"b.tmp", b"n" * 255])
 MODES = st.sampled_from([0o644, 0o755, 0o600, 0o777, 0o000])
 CONTENTS = st.one_of(
     st.binary(min_size=1, max_size=6), st.sampled_from([b"x" * 600, bytes(range(256)) * 3, b"large" * 20_000])
@@ -239,13 +239,17 @@ class Applications(RuleBasedStateMachine):
             except (AssertionError, BaseFSError) as error:
                 self.wrong.append(error)
 
-    @rule(steps=st.sampled_from([1, 2, plan.MAX_STEPS]))
-    def publish(self, steps: int) -> None:
-        """Nothing that an application can see, also between two transactions, and nothing is refused."""
+    @rule(steps=st.sampled_from([1, 2, plan.MAX_STEPS]), waits=st.booleans())
+    def publish(self, steps: int, waits: bool) -> None:
+        """Nothing that an application can see, also between two transactions, and nothing is refused.
+
+        `waits`: for what may come in a moment.
+        """
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan, "MAX_STEPS", steps)
             self.wrong, self.looks = [], True
-            self.local.publish()
+            publish = self.fs.publisher.publish if waits else self.local.publish
+            publish()
             self.looks = False
         for error in self.wrong:
             raise error
@@ -272,9 +276,7 @@ class Applications(RuleBasedStateMachine):
         working = self.fs.working
         with working.lock:
             # The removal of an open file is durable a moment later.
-            for names in list(working._deferred):
-                working._deferred[names] = 0.0
-                working.is_deferred(names)
+            working.let_go()
         self.opened.clear()
         self.local.replica.close()
         self.local = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
