@@ -1,12 +1,15 @@
 """What this node has written, by gossip: as events where it is small, else as an announcement (design, section 6).
 
 While sessions stand, news goes over them, and the root hashes that are told there find what was lost.  Gossip is told
-only where no peer has confirmed the news, and seldom then.  Everything here runs on the event loop.
+only where no peer has confirmed the news, and seldom then; at once, however, where a peer does not even acknowledge it:
+a connection that loses half of its packets tries ever less often, while gossip comes by another node.  Everything here
+runs on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from basefs import config
@@ -23,6 +26,9 @@ SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
 #: Seconds between two announcements of news that went over standing sessions: a cluster in which something changes all
 #: the time has no moment in which two root hashes are equal.
 SAFETY_PAUSE = 60.0
+#: Seconds, and round trips, after which every peer should have acknowledged what was sent to it.
+ACKNOWLEDGED_SECONDS = 0.75
+ACKNOWLEDGED_ROUND_TRIPS = 3
 
 
 class Announcer:
@@ -51,6 +57,9 @@ class Announcer:
         self._gathering: asyncio.TimerHandle | None = None
         self._announcing: asyncio.TimerHandle | None = None
         self._safety: asyncio.TimerHandle | None = None
+        #: Events of changes that the standing sessions should carry, oldest first, each with the time to look at it.
+        self._carried: deque[tuple[float, list[bytes]]] = deque()
+        self._looking: asyncio.TimerHandle | None = None
         self._announced_at = loop.time() - SAFETY_PAUSE
 
     def stop(self) -> None:
@@ -58,7 +67,7 @@ class Announcer:
         if self._gathering is not None:
             self._gathering.cancel()
             self._send()
-        waiting = [handle for handle in (self._announcing, self._safety) if handle is not None]
+        waiting = [handle for handle in (self._announcing, self._safety, self._looking) if handle is not None]
         for handle in waiting:
             handle.cancel()
         if waiting:
@@ -92,11 +101,32 @@ class Announcer:
         self._gathering = None
         entries, blocks, large = self._entries, self._blocks, self._large
         self._entries, self._blocks, self._large = [], [], False
-        events = [] if large or self._sync.standing else self._events(entries, blocks)
-        if events:
+        events = [] if large else self._events(entries, blocks)
+        if self._sync.standing:
+            if events:
+                self._look_later(events)
+            self.mention()
+        elif events:
             self._gossip.send(events)
         else:
-            self.mention()
+            self.announce()
+
+    def _look_later(self, events: list[bytes]) -> None:
+        """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent."""
+        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.round_trip)
+        self._carried.append((self._loop.time() + patience, events))
+        if self._looking is None:
+            self._looking = self._loop.call_later(patience, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        stuck, now = self._sync.stuck, self._loop.time()
+        while self._carried and self._carried[0][0] <= now:
+            _, events = self._carried.popleft()
+            if stuck:
+                self._gossip.send(events)
+        if self._carried:
+            self._looking = self._loop.call_at(self._carried[0][0], self._look)
 
     def _events(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> list[bytes]:
         """The events that carry these, none if they would be too many."""

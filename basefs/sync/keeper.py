@@ -97,6 +97,11 @@ class SessionKeeper:
         """Whether some peer has the log as it is here, or knows that it has not."""
         return any(news.agrees and not session.stuck for session, news in self._news())
 
+    @property
+    def stuck(self) -> bool:
+        """Whether some peer has not acknowledged all that was sent to it."""
+        return any(session.stuck for session in self._sessions)
+
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""
         for session, news in self._news():

@@ -168,6 +168,11 @@ class SyncService:
         """Whether a peer of a standing session has the log as it is here, or knows that it has not."""
         return self._keeper.agreed
 
+    @property
+    def stuck(self) -> bool:
+        """Whether some peer of a session that stands has not acknowledged all that was sent to it."""
+        return self._keeper.stuck
+
     def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
         """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,3 +97,17 @@ def test_members_tell_of_the_sessions_with_them(cluster: Cluster) -> None:
     )
     printed = one.basefs("members", NAME)
     assert printed.count(" s ago\tyes\t") == 2 and printed.count("\tthis node") == 1
+
+
+def test_what_no_peer_acknowledges_is_gossiped(cluster: Cluster) -> None:
+    writer, *others = cluster.nodes
+    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    # Nothing goes over sessions any more, neither those that stand nor new ones; Serf's packets do.
+    drop = ("-p", "tcp", "-m", "multiport", "--ports", str(writer.port + 1), "-j", "DROP")
+    for chain in ("INPUT", "OUTPUT"):
+        subprocess.run([*writer.prefix(), "iptables", "-A", chain, *drop], check=True)
+    assert _standing(writer)
+    (writer.mountpoint / "small").write_text("news")
+    for node in others:
+        wait_until((node.mountpoint / "small").exists, PATIENCE, f"{node.address} has it")
+        assert (node.mountpoint / "small").read_text() == "news"
