@@ -113,14 +113,14 @@ class Announcer:
 
     def _look_later(self, events: list[bytes]) -> None:
         """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent."""
-        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.round_trip)
+        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.round_trip)
         self._carried.append((self._loop.time() + patience, events))
         if self._looking is None:
             self._looking = self._loop.call_later(patience, self._look)
 
     def _look(self) -> None:
         self._looking = None
-        stuck, now = self._sync.stuck, self._loop.time()
+        stuck, now = self._sync.kept.stuck, self._loop.time()
         while self._carried and self._carried[0][0] <= now:
             _, events = self._carried.popleft()
             if stuck:
@@ -140,7 +140,7 @@ class Announcer:
 
     def _make_sure(self) -> None:
         self._safety = None
-        if not self._sync.agreed:
+        if not self._sync.kept.agreed:
             self.announce()
 
     def _announce_now(self) -> None:

@@ -52,9 +52,9 @@ class Fetcher:
 
     def _fetch(self) -> None:
         self._timer = None
-        address = self._gaps.next(self._loop.time(), self._sync.differs)
+        address = self._gaps.next(self._loop.time(), self._sync.kept.differs)
         if address is not None:
-            if self._sync.graft(address):
+            if self._sync.kept.graft(address):
                 self._gaps.ended(address)  # what it kept back comes over the session that stands
             else:
                 self._sync.request(address, "a gap in what it sends")

@@ -96,7 +96,7 @@ class Pusher:
             self._budget -= size
             pushed.append(encoded)
         if pushed:
-            self._sync.push(pushed)
+            self._sync.kept.push(pushed)
             self._hint_later()
         if burst and self._telling is None:
             self._telling = self._loop.call_at(max(self._told_at + TELL_SECONDS, self._loop.time()), self._tell)
@@ -104,7 +104,7 @@ class Pusher:
     def _tell(self) -> None:
         self._telling = None
         self._told_at = self._loop.time()
-        self._sync.tell_root()
+        self._sync.kept.tell_root()
 
     def _hint_later(self) -> None:
         """Where news is kept back, the root hash follows when no more news comes."""
@@ -117,11 +117,11 @@ class Pusher:
 
     def _hint(self) -> None:
         self._hinting = None
-        self._sync.tell_lazy()
+        self._sync.kept.tell_lazy()
 
     def _fill(self) -> None:
         now = self._loop.time()
-        most = budget_for(self._sync.round_trip)
+        most = budget_for(self._sync.kept.round_trip)
         self._budget = min(most, self._budget + (now - self._filled_at) * most / PUSH_SECONDS)
         self._filled_at = now
 

@@ -111,7 +111,7 @@ def test_more_is_pushed_where_fetching_takes_many_long_round_trips(tmp_path: Pat
     async def main() -> None:
         async with connected(tmp_path) as (one, _):
             # As the kernel has measured it on this very connection, which is short.
-            await until(lambda: 0 < one.sync.round_trip < 0.1)
+            await until(lambda: 0 < one.sync.kept.round_trip < 0.1)
 
     asyncio.run(main())
 

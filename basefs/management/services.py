@@ -219,7 +219,7 @@ class Services(LogServices):
                     "compared": None if contact.compared_at is None else now - contact.compared_at,
                     "equal": None if contact.compared_at is None else contact.equal,
                     "equal_since": None if contact.equal_at is None else now - contact.equal_at,
-                    "differs": address in standing and self._sync.differs(address),
+                    "differs": address in standing and self._sync.kept.differs(address),
                     "sent": contact.sent,
                     "received": contact.received,
                     "trouble": contact.trouble,

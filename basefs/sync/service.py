@@ -35,7 +35,11 @@ _TURNED_AWAY = frozenset({Reason.WRONG_FILESYSTEM, Reason.WRONG_VERSION, Reason.
 
 
 class SyncService:
-    """Keeps one log in step with its peers.  All methods are called in the event loop's thread."""
+    """Keeps one log in step with its peers.  All methods are called in the event loop's thread.
+
+    Attributes:
+        kept: the sessions that stay open for news.
+    """
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class SyncService:
         self._schedule = PeerSchedule(self._rng, probability)
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
-        self._keeper = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
+        self.kept = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
         self._server = SyncServer(
             state,
             host,
@@ -89,7 +93,7 @@ class SyncService:
             max_sessions=max_sessions,
             penalties=self._penalties,
             on_result=self._ended,
-            keeper=self._keeper,
+            keeper=self.kept,
             shared=self._shared,
         )
         self._slots = asyncio.Semaphore(max_outgoing)
@@ -115,7 +119,7 @@ class SyncService:
         await self._server.start()
         if self._interval > 0:
             self._loop_task = asyncio.create_task(self._periodic())
-        self._keeper.start()
+        self.kept.start()
 
     async def stop(self) -> None:
         """End everything; afterwards no task of this service is left."""
@@ -126,52 +130,17 @@ class SyncService:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._jobs.clear()
         self._loop_task = None
-        await self._keeper.stop()
+        await self.kept.stop()
         await self._server.stop()
 
     @property
     def standing(self) -> list[Address]:
         """The peers with which sessions stay open for news."""
-        return self._keeper.addresses
-
-    @property
-    def round_trip(self) -> float:
-        """Seconds to a peer of a standing session and back, on a typical one of these connections; 0 if unknown."""
-        return self._keeper.round_trip
-
-    def differs(self, address: Address) -> bool:
-        """Whether the root hash that a peer has told last, over a session that stands, is not the one here."""
-        return self._keeper.differs(address)
+        return self.kept.addresses
 
     def contact(self, address: Address) -> Contact:
         """What the sessions with a peer have told of it."""
         return self._contacts.get(address)
-
-    def push(self, entries: Sequence[bytes]) -> None:
-        """Send encoded entries that are in the log, with their blocks, over the sessions that stand."""
-        self._keeper.push(entries)
-
-    def tell_root(self) -> None:
-        """Have the peers of the sessions that stand fetch what is new here."""
-        self._keeper.tell_root()
-
-    def tell_lazy(self) -> None:
-        """Tell the root hash to those peers for whom news is kept back."""
-        self._keeper.tell_lazy()
-
-    def graft(self, address: Address) -> bool:
-        """Have a peer of a standing session send what it keeps back; False if it keeps nothing back."""
-        return self._keeper.graft(address)
-
-    @property
-    def agreed(self) -> bool:
-        """Whether a peer of a standing session has the log as it is here, or knows that it has not."""
-        return self._keeper.agreed
-
-    @property
-    def stuck(self) -> bool:
-        """Whether some peer of a session that stands has not acknowledged all that was sent to it."""
-        return self._keeper.stuck
 
     def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
         """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
@@ -219,7 +188,7 @@ class SyncService:
     async def _stand(self, address: Address) -> Reason:
         if self._penalties.banned(address[0], asyncio.get_running_loop().time()):
             return Reason.BANNED
-        return await self._connect(address, self._keeper)
+        return await self._connect(address, self.kept)
 
     async def _connect(self, address: Address, keeper: SessionKeeper | None) -> Reason:
         try:

@@ -260,13 +260,13 @@ def test_each_keeps_sessions_and_news_floods_them():
             writer.write((b"d", b"news"), b"y" * 3000)
             logs[0].add(writer.entries[before:], writer.blocks)
             told = set()
-            services[0].push(writer.entries[before:])
+            services[0].kept.push(writer.entries[before:])
             while len(told) < len(services):
                 # What propagation does: who has heard passes it on.
                 for number, each in enumerate(services):
                     if number not in told and logs[number].root_hash() == logs[0].root_hash():
                         told.add(number)
-                        each.push(writer.entries[before:])
+                        each.kept.push(writer.entries[before:])
                 await asyncio.sleep(0.01)
 
     run(main())
@@ -282,7 +282,7 @@ def test_what_a_push_cannot_bring_is_fetched():
             before = len(writer.entries)
             writer.write((b"e", b"news"), random_bytes(200_000))
             logs[0].add(writer.entries[before:], writer.blocks)
-            one.tell_root()
+            one.kept.tell_root()
             await until(lambda: logs[1].root_hash() == logs[0].root_hash())
 
     run(main())
