@@ -254,7 +254,7 @@ def test_each_keeps_sessions_and_news_floods_them():
             peers += [(HOST, each.port) for each in services]
             for each in services:
                 own = (HOST, each.port)
-                each._keeper._peers = lambda own=own: [peer for peer in peers if peer != own]
+                each.kept._peers = lambda own=own: [peer for peer in peers if peer != own]
             await until(lambda: all(len(each.standing) >= 3 for each in services))
             before = len(writer.entries)
             writer.write((b"d", b"news"), b"y" * 3000)
@@ -277,7 +277,7 @@ def test_what_a_push_cannot_bring_is_fetched():
         writer, logs = some_logs(2)
         one, two = service(logs[0], degree=1), service(logs[1], degree=1)
         async with running(one, two):
-            one._keeper._peers = lambda: [(HOST, two.port)]
+            one.kept._peers = lambda: [(HOST, two.port)]
             await until(lambda: one.standing and two.standing)
             before = len(writer.entries)
             writer.write((b"e", b"news"), random_bytes(200_000))
@@ -296,8 +296,8 @@ def test_no_two_sessions_with_one_peer_and_none_at_degree_0():
         two = service(logs[1], degree=2, rng=random.Random(3))
         three = service(logs[2], degree=0)
         async with running(one, two, three):
-            one._keeper._peers = lambda: [(HOST, two.port), (HOST, three.port)]
-            two._keeper._peers = lambda: [(HOST, one.port), (HOST, three.port)]
+            one.kept._peers = lambda: [(HOST, two.port), (HOST, three.port)]
+            two.kept._peers = lambda: [(HOST, one.port), (HOST, three.port)]
             await until(lambda: one.standing == [(HOST, two.port)] and two.standing == [(HOST, one.port)])
             await until(lambda: three.ends)
             assert not three.standing
@@ -312,13 +312,13 @@ def test_a_peer_that_goes_is_replaced():
         one, two, three = (service(log, degree=1) for log in logs)
         async with running(one, three):
             await two.start()
-            one._keeper._peers = lambda: [(HOST, two.port)]
+            one.kept._peers = lambda: [(HOST, two.port)]
             await until(lambda: one.standing)
             await two.stop()
             await until(lambda: not one.standing)
-            one._keeper._peers = lambda: [(HOST, three.port)]
+            one.kept._peers = lambda: [(HOST, three.port)]
             await until(lambda: one.standing == [(HOST, three.port)] and three.standing)
-        assert not one._keeper._opened and not one.standing
+        assert not one.kept._opened and not one.standing
 
     run(main())
 
@@ -328,7 +328,7 @@ def test_traffic_counts_a_session_that_still_stands():
         logs = some_log(b"a"), some_log(b"b")
         peers = []
         one, two = service(logs[0], peers, degree=1), service(logs[1])
-        two._keeper._degree = 1
+        two.kept._degree = 1
         async with running(one, two):
             peers.append((HOST, two.port))
             await until(lambda: one.standing and two.standing)
