@@ -22,9 +22,10 @@ ALL_ADDRESSES = "0.0.0.0"
 #: Events that a burst of changes may cost before it is announced instead of gossiped.  Serf carries 2 to 4 events a
 #: second on 30 nodes (design, section 6), so beyond this a pull is quicker; below it a pull would only add round trips.
 MAX_BLOCK_MESSAGES = 4
-#: Seconds of which a node waits a random part before it fetches what gossip has told it of: all hear of it within about
-#: as long, and the announcer should not serve all of them at once (`eval/REPORT.md`, "The choice of defaults").
-PULL_JITTER = 0.2
+#: Seconds of which a node waits a random part before it fetches what gossip has told it of, so that a packet which
+#: reaches several nodes does not make all of them connect at once.  More costs time and spares the announcer nothing
+#: (`eval/REPORT.md`, "The choice of defaults").
+PULL_JITTER = 0.05
 #: Seconds without a change after which what was saved is published: tools that save a file by way of others take a few
 #: milliseconds.  More would be seen as latency, less would publish names that are about to go (`eval/REPORT.md`).
 QUIET_SECONDS = 0.05

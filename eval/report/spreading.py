@@ -85,7 +85,6 @@ def by_interval(results: Results, directory: Path) -> str | None:
     rows = [row for row in results.largest("convergence", backend="namespaces") if row["mode"].startswith("sync-")]
     if not rows:
         return None
-    sent = [row for row in results.largest("traffic", backend="namespaces") if row["mode"].startswith("sync-")]
     with figure(directory / "sync.png", ["seconds to all nodes", "bits a second that a node sends for sync"]) as axes:
         by_mode = group(rows, lambda row: row["mode"])
         ours = sorted((number(mode), Point.of(members)) for mode, members in by_mode.items())
@@ -96,13 +95,8 @@ def by_interval(results: Results, directory: Path) -> str | None:
             "paper sync",
             sorted((float(row["scenario"]), float(row["all_nodes_median_s"]), 0.0) for row in theirs),
         )
-        line(axes[1], "sync", [(x, rate, 0.0) for x, rate in sorted(_rates(sent).items())])
-        rates = group(paper("sync-traffic"), lambda row: row["scenario"])
-        line(
-            axes[1],
-            "paper sync",
-            sorted((float(x), statistics.fmean(float(row["bps"]) for row in rows), 0.0) for x, rows in rates.items()),
-        )
+        line(axes[1], "sync", [(x, rate, 0.0) for x, rate in sorted(_rates(results).items())])
+        line(axes[1], "paper sync", [(x, rate, 0.0) for x, rate in sorted(_papers_rates().items())])
         for ax in axes:
             ax.set_xscale("log", base=2)
             ax.set_yscale("log")
@@ -113,8 +107,20 @@ def by_interval(results: Results, directory: Path) -> str | None:
     return "sync.png"
 
 
-def _rates(sent: list[Row]) -> dict[float, float]:
+def sync_rates(results: Results) -> list[tuple[float, float, float]]:
+    """(interval, ours, the paper's) in bits a second that a node sends for sync alone."""
+    theirs = _papers_rates()
+    return [(interval, rate, theirs[interval]) for interval, rate in sorted(_rates(results).items())]
+
+
+def _papers_rates() -> dict[float, float]:
+    rates = group(paper("sync-traffic"), lambda row: row["scenario"])
+    return {float(x): statistics.fmean(float(row["bps"]) for row in rows) for x, rows in rates.items()}
+
+
+def _rates(results: Results) -> dict[float, float]:
     """Bits a second of sync that a node sends, by interval."""
+    sent = [row for row in results.largest("traffic", backend="namespaces") if row["mode"].startswith("sync-")]
     found = {}
     for mode, rows in group(sent, lambda row: row["mode"]).items():
         found[number(mode)] = statistics.fmean(8 * float(row["sync"]) / float(row["seconds"]) for row in rows)

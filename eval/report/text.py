@@ -132,7 +132,7 @@ def _lines(results: Results, path: Path, directory: Path) -> Iterator[str]:
     yield from _section("Peers", tables.peers(results), _PEERS)
     worse = tables.worse(results)
     yield from ("## Where BaseFS is worse", "", *map(_item, worse), "")
-    yield from ("## The choice of defaults", "", *map(_item, tables.defaults(results)))
+    yield from ("## The choice of defaults", "", *map(_item, tables.defaults(results)), "")
     for drawn in _CHOICES:
         yield from _figure(drawn, "###", results, path, directory)
 
