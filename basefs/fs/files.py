@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -222,7 +223,7 @@ class Files:
         working = self._working
         with working.lock:
             if inode.written:
-                inode.written = inode.unflushed = False
+                inode.close(time.monotonic())
                 working.record(inode)
                 working.changed()
                 return True
@@ -241,7 +242,7 @@ class Files:
         if inode is not None and self._handles[handle or 0].writes and not inode.unlinked:
             with working.lock:
                 if inode.dirty:
-                    inode.written = inode.unflushed = False
+                    inode.close(time.monotonic())
                     working.record(inode)
                     working.changed(urgent=not inode.is_new)
         # First what was published, since the journal may say that this is no longer pending.
@@ -261,7 +262,7 @@ class Files:
             inode.writers -= opened.writes
             if opened.writes and not inode.unlinked and not inode.writers and (inode.unflushed or inode.dirty):
                 was_closed = not inode.unflushed and inode.journaled
-                inode.written = inode.unflushed = False
+                inode.close(time.monotonic())
                 if not was_closed:
                     try:
                         working.record(inode)

@@ -65,10 +65,10 @@ class Filesystem(Files, Namespace, Metadata):
         finally:
             self.working.close()
 
-    def publish(self) -> None:
-        """Publish now what can be published; where the log cannot be written it stays pending."""
+    def publish(self, *, patient: bool = False) -> None:
+        """Publish now what can be published; where the log cannot be written it stays pending.  See `Publisher`."""
         try:
-            self.publisher.publish()
+            self.publisher.publish(patient=patient)
         except StoreError as error:
             log.error("not published yet, it is tried again: %s", error)
 

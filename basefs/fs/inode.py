@@ -39,6 +39,7 @@ class Inode:
         unlinked: whether it has lost its last name; it lives on for those who have it open.
         parted: whether the kernel knows it from what another node has made of its path since it was opened.
         refused: why the log would not take it, empty while nothing is wrong.
+        closed_at: when a writer has last closed or synced it, on the monotonic clock.
         handles, writers: open files, and how many of them may write.
         version, content_version: counted up by each change, and by each change of the content.
     """
@@ -66,6 +67,7 @@ class Inode:
     unlinked: bool = False
     parted: bool = False
     refused: str = ""
+    closed_at: float = 0.0
     handles: int = 0
     writers: int = 0
     version: int = 0
@@ -75,6 +77,11 @@ class Inode:
     def is_new(self) -> bool:
         """Whether it was never published."""
         return self.origin is None
+
+    def close(self, now: float) -> None:
+        """A writer has closed or synced it at `now`, on the monotonic clock."""
+        self.written = self.unflushed = False
+        self.closed_at = now
 
     @property
     def is_loaded(self) -> bool:

@@ -250,8 +250,6 @@ class Namespace:
     def _move_published(self, source: Names, target: Names, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
         working = self._working
-        with working.lock:
-            working.let_go()
         self._publisher.publish()
         for directory, file in ((source, target), (target, source)):
             slot = working.overlay.get(file)

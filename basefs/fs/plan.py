@@ -8,14 +8,15 @@ the newest.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from basefs.errors import BaseFSError
 from basefs.fs.inode import Inode
 from basefs.fs.overlay import MISSING
-from basefs.fs.scratch import is_scratch
-from basefs.fs.workingset import WorkingSet
+from basefs.fs.scratch import is_scratch, is_temporary_name
+from basefs.fs.workingset import RENAME_SECONDS, WorkingSet
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes
@@ -80,46 +81,57 @@ class Step:
     error: BaseFSError | None = None
 
 
-def make_plan(working: WorkingSet, only: Inode | None = None) -> list[Step]:
-    """What can be published now: everything that was closed, or one inode and the directories above it."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to publish now.
+
+    Attributes:
+        steps: in the order in which they are taken.
+        due: when the next of what is held back should be published, on the monotonic clock; `None`: nothing is.
+    """
+
+    steps: list[Step]
+    due: float | None
+
+
+def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
+    """Everything that was closed; if `patient`, without what a program has probably not finished.
+
+    That is the removal of a name which may be given to another file in a moment, and a new file of which every name
+    looks temporary.
+    """
+    now = time.monotonic()
+    if not patient:
+        working.let_go()
     made: dict[Inode, tuple[Names, ...]] = {}
     gone: set[Names] = set()
     held = set()
-    for names, inode in sorted(_wanted(working, only), key=lambda item: item[0]):
+    waits: list[float] = []
+    for names, inode in sorted(working.overlay.items(), key=lambda item: item[0]):
         if inode is None:
-            if not working.is_deferred(names):
+            if until := working.awaits(names, now):
+                waits.append(until)
+            else:
                 gone.add(names)
         elif is_scratch(names) and not working.is_published(names):
-            continue
-        elif only is None and working.is_deferred(names):
-            # It gets its real name in a moment.
             continue
         elif inode.unflushed and inode.kind is Kind.FILE:
             # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
             if inode.home is not None:
                 held.add(inode.home)
+        elif patient and inode.closed_at + RENAME_SECONDS > now and _is_temporary(inode):
+            waits.append(inode.closed_at + RENAME_SECONDS)
         else:
             made[inode] = (*made.get(inode, ()), names)
     gone -= held
     _uproot(working, made, gone)
     steps = [_step(working, inode, names) for inode, names in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
-    return [*steps, *times, *(Step(Do.DELETE, (names,)) for names in sorted(gone))]
+    return Plan([*steps, *times, *(Step(Do.DELETE, (names,)) for names in sorted(gone))], min(waits, default=None))
 
 
-def _wanted(working: WorkingSet, only: Inode | None) -> Iterator[tuple[Names, Inode | None]]:
-    if only is None or any(inode is None for _, inode in working.overlay.items()):
-        # What was removed may be in its way.
-        yield from working.overlay.items()
-        return
-    wanted: dict[Names, Inode] = {}
-    for names in only.names:
-        wanted[names] = only
-        for depth in range(1, len(names)):
-            slot = working.overlay.get(names[:depth])
-            if isinstance(slot, Inode):
-                wanted[names[:depth]] = slot
-    yield from wanted.items()
+def _is_temporary(inode: Inode) -> bool:
+    return inode.is_new and inode.kind is Kind.FILE and all(is_temporary_name(names[-1]) for names in inode.names)
 
 
 def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names]) -> None:

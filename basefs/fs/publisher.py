@@ -12,7 +12,6 @@ from functools import partial
 
 from basefs.errors import StoreError
 from basefs.fs.drafts import drafts
-from basefs.fs.inode import Inode
 from basefs.fs.outcome import separate_scratch, take_over
 from basefs.fs.plan import make_plan, portions
 from basefs.fs.workingset import WorkingSet
@@ -43,7 +42,7 @@ class Publisher:
         self._first: float | None = None
         self._last = 0.0
         self._urgent = False
-        self._waiting = False
+        self._due: float | None = None
         self._stopped = False
         self._thread: threading.Thread | None = None
         working.on_change(self._note)
@@ -65,8 +64,6 @@ class Publisher:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
-        with self._working.lock:
-            self._working.let_go()
         self.publish()
 
     def _note(self, urgent: bool) -> None:
@@ -87,9 +84,7 @@ class Publisher:
     def _main(self) -> None:
         while self._wait():
             try:
-                self.publish()
-                if self._working.is_waiting:
-                    self._note(False)
+                self.publish(patient=True)
             except StoreError as error:
                 log.error("not published yet, it is tried again: %s", error)
                 self._retry()
@@ -107,30 +102,33 @@ class Publisher:
         """Wait until something should be published; false when this ends."""
         with self._wake:
             while not self._stopped:
-                if self._first is None:
+                due = self._due
+                if self._first is not None:
+                    quiet = min(self._quiet, URGENT_SECONDS) if self._urgent else self._quiet
+                    soon = min(self._last + quiet, self._first + MAX_SECONDS)
+                    due = soon if due is None else min(soon, due)
+                if due is None:
                     self._wake.wait()
                     continue
-                due = min(self._last + self._quiet, self._first + MAX_SECONDS)
-                if self._urgent:
-                    due = min(due, self._last + URGENT_SECONDS)
                 left = due - time.monotonic()
                 if left <= 0:
-                    self._first, self._urgent = None, False
+                    self._first, self._urgent, self._due = None, False, None
                     return True
                 self._wake.wait(left)
             return False
 
     # -- what ---------------------------------------------------------------------------------------------------------
 
-    def publish(self, only: Inode | None = None) -> None:
-        """Publish everything that was closed, or one inode.
+    def publish(self, *, patient: bool = False) -> None:
+        """Publish everything that was closed; if `patient`, without what is probably renamed in a moment.
 
         Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
         """
         working = self._working
         with self._publishing:
             with working.lock:
-                steps = make_plan(working, only)
+                plan = make_plan(working, patient=patient)
+                self._due, steps = plan.due, plan.steps
                 working.in_flight = {names for step in steps for names in step.names}
             try:
                 for portion in portions(steps):

@@ -24,7 +24,7 @@ from basefs.fs.ledger import Ledger
 from basefs.fs.lookup import Lookup
 from basefs.fs.overlay import MISSING
 from basefs.fs.owners import Owners
-from basefs.fs.scratch import is_scratch, is_temporary_name
+from basefs.fs.scratch import is_scratch
 from basefs.fs.spool import Spool
 from basefs.log.content import BytesContent, Content
 from basefs.log.hashes import EntryHash
@@ -38,8 +38,8 @@ DIRECTORY = "working"
 #: Seconds for which a name stays unpublished after libfuse took it away from an open file: the rename that gives it to
 #: another one comes with the same system call.
 HIDE_SECONDS = 0.05
-#: Seconds for which a file with a temporary name waits for its real one, and one whose old content got a scratch name
-#: for its new one.  Tools need milliseconds, on a busy machine more than the quiet window.
+#: Seconds for which the removal of a file whose content got a scratch name waits for the new content, and a new file
+#: with a temporary name for its real one.  Tools need milliseconds, on a busy machine more than the quiet window.
 RENAME_SECONDS = 1.0
 #: Seconds after which the journal is told of that all the same: a rename has come by then, and if this process is
 #: killed before it, what was removed is back, but nothing that was being replaced is lost.
@@ -68,7 +68,7 @@ class WorkingSet(Lookup):
         super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool], None]] = []
-        #: Names of which nobody else needs to know yet what became of them: until when, on the monotonic clock.
+        #: Removed names that may be given to another file in a moment: until when, on the monotonic clock.
         self._deferred: dict[Names, float] = {}
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
         self._ledger.load()
@@ -167,8 +167,6 @@ class WorkingSet(Lookup):
     def give(self, names: Names, inode: Inode) -> None:
         """Give a name to an inode."""
         self._deferred.pop(names, None)
-        if inode.kind is Kind.FILE and is_temporary_name(names[-1]) and not self.is_published(names):
-            self._deferred[names] = time.monotonic() + RENAME_SECONDS
         self.overlay.put(names, inode)
         inode.names[names] = None
         inode.version += 1
@@ -192,7 +190,6 @@ class WorkingSet(Lookup):
             if not is_given and names not in self._deferred:
                 self._ledger.note_gone(names)
         else:
-            self._deferred.pop(names, None)
             self.overlay.drop(names)
             if inode is not None and inode.journaled and not is_given:
                 self._ledger.note_drop(names)
@@ -275,11 +272,15 @@ class WorkingSet(Lookup):
     def _note_hidden(self, names: Names) -> None:
         """What was hidden has lost its name for good, unless that was given to another file at once."""
         with self.lock:
-            if names in self._deferred and self.overlay.get(names) is None:
-                try:
-                    self._ledger.note_gone(names)
-                except StoreError as error:
-                    log.error("that %s was removed is not durable yet: %s", display(names), error)
+            if names in self._deferred:
+                self._note_hidden_now(names)
+
+    def _note_hidden_now(self, names: Names) -> None:
+        if self.overlay.get(names) is None:
+            try:
+                self._ledger.note_gone(names)
+            except StoreError as error:
+                log.error("that %s was removed is not durable yet: %s", display(names), error)
 
     def unhide(self, hidden: Names) -> bool:
         """The last handle of a hidden file is closed; returns whether there was one of that name."""
@@ -390,32 +391,28 @@ class WorkingSet(Lookup):
         if self.overlay.get(names) is None:
             self._deferred[names] = time.monotonic() + RENAME_SECONDS
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether something is not published because of what may come in a moment."""
-        return bool(self._deferred)
-
     def let_go(self) -> None:
-        """Wait for nothing that may come in a moment."""
+        """Wait for no removed name to be given to another file."""
         for names in list(self._deferred):
-            self._deferred[names] = 0.0
-            self.is_deferred(names)
+            del self._deferred[names]
+            self._note_hidden_now(names)
 
-    def is_deferred(self, names: Names) -> bool:
-        """Whether a removed name may be given to another file in a moment, or a file another name."""
-        until = self._deferred.get(names)
-        if until is None:
-            return False
-        if until > time.monotonic():
-            return True
-        del self._deferred[names]
-        if self.overlay.get(names) is None:
-            self._ledger.note_gone(names)
-        return False
+    def awaits(self, names: Names, now: float) -> float:
+        """Until when a removed name may be given to another file, 0 if that is over (seconds, monotonic clock)."""
+        until = self._deferred.get(names, 0.0)
+        if until > now and not self._is_covered(names):
+            return until
+        if self._deferred.pop(names, None) is not None:
+            self._note_hidden_now(names)
+        return 0.0
+
+    def _is_covered(self, names: Names) -> bool:
+        """Whether a directory above was removed, too: nothing comes back there, and what it holds has to go first."""
+        above = self.overlay.along(names[:-1])[1:]
+        return any(slot is None or (slot is not MISSING and slot.kind is not Kind.DIRECTORY) for slot in above)
 
     def drop(self, names: Names) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
-        self._deferred.pop(names, None)
         self.overlay.drop(names)
         self._ledger.note_drop(names)
 

@@ -182,8 +182,9 @@ class Services(LogServices):
 
     def _status(self) -> dict[str, Json]:
         # What cannot be published, on a full disk for example, must not keep anybody from being told of it.
+        # Whoever looks every second must not make others see what a program has not finished.
         with contextlib.suppress(BaseFSError):
-            self._filesystem.publish()
+            self._filesystem.publish(patient=True)
         found: dict[str, Json] = self.do_status()
         return found
 

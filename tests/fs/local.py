@@ -92,9 +92,7 @@ class Local:
         return listed
 
     def publish(self) -> None:
-        """What the publisher does when nothing has changed for a while."""
-        with self.fs.working.lock:
-            self.fs.working.let_go()
+        """What the publisher does when nothing has changed for a long while."""
         self.fs.publisher.publish()
 
     def mode(self, text: str) -> int:

@@ -75,12 +75,6 @@ class Served:
         working = self._filesystem.working
         # close(2) returns before the kernel has told of the last one.
         wait_until(lambda: len(self._filesystem._handles) == opened, "closed files")
-
-        def deferred() -> bool:
-            with working.lock:
-                return any(working.is_deferred(names) for names, _ in working.overlay.items())
-
-        wait_until(lambda: not deferred(), "hidden names")
         self._filesystem.publish()
         return working.unpublished()
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from basefs.fs import plan
+from basefs.fs.plan import make_plan
 from basefs.fs.scratch import is_scratch, is_temporary_name
 from basefs.log.entries import Action
 from tests.fs.local import Local
@@ -40,28 +44,32 @@ def test_what_is_probably_meant(name: str) -> None:
     assert not is_temporary_name(name.encode())
 
 
+def published(local: Local) -> bool:
+    """Whether nothing is left after another try."""
+    local.fs.publisher.publish(patient=True)
+    return local.fs.unpublished() == 0
+
+
 def test_a_temporary_file_waits_for_its_name(local: Local) -> None:
     local.save("/f", b"old")
     local.publish()
     with local.costs(Action.WRITE):
         local.save("/.f.AbC123", b"new")
-        local.fs.publisher.publish()
+        local.fs.publisher.publish(patient=True)
         assert local.fs.unpublished() == 1
         local.fs.rename(path("/.f.AbC123"), path("/f"))
-        local.fs.publisher.publish()
-        assert local.fs.unpublished() == 0 and not local.fs.working.is_waiting
+        local.fs.publisher.publish(patient=True)
+        assert local.fs.unpublished() == 0
     assert local.load("/f") == b"new"
 
 
 def test_a_temporary_file_that_is_not_renamed_is_published_all_the_same(local: Local) -> None:
     with local.costs(Action.WRITE):
         local.save("/f.tmp", b"meant")
-        wait_until(lambda: not local.fs.working.is_deferred(path("/f.tmp")), "the end of the wait")
-        local.fs.publisher.publish()
-        assert local.fs.unpublished() == 0
+        wait_until(lambda: published(local), "the end of the wait")
     with local.costs():
         local.save("/g.tmp", b"gone")
-        local.fs.publisher.publish()
+        local.fs.publisher.publish(patient=True)
         local.fs.unlink(path("/g.tmp"))
     with local.costs(Action.WRITE):
         local.save("/h.tmp", b"last")
@@ -73,10 +81,59 @@ def test_a_file_whose_old_content_is_a_backup_is_not_gone(local: Local) -> None:
     local.publish()
     with local.costs(Action.WRITE):
         local.fs.rename(path("/f"), path("/f~"))
-        local.fs.publisher.publish()
+        local.fs.publisher.publish(patient=True)
         local.save("/f", b"new")
     with local.costs(Action.DELETE):
         local.fs.rename(path("/f"), path("/f~"))
+
+
+def test_a_directory_that_is_renamed_keeps_its_temporary_files_back_and_then_gives_them(local: Local) -> None:
+    local.fs.make_directory(path("/d"), 0o755)
+    local.save("/d/x.tmp", b"x")
+    local.fs.rename(path("/d"), path("/e"))
+    with local.fs.working.lock:
+        assert make_plan(local.fs.working, patient=True).due is not None
+    wait_until(lambda: published(local), "the end of the wait")
+    with local.fs.working.lock:
+        assert make_plan(local.fs.working, patient=True).due is None
+    assert list(local.replica.names_in(path("/e"))) == [b"x.tmp"] and b"d" not in local.replica.names_in(())
+
+
+def test_a_directory_is_removed_though_a_backup_was_made_in_it(local: Local) -> None:
+    local.fs.make_directory(path("/d"), 0o755)
+    local.save("/d/x", b"x")
+    with local.costs(Action.DELETE, Action.DELETE):
+        local.fs.rename(path("/d/x"), path("/d/x~"))
+        local.fs.unlink(path("/d/x~"))
+        local.fs.remove_directory(path("/d"))
+        assert published(local)
+    assert b"d" not in local.listing("/")
+
+
+@pytest.mark.parametrize("name", ["/f.tmp", "/f.plain"])
+def test_a_published_file_is_renamed_to_a_temporary_name_as_to_any_other(local: Local, name: str) -> None:
+    local.save("/f", b"old")
+    with local.costs(Action.LINK, Action.DELETE):
+        local.fs.rename(path("/f"), path(name))
+        assert published(local)
+
+
+def test_a_file_that_has_a_real_name_too_does_not_wait(local: Local) -> None:
+    with local.costs(Action.WRITE, Action.LINK):
+        local.save("/f", b"x")
+        local.fs.make_link(path("/f.tmp"), path("/f"))
+        assert published(local)
+
+
+def test_a_temporary_file_waits_from_its_close_on(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "RENAME_SECONDS", 0.2)
+    handle = local.open_writer("/large.tmp")
+    begin = time.monotonic()
+    wait_until(lambda: time.monotonic() > begin + 0.2, "a slow writer")
+    local.fs.write(handle, b"large", 0)
+    monkeypatch.setattr(plan, "RENAME_SECONDS", 60.0)
+    local.close(handle)
+    assert not published(local)
 
 
 def test_a_backup_stays_here_with_its_content_and_survives_a_restart(local: Local) -> None:

@@ -248,8 +248,7 @@ class Applications(RuleBasedStateMachine):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan, "MAX_STEPS", steps)
             self.wrong, self.looks = [], True
-            publish = self.fs.publisher.publish if waits else self.local.publish
-            publish()
+            self.fs.publisher.publish(patient=waits)
             self.looks = False
         for error in self.wrong:
             raise error
