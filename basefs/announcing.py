@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from basefs import config
 from basefs.gossip.events import MAX_EVENT, Address, encode_announcement, encode_events
@@ -20,15 +20,19 @@ from basefs.log.entries import Entry
 from basefs.replica import Replica
 from basefs.sync.limits import DEFAULT_LIMITS
 from basefs.sync.service import SyncService
+from basefs.sync.shell import Session
 
 #: Seconds until a peer of a standing session should have told its root hash, after news has gone over it.
 SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
 #: Seconds between two announcements of news that went over standing sessions: a cluster in which something changes all
 #: the time has no moment in which two root hashes are equal.
 SAFETY_PAUSE = 60.0
-#: Seconds, and round trips, after which every peer should have acknowledged what was sent to it.
+#: Seconds, and round trips to the farthest of them, after which all peers should have acknowledged what they were sent.
 ACKNOWLEDGED_SECONDS = 0.75
 ACKNOWLEDGED_ROUND_TRIPS = 3
+#: Seconds between two events that are gossiped because peers have not: Serf carries few, and what is dropped here is
+#: still found by the root hashes.
+HURRY_SECONDS = 0.5
 
 
 class Announcer:
@@ -57,8 +61,10 @@ class Announcer:
         self._gathering: asyncio.TimerHandle | None = None
         self._announcing: asyncio.TimerHandle | None = None
         self._safety: asyncio.TimerHandle | None = None
-        #: Events of changes that the standing sessions should carry, oldest first, each with the time to look at it.
-        self._carried: deque[tuple[float, list[bytes]]] = deque()
+        #: Events of changes that the standing sessions should carry, oldest first: when to look at them, and what the
+        #: sessions had sent by then.
+        self._carried: deque[tuple[float, Mapping[Session, int], list[bytes]]] = deque()
+        self._may_hurry_at = 0.0
         self._looking: asyncio.TimerHandle | None = None
         self._announced_at = loop.time() - SAFETY_PAUSE
 
@@ -113,17 +119,18 @@ class Announcer:
 
     def _look_later(self, events: list[bytes]) -> None:
         """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent."""
-        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.round_trip)
-        self._carried.append((self._loop.time() + patience, events))
+        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.longest_round_trip)
+        self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), events))
         if self._looking is None:
             self._looking = self._loop.call_later(patience, self._look)
 
     def _look(self) -> None:
         self._looking = None
-        stuck, now = self._sync.kept.stuck, self._loop.time()
+        now = self._loop.time()
         while self._carried and self._carried[0][0] <= now:
-            _, events = self._carried.popleft()
-            if stuck:
+            _, mark, events = self._carried.popleft()
+            if now >= self._may_hurry_at and self._sync.kept.lacks(mark):
+                self._may_hurry_at = now + HURRY_SECONDS * len(events)
                 self._gossip.send(events)
         if self._carried:
             self._looking = self._loop.call_at(self._carried[0][0], self._look)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
@@ -98,9 +98,19 @@ class SessionKeeper:
         return any(news.agrees and not session.stuck for session, news in self._news())
 
     @property
-    def stuck(self) -> bool:
-        """Whether some peer has not acknowledged all that was sent to it."""
-        return any(session.stuck for session in self._sessions)
+    def longest_round_trip(self) -> float:
+        """Seconds of the shortest round trip to the farthest of these peers; 0 if unknown."""
+        return max((session.round_trip for session in self._sessions), default=0.0)
+
+    def mark(self) -> dict[Session, int]:
+        """What was sent until now, for `lacks`: bytes of each session."""
+        return {session: session.counters.bytes_sent for session in self._sessions}
+
+    def lacks(self, mark: Mapping[Session, int]) -> bool:
+        """Whether some peer has not acknowledged all that `mark` tells; of a session that has ended nobody knows."""
+        return any(
+            session not in self._sessions or session.flow().acknowledged < sent for session, sent in mark.items()
+        )
 
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""

@@ -306,6 +306,29 @@ def test_no_two_sessions_with_one_peer_and_none_at_degree_0():
     run(main())
 
 
+def test_what_peers_have_acknowledged_is_known():
+    async def main():
+        writer, logs = some_logs(2)
+        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        async with running(one):
+            async with running(two):
+                one.kept._peers = lambda: [(HOST, two.port)]
+                await until(lambda: one.standing and two.standing)
+                before = len(writer.entries)
+                writer.write((b"e", b"news"), b"y")
+                logs[0].add(writer.entries[before:], writer.blocks)
+                one.kept.push(writer.entries[before:])
+                await until(lambda: logs[1].root_hash() == logs[0].root_hash())
+                mark = one.kept.mark()
+                assert list(mark.values()) > [0]
+                await until(lambda: not one.kept.lacks(mark))
+            # Nobody knows what became of what was sent to a peer that is gone.
+            await until(lambda: not one.standing)
+            assert one.kept.lacks(mark) and not one.kept.lacks(one.kept.mark())
+
+    run(main())
+
+
 def test_a_peer_that_goes_is_replaced():
     async def main():
         _, logs = some_logs(3)
