@@ -9,7 +9,6 @@ read by several threads at once.  Small ones that the view shows are looked up w
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -37,6 +36,8 @@ _BLOCKS_AT_ONCE = 16
 #: Bytes of a content for which all that decoding needs is looked up at once: whoever opens a small file while a batch
 #: is arriving waits for the lock once, and not for each step.
 _AT_ONCE = 64 * 1024
+#: The most of that: steps, and blocks of all of them.  Our own writer stays below; others could write a million.
+_STEPS_AT_ONCE, _ALL_BLOCKS_AT_ONCE = MAX_DELTAS + 1, 512
 #: Bytes by which a delta's chain may exceed its content: no writer makes one that exceeds it by more than a tag.
 _CHAIN_SLACK = 64 * 1024
 #: Chains whose length is kept in memory, about 150 bytes each.
@@ -219,10 +220,8 @@ class Contents:
         if cached is not None:
             return BytesContent(cached)
         with self._lock:
-            if self.size(write) > _AT_ONCE:
-                return None
-            found = self._steps(write)
-        return self._follow(write, *found)
+            found = self._steps_at_once(write)
+        return None if found is None else self._follow(write, *found)
 
     def materialise(self, write: EntryHash) -> Content:
         """The content of a write entry, decoded, in memory or in a file.  Raises as `open`."""
@@ -262,18 +261,57 @@ class Contents:
             if cached is not None:
                 return steps, BytesContent(cached)
             with self._lock:
-                placed = self._store.get(hash)
-                first = BlockHash(b"" if placed is None else placed.entry.content)
-                if placed is None or not self._store.chains.is_complete(first):
-                    raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
-                keyframe = not first or self._is_keyframe(first)
-                base = None if keyframe else self._base(placed)
+                placed, first, keyframe, base = self._look_up(hash, write)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
-            chain = self._begun(first) if placed.entry.size <= _AT_ONCE else self._chain(first)
-            steps.append(_Step(hash, placed.entry.size, first, chain, keyframe))
+            steps.append(_Step(hash, placed.entry.size, first, self._chain(first), keyframe))
             hash = base
         return steps, BytesContent(b"")
+
+    def _steps_at_once(self, write: EntryHash) -> tuple[list[_Step], Content] | None:
+        """`_steps` with all that they read, from memory and the log alone; `None` where that is much.
+
+        Whoever writes to the log decides how much it is, and the lock is held.
+        """
+        steps: list[_Step] = []
+        room = _ALL_BLOCKS_AT_ONCE
+        hash: EntryHash | None = write
+        while hash is not None:
+            cached = self._cache.get(hash, only_memory=True)
+            if cached is not None:
+                return steps, BytesContent(cached)
+            placed, first, keyframe, base = self._look_up(hash, write)
+            chain = self._whole_chain(first, room) if placed.entry.size <= _AT_ONCE else None
+            if chain is None or len(steps) == _STEPS_AT_ONCE:
+                return None
+            room -= len(chain)
+            steps.append(_Step(hash, placed.entry.size, first, iter([b"".join(chain)] if chain else []), keyframe))
+            hash = base
+        return steps, BytesContent(b"")
+
+    def _look_up(self, hash: EntryHash, write: EntryHash) -> tuple[Placed, BlockHash, bool, EntryHash | None]:
+        """The write entry `hash` on the way to `write`: its first block, whether it is a keyframe, else on what it
+        builds."""
+        placed = self._store.get(hash)
+        first = BlockHash(b"" if placed is None else placed.entry.content)
+        if placed is None or not self._store.chains.is_complete(first):
+            raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
+        keyframe = not first or self._is_keyframe(first)
+        return placed, first, keyframe, None if keyframe else self._base(placed)
+
+    def _whole_chain(self, first: BlockHash, room: int) -> list[bytes] | None:
+        """The blocks of a chain; `None` where it has more than `room` of them or much data, or where one is missing."""
+        found: list[bytes] = []
+        left = _AT_ONCE + _CHAIN_SLACK
+        hash = BlockHash(first or ZERO_HASH)
+        while hash != ZERO_HASH:
+            block = self._store.chains.block(hash)
+            if block is None or len(found) == room or len(block.data) > left:
+                return None
+            found.append(block.data)
+            left -= len(block.data)
+            hash = block.next
+        return found
 
     def _decode(self, step: _Step, before: Content) -> Content:
         if not step.first:
@@ -309,15 +347,6 @@ class Contents:
                     parts.append(block.data)
                     hash = block.next
             yield b"".join(parts)
-
-    def _begun(self, first: BlockHash) -> Iterator[bytes]:
-        """`_chain`, whose first piece is looked up now."""
-        chain = self._chain(first)
-        try:
-            return itertools.chain([next(chain)] if first else [], chain)
-        except InvalidEntry:
-            # It is met again by who reads.
-            return self._chain(first)
 
     def keep(self, write: EntryHash, content: Content) -> None:
         """Keep a content that was just written, since it is likely to be read next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 
 from basefs.errors import DamagedLog
 from basefs.log import codecs
-from basefs.log.blocks import GOSSIP_BLOCK_DATA
+from basefs.log.blocks import GOSSIP_BLOCK_DATA, split
 from basefs.log.cache import ContentCache
 from basefs.log.contents import MAX_DELTAS
-from basefs.log.entries import Action
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.replica import CACHE_FILE, Applied, Replica
 
@@ -192,6 +193,25 @@ def test_a_content_that_does_not_decode_is_an_error_of_its_file_only(tmp_path: P
     assert replica.check_view() == []
     write(replica, b"repaired")
     assert replica.read(F) == b"repaired"
+    replica.close()
+
+
+def test_a_lineage_that_no_writer_makes_is_not_looked_up_at_once(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    # 512 KiB that every one of 300 revisions names as its delta: the log has them once.
+    blocks = split(bytes([codecs.ZSTD.tag]) + noise(1, 512 * 1024))
+    entries: list[Entry] = []
+    for number in range(300):
+        parent = entries[-1].hash if entries else replica.identity
+        entries.append(ROOT_KEY.sign(parent, number, Action.WRITE, b"f", blocks[0].hash, 10))
+    assert len(replica.apply(entries, blocks).entries) == 300
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedLog):
+            replica.read(F)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
     replica.close()
 
 
