@@ -22,6 +22,8 @@ from basefs.log.guard import Guard
 from basefs.log.keys import verify
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.view.author import Author
+from basefs.view.names import Names
+from basefs.view.states import State
 
 from .helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
 
@@ -90,6 +92,49 @@ def test_a_delivery_in_several_transactions_ends_like_one(
     assert reader.root_hash() == other.root_hash() == writer.root_hash()
     for replica in (writer, reader, other):
         replica.close()
+
+
+def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader, _ = make_delivery(tmp_path, 0)
+    for name in ("/f", "/g"):
+        made = writer.commit(partial(Author.write, names=path(name), content=name.encode()))
+        reader.apply(made.entries, made.blocks)
+    linked = writer.commit(lambda author: author.make_link(path("/h"), path("/g")))
+    reader.apply(linked.entries, linked.blocks)
+
+    def make(author: Author):  # type: ignore[no-untyped-def]
+        for number in range(15):
+            yield author.write(path(f"/{number}"), b"")
+        yield author.rename(path("/f"), path("/g"))
+        for number in range(15, 28):
+            yield author.write(path(f"/{number}"), b"")
+        yield author.write(path("/secret"), b"secret", mode=0o600)
+        for number in range(200):
+            yield author.write(path("/chain"), b"%d" % number)
+
+    written = writer.commit(make)
+    actions = [entry.action for entry in written.entries[15:18]]
+    assert actions == [Action.DELETE, Action.WRITE, Action.DELETE], "the first slice ends between them"
+    assert written.entries[32].action is Action.MODE, "the second one likewise"
+    reader.observe()
+    told: list[Applied] = []
+    reader.subscribe(told.append)
+    with wanted(monkeypatch):
+        reader.apply(written.entries, written.blocks)
+    seen: dict[Names, list[State | None]] = {path("/g"): [], path("/secret"): []}
+    for applied in told:
+        for change in applied.changes:
+            if change.names in seen:
+                seen[change.names].append(change.after)
+    assert None not in seen[path("/g")]
+    assert [state.mode for state in seen[path("/secret")] if state] == [0o600]
+    # However long a chain is.
+    assert len(told) > 4
+    assert tree_of(reader) == tree_of(writer)
+    writer.close()
+    reader.close()
 
 
 def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(

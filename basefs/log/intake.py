@@ -30,6 +30,8 @@ class Newcomer:
 
 #: Entries that are looked up at once, and taken in before it is asked whether that is enough for one transaction.
 _SLICE = 16
+#: The same where each builds on the one before.
+_LONG_SLICE = 64
 
 
 @dataclass(slots=True)
@@ -72,6 +74,17 @@ class Delivery:
                     continue
                 self.verified[entry.hash] = (entry.signature, public)
             self.entries.append(entry)
+
+    def take(self) -> list[Entry]:
+        """The entries to be looked at next, which leave it.
+
+        A delete and what comes in its place, or a write and its mode, stay together: in between a file would be gone,
+        or could be read by anybody.
+        """
+        some = [self.entries.popleft() for _ in range(min(_SLICE, len(self.entries)))]
+        while self.entries and len(some) < _LONG_SLICE and self.entries[0].parent == some[-1].hash:
+            some.append(self.entries.popleft())
+        return some
 
 
 class Intake:
@@ -116,8 +129,7 @@ class Intake:
         self.rejected += delivery.refused
         delivery.refused.clear()
         while delivery.entries:
-            some = [delivery.entries.popleft() for _ in range(min(_SLICE, len(delivery.entries)))]
-            self.add_entries(some, delivery.peer)
+            self.add_entries(delivery.take(), delivery.peer)
             if delivery.entries and enough():
                 return
         blocks = list(delivery.blocks.values())
