@@ -143,8 +143,8 @@ class Queries:
         asked = self._shown.among(changed)
         self._forget_shown(changed)
         for names in asked:
-            # What is gone, or cannot be read, is met by who asks.
-            with contextlib.suppress(BaseFSError):
+            # What is gone, or cannot be read, is met by who asks: what was committed must be told to the others.
+            with contextlib.suppress(BaseFSError, sqlite3.Error):
                 self._look_at(names)
 
     def _attributes(self, names: Names, node: Node) -> Attributes:

@@ -302,6 +302,7 @@ class Replica(Queries):
     def _result(
         self, batch: Intake, completed: tuple[EntryHash, ...], blocks: Sequence[Block], *, local: bool, large: bool
     ) -> Applied:
+        accepted = {placed.entry.hash for placed in batch.accepted}
         changes = () if self._live is None else self._live.tree.settle()
         if self._live is not None:
             is_linking = any(placed.entry.action is Action.LINK for placed in batch.accepted)
@@ -317,7 +318,8 @@ class Replica(Queries):
             local=local,
             large=large,
             new_blocks=batch.new_blocks,
-            missing_parents=tuple(parent for parent in batch.missing_parents if parent not in self._store),
+            # The others came in the same transaction.  The log is not asked: it must not fail after the commit.
+            missing_parents=tuple(parent for parent in batch.missing_parents if parent not in accepted),
             missing_blocks=tuple(
                 missing for first in batch.chains if (missing := self._store.chains.missing_block(first)) is not None
             ),

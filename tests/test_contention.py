@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ import pytest
 
 import basefs.log.intake
 import basefs.replica
-from basefs.errors import DamagedLog, NotFound
+from basefs.errors import DamagedLog, NotFound, StoreError
 from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
@@ -304,3 +304,37 @@ def test_damage_that_is_met_without_the_lock_is_told(tmp_path: Path) -> None:
         replica.open_write(write)
     assert replica.damaged
     replica.close()
+
+
+def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would never be gossiped; whoever asks next meets the error."""
+    writer, reader, written = make_delivery(tmp_path, 1)
+    reader.apply(written.entries, written.blocks)
+    changed = writer.commit(partial(Author.write, names=path("/f0"), content=b"other"))
+    reader.apply([ROOT_KEY.sign(ROOT.hash, 3, Action.LINK, b"g", changed.entries[0].hash)], [])
+    assert reader.attributes(path("/f0")).links == 1
+    told: list[Applied] = []
+    reader.subscribe(told.append)
+    database = reader._store.database.main
+    show_anew = Replica._show_anew
+
+    def fail(replica: Replica, names: Collection[Names]) -> None:
+        # As a page that cannot be read: whatever SQLite is asked now ends with an error.
+        database.set_progress_handler(lambda: 1, 1)
+        show_anew(replica, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replica, "_show_anew", fail)
+        applied = reader.apply(changed.entries, changed.blocks)
+    assert told == [applied]
+    assert applied.entries == changed.entries
+    # What it links to has come, so its names are to be looked up.
+    with pytest.raises(StoreError):
+        reader.attributes(path("/f0"))
+    database.set_progress_handler(None, 0)
+    found = reader.attributes(path("/f0"))
+    assert (found.size, found.links) == (5, 2)
+    writer.close()
+    reader.close()
