@@ -92,7 +92,8 @@ class Replica(Queries):
 
     def close(self) -> None:
         """Make everything durable and release the files."""
-        with self._sync_lock, self._write_lock, self._lock:
+        # The last one for who reads what is committed: no connection is closed in the middle of a statement.
+        with self._sync_lock, self._write_lock, self._lock, self._committed.lock:
             self._store.database.sync()
             self._contents.close()
             self._store.close()

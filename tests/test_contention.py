@@ -338,3 +338,25 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     assert (found.size, found.links) == (5, 2)
     writer.close()
     reader.close()
+
+
+def test_no_log_is_closed_while_somebody_reads_it(tmp_path: Path) -> None:
+    """What a statement does while its connection is closed by another thread is undefined."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    written = replica.commit(lambda author: author.write(path("/f"), b"text"))
+    replica.close()
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    write = written.entries[0].hash
+    # What reads takes it, and it tells whether somebody waits.
+    reading = replica._committed.lock = Guard(replica._store.database.translate)
+    closing = threading.Thread(target=replica.close, daemon=True)
+    with reading:
+        closing.start()
+        while closing.is_alive() and not reading.is_wanted:
+            pass
+        assert closing.is_alive()
+        assert replica._committed.open(write).whole() == b"text"
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    with pytest.raises(StoreError):
+        replica._committed.size(write)

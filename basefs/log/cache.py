@@ -224,8 +224,9 @@ class ContentCache:
 
     def close(self) -> None:
         """Release the files."""
-        if self._db is not None:
-            self._db.close()
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

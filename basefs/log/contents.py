@@ -92,13 +92,17 @@ class Log(Protocol):
 
 
 class Contents:
-    """Reads the contents of one log.  `source` and `is_complete` need the lock, the others take it."""
+    """Reads the contents of one log.  `source` and `is_complete` need the lock, the others take it.
+
+    Attributes:
+        lock: what serialises the use of the log.
+    """
 
     def __init__(self, store: Log, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
-        """`lock`: what serialises the use of `store`; it must be one that its holder may take again."""
+        """`lock` must be one that its holder may take again."""
         self._store = store
         self._cache = cache
-        self._lock = lock
+        self.lock = lock
         self._complete: set[EntryHash] = set()
         self._sizes: dict[BlockHash, int] = {}
         #: Large contents that a thread is materialising; others wait for it.
@@ -167,7 +171,7 @@ class Contents:
         delta_bytes = 0
         hash: EntryHash | None = write
         while hash is not None:
-            with self._lock:
+            with self.lock:
                 placed = self._store.get(hash)
                 if placed is None:
                     raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
@@ -196,7 +200,7 @@ class Contents:
 
     def size(self, write: EntryHash) -> int:
         """Bytes of the content of a write entry, as it states.  Raises `IncompleteContent` for an unknown one."""
-        with self._lock:
+        with self.lock:
             placed = self._store.get(write)
         if placed is None:
             raise IncompleteContent(f"entry {write.hex()[:12]} has not arrived yet, or is damaged")
@@ -219,7 +223,7 @@ class Contents:
         cached = self._cache.get(write, only_memory=True)
         if cached is not None:
             return BytesContent(cached)
-        with self._lock:
+        with self.lock:
             found = self._steps_at_once(write)
         return None if found is None else self._follow(write, *found)
 
@@ -260,7 +264,7 @@ class Contents:
             cached = self._cache.get(hash)
             if cached is not None:
                 return steps, BytesContent(cached)
-            with self._lock:
+            with self.lock:
                 placed, first, keyframe, base = self._look_up(hash, write)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
@@ -339,7 +343,7 @@ class Contents:
         hash = first
         while hash != ZERO_HASH:
             parts: list[bytes] = []
-            with self._lock:
+            with self.lock:
                 while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
                     block = self._store.chains.block(hash)
                     if block is None:
