@@ -22,6 +22,7 @@ class Claims:
 
     Attributes:
         bytes: of all blocks that have come, in whichever session.
+        accepted, accepted_bytes: what was new, likewise, counted as in `Counters`.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,8 @@ class Claims:
         self._gained_at: dict[object, float] = {}
         self._now = 0.0
         self.bytes = 0
+        self.accepted = 0
+        self.accepted_bytes = 0
         self._asking: object | None = None
 
     def may_ask(self, owner: object) -> bool:
@@ -60,9 +63,11 @@ class Claims:
         """Something has come in a session."""
         self._moved_at[owner] = self._now
 
-    def gained(self, owner: object) -> None:
-        """A session has brought something new."""
+    def gained(self, owner: object, accepted: int = 1, size: int = 0) -> None:
+        """A session has brought something new: so much, as in `Counters`."""
         self._gained_at[owner] = self._now
+        self.accepted += accepted
+        self.accepted_bytes += size
 
     def _counts(self, owner: object) -> bool:
         """Whether what a session should bring may be on its way."""

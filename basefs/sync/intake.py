@@ -109,7 +109,7 @@ class Intake:
             orphaned = sum(map(self._orphans.hold_block, blocks))
             self._release(here)
             result = replace(result, rejected=result.rejected[: max(len(result.rejected) - orphaned, 0)])
-        self._account(result)
+        self._account(result, (*batch, *blocks))
         self._want(result.missing_blocks)
 
     def put_blocks(self, blocks: Sequence[bytes], *, request: object = None, streaming: bool = False) -> None:
@@ -130,9 +130,10 @@ class Intake:
                 self.seal()
             return
         for orphaned, run in groupby(blocks, self._orphans.hold_block):
-            result = self._state.add((), list(run))
+            offered = list(run)
+            result = self._state.add((), offered)
             # The log cannot take the block of an orphan yet, unless another entry has the same content.
-            self._account(replace(result, rejected=()) if orphaned else result)
+            self._account(replace(result, rejected=()) if orphaned else result, offered)
             if not streaming:
                 self._want(result.missing_blocks)
         for block in blocks:
@@ -208,14 +209,16 @@ class Intake:
         """The session is over."""
         self._claims.ended(self)
 
-    def _account(self, result: AddResult) -> None:
+    def _account(self, result: AddResult, offered: Sequence[bytes]) -> None:
         for hash in result.missing_blocks:
             self._claims.take(hash, self)
         # A content that moved on is a gain, even to a log that counts nothing but entries.
-        gained = result.accepted or bool(result.missing_blocks)
-        self._counters.accepted += gained
+        gained = result.accepted or int(bool(result.missing_blocks))
         if gained:
-            self._claims.gained(self)
+            size = sum(map(len, offered))
+            self._counters.accepted += gained
+            self._counters.accepted_bytes += size
+            self._claims.gained(self, gained, size)
             self._stream.gained()
         self._counters.rejected += len(result.rejected)
         if result.rejected:

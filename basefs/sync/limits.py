@@ -61,6 +61,9 @@ MAX_REPEATED = 5 * 512 * 1024
 #: over this node's link.
 LARGE_ANSWER = 1024 * 1024
 
+#: Seconds until a peer that was told to wait is told so again, so that it does not give up.
+STILL_WAITING = 10.0
+
 #: Entries in one line, and looked up without a pause.
 ENTRIES_PER_SLICE = 32
 
@@ -83,8 +86,8 @@ class Limits:
             a few when it and we learn a new key at the same moment; each may cost us one signature check (100 us).
         barren: answers without an entry to requests for what the peer itself has listed.  No honest peer gives one,
             since nothing leaves a log; each costs a request.
-        known: entries received since one was last new.  An honest peer sends some where somebody else was quicker;
-            each costs some 50 us.
+        known: entries received since one was last new; each costs some 50 us.  An honest peer sends as many only where
+            somebody else was quicker, which is no offence (`Progress`).
         useless_bytes: bytes received since an entry or block was last accepted or sent.  Comparing 100 000 paths takes
             some 15 MB; a smaller limit would cut that off, a larger one lets a peer waste our bandwidth.
         rounds: comparisons in one session.  A second one is needed where logs grew meanwhile; the periodic session

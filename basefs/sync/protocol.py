@@ -20,7 +20,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.claims import Claims
 from basefs.sync.conversation import Conversation
 from basefs.sync.interface import AddResult, LogState
-from basefs.sync.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, Limits
+from basefs.sync.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, Limits
 from basefs.sync.lines import LineBuffer
 from basefs.sync.messages import Refusal, Wait
 from basefs.sync.result import Reason, Result
@@ -37,8 +37,6 @@ _SLICE = 8
 _BYTES_COST = 8192
 #: The same of a line with a list, whose many short fields cost more.
 _LIST_COST = 512
-#: Seconds between two lines that tell the peer that this node will ask it later.
-_STILL_WAITING = 10.0
 _ENTRIES = b"ENTRIES "
 #: The lines that belong together.
 _DATA = (_ENTRIES, b"BLOCKS ")
@@ -67,7 +65,8 @@ class SyncProtocol:
         `claims` are shared by all sessions of a node.
         """
         self._log = log
-        self._talk = Conversation(log, role, port, limits, stay, Claims() if claims is None else claims)
+        claims = Claims() if claims is None else claims
+        self._talk = Conversation(log, role, port, limits, stay, claims)
         self.counters = self._talk.counters
         self._lines = LineBuffer()
         self._waited_at = 0.0
@@ -76,7 +75,7 @@ class SyncProtocol:
         #: Whether the last line had entries, and the rest of the answer is still to come: their blocks, as a rule.
         self._half = False
         self._timers = Timers(limits)
-        self._progress = Progress(limits)
+        self._progress = Progress(limits, claims)
 
     @property
     def role(self) -> Role:
@@ -151,7 +150,7 @@ class SyncProtocol:
                 cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
             useless = self._progress.check(self.counters)
             if useless and self._talk.open:
-                self._talk.refuse(Refusal.USELESS, Reason.USELESS, useless)
+                self._talk.refuse(*useless)
             self._talk.maybe_close(busy=self.wants_work)
             if self.news is not None and not self._talk.intake.pending and self._talk.intake.wanted_parents():
                 self.news.miss_parent()
@@ -185,7 +184,7 @@ class SyncProtocol:
         """Tell the time, in seconds of any steady clock.  Ends the session if a time-out has passed."""
         if self._talk.open:
             self._talk.intake.tick(now)
-            if self.held_back and now - self._waited_at >= _STILL_WAITING:
+            if self.held_back and now - self._waited_at >= STILL_WAITING:
                 self._waited_at = now
                 self.let_wait()
             late = self._timers.tick(

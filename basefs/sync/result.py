@@ -50,6 +50,7 @@ class Counters:
         entries_sent, entries_received: entries, known ones included.
         blocks_sent, blocks_received: blocks, known ones included.
         accepted: entries and blocks that were new to this log.
+        accepted_bytes: of what was given to the log at once, with something new in it.
         rejected: entries and blocks that this log refused.
         barren: requests for entries that the peer has listed, and that it answered with none.
         refusal: why the last of them was refused.
@@ -62,6 +63,7 @@ class Counters:
     blocks_sent: int = 0
     blocks_received: int = 0
     accepted: int = 0
+    accepted_bytes: int = 0
     rejected: int = 0
     barren: int = 0
     refusal: str = ""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
 from basefs.sync.connection import CHUNK, flow, give_up_after, outstanding, round_trip, throw_away
+from basefs.sync.limits import STILL_WAITING
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
@@ -37,9 +38,8 @@ _LINGER_BYTES = 1024 * 1024
 
 #: Seconds between two looks whether it is this session's turn to upload, or to ask.
 _LOOK_AGAIN = 0.02
-#: Seconds until a peer is told that its turn comes later, and until it is told again, so that it does not give up.
+#: Seconds until a peer is told that its turn comes later.
 _TELL_TO_WAIT = 0.1
-_STILL_WAITING = 10.0
 #: Seconds without an acknowledgement after which the peer of a standing session counts as cut off.  Shorter would end
 #: sessions on links that lose half of all packets, longer would leave news in a connection that tries ever less often.
 _UNREACHABLE = 15.0
@@ -287,7 +287,7 @@ class Session:
         if self._held_at is None or self._uplink.is_turn_of(self):
             self._held_at = now
         elif now - self._held_at >= _TELL_TO_WAIT:
-            self._held_at = now + _STILL_WAITING
+            self._held_at = now + STILL_WAITING
             core.let_wait()
         return True
 

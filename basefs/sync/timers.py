@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from basefs.sync.claims import Claims
 from basefs.sync.limits import Limits
-from basefs.sync.result import Counters
+from basefs.sync.messages import Refusal
+from basefs.sync.result import Counters, Reason
 
 
 class Timers:
@@ -59,19 +61,34 @@ class _Since:
 
 
 class Progress:
-    """What was received since something was last gained."""
+    """What was received since something was last gained.
 
-    def __init__(self, limits: Limits) -> None:
+    Others may have been quicker: an answer that was asked for is on its way whatever they bring, and its sender cannot
+    know.  So what comes in vain is no offence where others have brought half as much since the session began.
+    """
+
+    def __init__(self, limits: Limits, claims: Claims) -> None:
+        """`claims`: of all sessions of this node."""
         self._limits = limits
+        self._claims = claims
+        self._before = (claims.accepted, claims.accepted_bytes)
         self._useless_bytes = _Since()
         self._known = _Since()
 
-    def check(self, counters: Counters) -> str | None:
-        """What is wrong, if anything."""
-        if self._useless_bytes.grown(counters.bytes_received, counters.gained) > self._limits.useless_bytes:
-            return f"{self._limits.useless_bytes} bytes and nothing new"
-        if self._known.grown(counters.entries_received, counters.accepted) > self._limits.known:
-            return f"{self._limits.known} entries and none of them new"
+    def check(self, counters: Counters) -> tuple[Refusal, Reason, str] | None:
+        """Why the session has to end, if it has to: what the peer is told, the reason, and a text."""
+        size = self._useless_bytes.grown(counters.bytes_received, counters.gained)
+        known = self._known.grown(counters.entries_received, counters.accepted)
+        if size > self._limits.useless_bytes:
+            others = self._claims.accepted_bytes - self._before[1] - counters.accepted_bytes
+            return _judged(f"{self._limits.useless_bytes} bytes and nothing new", overtaken=2 * others >= size)
+        if known > self._limits.known:
+            others = self._claims.accepted - self._before[0] - counters.accepted
+            return _judged(f"{self._limits.known} entries and none of them new", overtaken=2 * others >= known)
         if counters.barren > self._limits.barren:
-            return f"{self._limits.barren} times it had nothing where it had listed something"
+            return _judged(f"{self._limits.barren} times it had nothing where it had listed something")
         return None
+
+
+def _judged(text: str, *, overtaken: bool = False) -> tuple[Refusal, Reason, str]:
+    return (Refusal.ENOUGH, Reason.ENOUGH, text) if overtaken else (Refusal.USELESS, Reason.USELESS, text)

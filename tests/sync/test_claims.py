@@ -8,6 +8,7 @@ from basefs.log.hashes import BlockHash, sha224
 from basefs.sync.claims import FRUITLESS, PATIENCE, Claims
 from basefs.sync.limits import Limits
 from basefs.sync.protocol import SyncProtocol
+from basefs.sync.result import Reason
 from basefs.sync.states import Role, State
 
 from .helpers import ROOT, MemoryLog, Pair, Writer, random_bytes
@@ -215,3 +216,43 @@ def test_who_has_to_wait_lets_others_ask():
     assert not claims.is_coming(BLOCK) and not claims.held_by_other(BLOCK, two)
     claims.take(BLOCK, one)
     assert claims.is_coming(BLOCK) and claims.held_by_other(BLOCK, two)
+
+
+def overtaken(claims, others_bring, **limits):
+    """The end of a session that has asked for 200 files, when another one of the node has brought some of them."""
+    writer = Writer()
+    for number in range(200):
+        writer.write((b"d", b"%d" % number), random_bytes(50, number))
+    log = Writer().log()
+    slow = Pair(log, writer.log())
+    slow.left = SyncProtocol(log, Role.INITIATOR, claims=claims, limits=Limits(**limits))
+    slow.sent = {slow.left: bytearray(), slow.right: bytearray()}
+    while b"PATH_REQ" not in slow.sent[slow.left]:
+        slow.turn()
+    assert len(log) == 1
+    claims.tick(PATIENCE)
+    other = Writer()
+    other.entries, other.blocks = writer.entries[: 2 + others_bring], writer.blocks[:others_bring]
+    quick = Pair(log, other.log())
+    quick.left = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    quick.sent = {quick.left: bytearray(), quick.right: bytearray()}
+    quick.run()
+    assert quick.left.counters.entries_received == 1 + others_bring
+    log.add(writer.entries, writer.blocks)
+    while slow.turn():
+        pass
+    return slow.left.result, slow.right.result
+
+
+@pytest.mark.parametrize("limits", [{"known": 100}, {"useless_bytes": 30_000}])
+def test_a_peer_that_others_have_overtaken_has_done_nothing_wrong(limits):
+    ours, theirs = overtaken(Claims(), 200, **limits)
+    assert ours.reason is theirs.reason is Reason.ENOUGH
+    assert not ours.misbehaved and not theirs.misbehaved
+
+
+@pytest.mark.parametrize("limits", [{"known": 100}, {"useless_bytes": 30_000}])
+def test_what_others_bring_is_no_excuse_for_sending_much_more_in_vain(limits):
+    ours, theirs = overtaken(Claims(), 10, **limits)
+    assert ours.reason is theirs.reason is Reason.USELESS
+    assert ours.misbehaved
