@@ -5,6 +5,10 @@ from __future__ import annotations
 from basefs.errors import RemoteProtocolError
 from basefs.sync.limits import MAX_LINE
 
+#: How a line of entries begins, and the lines that belong together.
+ENTRIES = b"ENTRIES "
+_DATA = (ENTRIES, b"BLOCKS ")
+
 
 class LineBuffer:
     """Bytes that have arrived and were not read as lines yet.
@@ -50,11 +54,10 @@ class LineBuffer:
             self._start = self._searched = 0
         return line
 
-    def begins_with(self, start: bytes) -> bool:
-        """Whether the next line begins so, as far as it is here."""
-        return self._data.startswith(start, self._start)
+    def belongs(self, line: bytes) -> bool:
+        """Whether what was gathered may go on with this line, or with what follows it.
 
-    def clear(self) -> None:
-        """Forget everything: the session is over."""
-        self._data.clear()
-        self._start = self._searched = 0
+        Answers to requests for many small files hold an entry each, and a transaction for each costs more than the
+        entry.  What an EOF leads to is looked at again at the EOF behind the entries that follow.
+        """
+        return line.startswith(_DATA) or (line == b"EOF" and self._data.startswith(ENTRIES, self._start))

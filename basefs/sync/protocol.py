@@ -21,7 +21,7 @@ from basefs.sync.claims import Claims
 from basefs.sync.conversation import Conversation
 from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, Limits
-from basefs.sync.lines import LineBuffer
+from basefs.sync.lines import ENTRIES, LineBuffer
 from basefs.sync.messages import Refusal, Wait
 from basefs.sync.result import Reason, Result
 from basefs.sync.standing import Standing
@@ -37,9 +37,6 @@ _SLICE = 8
 _BYTES_COST = 8192
 #: The same of a line with a list, whose many short fields cost more.
 _LIST_COST = 512
-_ENTRIES = b"ENTRIES "
-#: The lines that belong together.
-_DATA = (_ENTRIES, b"BLOCKS ")
 
 
 class SyncProtocol:
@@ -138,7 +135,7 @@ class SyncProtocol:
                 if line is None and self._half:
                     # A transaction for the entries and another one for their blocks cost twice as much as one.
                     break
-                if self._talk.intake.gathered and not (line is not None and self._belongs(line)):
+                if self._talk.intake.gathered and not (line is not None and self._lines.belongs(line)):
                     self._talk.intake.seal()
                     continue
                 if line is None:
@@ -146,7 +143,7 @@ class SyncProtocol:
                 self._line = None
                 self._talk.handle(parse(line), len(line) + 1)
                 # A second such line shows that the first one had no blocks; it does not wait for more.
-                self._half = line.startswith(_ENTRIES) and not self._half and not self.standing
+                self._half = line.startswith(ENTRIES) and not self._half and not self.standing
                 cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
             useless = self._progress.check(self.counters)
             if useless and self._talk.open:
@@ -156,14 +153,6 @@ class SyncProtocol:
                 self.news.miss_parent()
         except RemoteProtocolError as error:
             self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
-
-    def _belongs(self, line: bytes) -> bool:
-        """Whether what was gathered may go on with this line, or with what follows it.
-
-        Answers to requests for many small files hold an entry each, and a transaction for each costs more than the
-        entry.  What an EOF leads to is looked at again at the EOF behind the entries that follow.
-        """
-        return line.startswith(_DATA) or (line == b"EOF" and self._lines.begins_with(_ENTRIES))
 
     def data_to_send(self, max_bytes: int, *, hold: bool = False) -> bytes:
         """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then.
@@ -263,7 +252,12 @@ class SyncProtocol:
     @property
     def depends(self) -> bool:
         """Whether something to be sent waits for another session of this node: look again in a while."""
-        return self.held_back or self._talk.outbox.dormant
+        return self.held_back or self.dormant
+
+    @property
+    def dormant(self) -> bool:
+        """Whether an answer to the peer is what waits."""
+        return self._talk.outbox.dormant
 
     @property
     def waits(self) -> bool:

@@ -17,10 +17,11 @@ _MOST = 8 * _PIECE
 def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
     """What a session has to send while its peer waits for answers, as far as it can be made in `SLICE`.
 
-    64 KiB of answers are up to 300 entries with their blocks, 20 ms.
+    64 KiB of answers are up to 300 entries with their blocks, 20 ms.  An answer that waits for another session of this
+    node ends the slice: what it waits for does not come while this one works.
     """
     end = now() + SLICE
     data = core.data_to_send(_PIECE)
-    while len(data) < _MOST and core.uploads and now() < end:
+    while len(data) < _MOST and core.uploads and not core.dormant and now() < end:
         data += core.data_to_send(_PIECE)
     return data

@@ -59,10 +59,3 @@ def test_memory_does_not_grow_with_what_was_read():
         assert buffer.next_line() is not None
         assert len(buffer) == 0
         assert len(buffer._data) < 4000
-
-
-def test_clear():
-    buffer = LineBuffer()
-    buffer.feed(b"a\nb")
-    buffer.clear()
-    assert buffer.next_line() is None and not buffer.ready

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from basefs.sync.messages import WHOLE, Hash, Ls, PathReq
+from basefs.log.hashes import BlockHash, sha224
+from basefs.sync.claims import Claims
+from basefs.sync.memory import MemoryLog
+from basefs.sync.messages import WHOLE, BlockReq, Hash, Ls, PathReq
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.slices import SLICE, slice_of_answers
 from basefs.sync.states import Role
 from basefs.sync.wire import encode
 
-from .helpers import Writer, random_bytes
+from .helpers import ROOT, Writer, random_bytes
 
 #: Seconds of looking up one entry or block, of a slow machine.
 LOOKUP = 0.0005
@@ -41,9 +44,9 @@ class SlowLog:
         return self.lookups * LOOKUP
 
 
-def server(log, peer):
+def server(log, peer, claims=None):
     """A core that was greeted by another one of the same filesystem, with another root hash."""
-    core = SyncProtocol(log, Role.RESPONDER)
+    core = SyncProtocol(log, Role.RESPONDER, claims=claims)
     core.receive_data(encode(Hash(1, log.identity, bytes(28), 0)) + peer)
     while core.wants_work:
         core.work()
@@ -84,3 +87,27 @@ def test_a_flood_of_lists_is_looked_at_a_few_at_a_time():
         core.work()
         rounds += 1
     assert rounds >= 10
+
+
+def test_an_answer_that_waits_for_another_session_is_looked_at_once_in_a_slice():
+    writer = Writer()
+    writer.write((b"large",), random_bytes(100_000), 4096)
+    held = MemoryLog(ROOT.hash)
+    held.add(writer.entries, writer.blocks[:2])
+    claims, another = Claims(), object()
+    claims.moved(another)
+    claims.take(BlockHash(sha224(writer.blocks[2])), another)
+    log = SlowLog(held)
+    core = server(log, encode(BlockReq(BlockHash(sha224(writer.blocks[0])))), claims)
+    sent = slice_of_answers(core, log.now)
+    while core.wants_send:
+        sent += slice_of_answers(core, log.now)
+    assert sent.count(b"BLOCKS ") == 2 and core.uploads
+    before = log.lookups
+    assert slice_of_answers(core, log.now) == b""
+    assert log.lookups - before == 1
+    held.add([], writer.blocks[2:])
+    claims.ended(another)
+    while core.uploads:
+        sent += slice_of_answers(core, log.now)
+    assert sent.count(b"BLOCKS ") == len(writer.blocks)
