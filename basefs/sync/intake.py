@@ -108,7 +108,7 @@ class Intake:
             # The log cannot take the blocks of orphans.  They are held before anything is released, to go with them.
             orphaned = sum(map(self._orphans.hold_block, blocks))
             self._release(here)
-            result = replace(result, rejected=result.rejected[: max(len(result.rejected) - orphaned, 0)])
+            result = _without_strays(result, orphaned)
         self._account(result, (*batch, *blocks))
         self._want(result.missing_blocks)
 
@@ -133,7 +133,7 @@ class Intake:
             offered = list(run)
             result = self._state.add((), offered)
             # The log cannot take the block of an orphan yet, unless another entry has the same content.
-            self._account(replace(result, rejected=()) if orphaned else result, offered)
+            self._account(_without_strays(result, len(offered)) if orphaned else result, offered)
             if not streaming:
                 self._want(result.missing_blocks)
         for block in blocks:
@@ -247,3 +247,8 @@ class Intake:
         for hash in here:
             for orphan, content in self._orphans.release(hash):
                 self._batches.append(([orphan], content))
+
+
+def _without_strays(result: AddResult, most: int) -> AddResult:
+    """Without so many refusals of blocks that no entry had asked for: the others count, whatever came with them."""
+    return replace(result, rejected=result.rejected[: len(result.rejected) - min(result.strays, most)])

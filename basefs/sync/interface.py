@@ -41,12 +41,14 @@ class AddResult:
         missing_blocks: the first missing block of each chain that this call began or continued, and left incomplete;
             none for what was known already.
         rejected: one reason for each entry or block that was refused; something known already is not refused.
+        strays: how many of them are blocks of no content that is known.  A log may keep those for a while instead.
     """
 
     accepted: int
     missing_parents: tuple[EntryHash, ...]
     missing_blocks: tuple[BlockHash, ...]
     rejected: tuple[str, ...]
+    strays: int = 0
 
 
 class LogState(Protocol):

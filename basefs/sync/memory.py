@@ -28,6 +28,10 @@ class _Chain:
     stalled: bool = False
 
 
+class _Stray(InvalidEntry):
+    """A block of no content that is known."""
+
+
 class _MissingParent(Exception):
     """The parent of an entry is not known yet."""
 
@@ -126,6 +130,7 @@ class MemoryLog:
         parents: dict[EntryHash, None] = {}
         touched: dict[EntryHash, None] = {}
         rejected: list[str] = []
+        strays = 0
         for data in entries:
             try:
                 entry = Entry.decode(data)
@@ -143,11 +148,12 @@ class MemoryLog:
                 writers = self._add_block(block)
             except InvalidEntry as error:
                 rejected.append(str(error))
+                strays += isinstance(error, _Stray)
                 continue
             accepted += bool(writers)
             touched.update(dict.fromkeys(writers))
         missing = dict.fromkeys(self._chains[hash].missing for hash in touched if hash in self._chains)
-        return AddResult(accepted, tuple(parents), tuple(missing), tuple(rejected))
+        return AddResult(accepted, tuple(parents), tuple(missing), tuple(rejected), strays)
 
     def _add_entry(self, entry: Entry, data: bytes) -> None:
         """Raises `InvalidEntry` or `_MissingParent`."""
@@ -196,7 +202,7 @@ class MemoryLog:
             return []
         writers = self._waiting.get(hash)
         if writers is None:
-            raise InvalidEntry(f"block {hash.hex()[:12]} is not the next of any content")
+            raise _Stray(f"block {hash.hex()[:12]} is not the next of any content")
         if not HASH_SIZE < len(block) <= HASH_SIZE + MAX_BLOCK_DATA:
             raise InvalidEntry(f"a block has 1 to {MAX_BLOCK_DATA} bytes of data")
         self._take_room(block)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 
 from basefs.errors import RemoteProtocolError
-from basefs.log.entries import Entry
-from basefs.log.hashes import sha224
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import HASH_SIZE, sha224
+from basefs.replica import Replica
 from basefs.sync.intake import Intake
 from basefs.sync.limits import MAX_HASHES, Limits
 from basefs.sync.memory import MemoryLog
@@ -16,7 +18,7 @@ from basefs.sync.messages import BlockReq, EntryReq
 from basefs.sync.orphans import Orphans
 from basefs.sync.result import Counters
 
-from .helpers import ROOT, Writer
+from .helpers import ROOT, Writer, blocks_of, unsigned
 
 
 class Counting(MemoryLog):
@@ -199,6 +201,31 @@ def test_refused_entries_at_the_limit_and_above():
     intake.put_entries([b"rubbish"])
     with pytest.raises(RemoteProtocolError, match="4 entries or blocks were refused"):
         run(intake)
+
+
+def test_a_made_up_orphan_does_not_hide_what_is_refused(tmp_path):
+    blocks = blocks_of(bytes(127), 1)
+    orphan = unsigned(b"p" * HASH_SIZE, Action.WRITE, b"f", sha224(blocks[0]), 127)
+    counters = Counters()
+    # Which keeps the blocks of orphans, unlike a log in memory.
+    with contextlib.closing(Replica.create(tmp_path / "log", ROOT.hash)) as replica:
+        intake = Intake(replica, counters, Limits(batch=128))
+        intake.put_entries([orphan.encode(), *(b"rubbish%d" % number for number in range(127))])
+        intake.put_blocks(blocks)
+        run(intake)
+    assert counters.rejected == 127
+
+
+def test_bad_blocks_of_a_made_up_orphan_are_refused_all_the_same():
+    log, counters, intake = setup()
+    log.add([ROOT.encode()], [])
+    bad = bytes(HASH_SIZE)
+    known = unsigned(ROOT.hash, Action.WRITE, b"known", sha224(bad), 1)
+    orphan = unsigned(b"p" * HASH_SIZE, Action.WRITE, b"f", sha224(bad), 1)
+    intake.put_entries([known.encode(), orphan.encode()])
+    run(intake)
+    intake.put_blocks([bad])
+    assert counters.rejected == 1
 
 
 def test_refused_blocks_count_too():
