@@ -23,7 +23,7 @@ from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from basefs.sync.interface import Listing
+from basefs.sync.interface import Digest, Listing
 from basefs.view.author import Author
 from basefs.view.history import Survey
 from basefs.view.names import Names, display
@@ -365,6 +365,11 @@ class Queries:
         """XOR of everything in the Merkle tree."""
         with self._lock:
             return self._store.paths.root_hash()
+
+    def digest(self) -> Digest:
+        """The Merkle hash of everything and the number of entries, at one moment."""
+        with self._lock:
+            return Digest(self._store.paths.root_hash(), self._store.entry_count())
 
     def path_hash(self, path: Names) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""

@@ -18,8 +18,9 @@ from basefs.management.target import parse_target
 def members(target: str, as_json: bool) -> None:
     """List the members of a running filesystem's cluster.
 
-    COMPARED tells when this node's log and theirs were last compared, and whether they were equal then; PUSH, whether a
-    session stays open over which news goes at once; SENT and RECEIVED, the bytes of all sessions that have ended.
+    COMPARED tells when this node's log and theirs were last compared, and whether they were equal then; LAG, how many
+    entries a member is behind or ahead of this node, at least, as far as it has told; PUSH, whether a session stays
+    open over which news goes at once; SENT and RECEIVED, the bytes of all sessions that have ended.
     """
     home = Home.from_environment()
     # Serf lists them in no order.
@@ -32,6 +33,7 @@ def members(target: str, as_json: bool) -> None:
         "ADDRESS": "address",
         "STATUS": "status",
         "COMPARED": "when",
+        "LAG": "lag",
         "PUSH": "standing",
         "SENT": "sent",
         "RECEIVED": "received",
@@ -48,4 +50,14 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
     if row["compared"] is not None:
         when = f"{row['compared']:.0f} s ago{'' if row['equal'] else ', differed'}"
     note = row["trouble"] if row["same_filesystem"] else "another filesystem"
-    return {**row, "when": when, "note": note}
+    return {**row, "when": when, "lag": _lag(row["lag"]), "note": note}
+
+
+def _lag(lag: dict[str, Any] | None) -> str | None:
+    """How far the logs are apart: numbers where they tell it."""
+    if lag is None:
+        return None
+    for side in ("behind", "ahead"):
+        if lag[side]:
+            return f"{lag[side]} {side}"
+    return "differs" if lag["differs"] else "0"

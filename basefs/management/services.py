@@ -208,6 +208,7 @@ class Services(LogServices):
             port = member.tags.get("sync")
             address = member.addr, int(port) if port and port.isdecimal() else 0
             contact = self._sync.contact(address)
+            lag = self._sync.lag(address, away=member.status != "alive")
             found.append(
                 {
                     "name": member.name,
@@ -220,6 +221,7 @@ class Services(LogServices):
                     "compared": None if contact.compared_at is None else now - contact.compared_at,
                     "equal": None if contact.compared_at is None else contact.equal,
                     "equal_since": None if contact.equal_at is None else now - contact.equal_at,
+                    "lag": None if lag is None else dataclasses.asdict(lag),
                     "differs": address in standing and self._sync.kept.differs(address),
                     "sent": contact.sent,
                     "received": contact.received,

@@ -77,7 +77,15 @@ def _peers(members: list[Mapping[str, Any]]) -> Iterator[Metric]:
     compared = GaugeMetricFamily(
         "basefs_peer_compared_seconds", "Seconds since the logs were compared", labels=["peer"]
     )
+    entries = GaugeMetricFamily(
+        "basefs_peer_lag_entries",
+        "Entries that a peer is behind or ahead of this node, at least, as far as it has told",
+        labels=["peer", "side"],
+    )
     for member in mine:
+        for side in ("behind", "ahead"):
+            if member["lag"] is not None:
+                entries.add_metric([member["name"], side], member["lag"][side])
         if member["own"] or member["compared"] is None:
             continue
         compared.add_metric([member["name"]], member["compared"])
@@ -86,6 +94,7 @@ def _peers(members: list[Mapping[str, Any]]) -> Iterator[Metric]:
         elif member["equal_since"] is not None:
             lag.add_metric([member["name"]], member["equal_since"])
     yield lag
+    yield entries
     yield compared
 
 

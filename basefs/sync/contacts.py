@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from basefs.sync.interface import Digest
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address
 
 #: Peers remembered, about 300 bytes each; far beyond any cluster, so that the table cannot grow for ever.
 _MAX_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a peer and this node are apart, as far as the peer has told.
+
+    Numbers cannot tell more: where both have something that the other lacks, each lacks more than the difference.
+
+    Attributes:
+        behind: entries that the peer lacks, at least.
+        ahead: entries that it has and this node lacks, at least.
+        differs: the logs are not equal; both numbers may be 0 then.
+    """
+
+    behind: int = 0
+    ahead: int = 0
+    differs: bool = False
 
 
 @dataclass(slots=True)
@@ -29,6 +47,28 @@ class Contact:
     received: int = 0
     trouble: str = ""
     equal_at: float | None = None
+    _told: tuple[Digest, Digest] | None = None
+
+    def tells(self, theirs: Digest, ours: Digest) -> None:
+        """The peer's log as it says, and ours when it said so."""
+        # Of equal trees, entries may be left out whose blocks are arriving: they are no lag.
+        self._told = (ours if theirs.root == ours.root else theirs), ours
+
+    def lag(self, ours: Digest, *, away: bool) -> Lag | None:
+        """How far we are apart, `ours` being the log that is here now; `None` if it has told nothing yet.
+
+        `away`: nobody reaches the peer, so what has come here since it told counts as lacking there, although the first
+        of it may have arrived.  Who can be reached may have got all of it.
+        """
+        if self._told is None:
+            return None
+        theirs, then = self._told
+        if theirs.root == ours.root:
+            return Lag()
+        behind = max((ours if away else then).entries - theirs.entries, 0)
+        ahead = max(theirs.entries - ours.entries, 0)
+        as_many = theirs.root != then.root and theirs.entries == then.entries == ours.entries
+        return Lag(behind, ahead, differs=bool(behind or ahead or as_many))
 
 
 class Contacts:
@@ -41,12 +81,20 @@ class Contacts:
         """What is known of a peer; nothing if there was no session with it."""
         return self._found.get(address, Contact())
 
-    def ended(self, address: Address, result: Result, now: float) -> None:
-        """A session has ended, or has begun to stand."""
+    def _of(self, address: Address) -> Contact:
         contact = self._found.pop(address, None) or Contact()
         self._found[address] = contact
         if len(self._found) > _MAX_REMEMBERED:
             del self._found[next(iter(self._found))]
+        return contact
+
+    def told(self, address: Address, theirs: Digest, ours: Digest) -> None:
+        """A peer has told of its log; `ours` is what is here at this moment."""
+        self._of(address).tells(theirs, ours)
+
+    def ended(self, address: Address, result: Result, now: float) -> None:
+        """A session has ended, or has begun to stand."""
+        contact = self._of(address)
         if result.reason is not Reason.COMPLETE:
             contact.trouble = f"{result.reason.value}: {result.detail}"
         else:

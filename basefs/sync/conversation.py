@@ -14,7 +14,7 @@ from basefs.sync.answers import Answers
 from basefs.sync.claims import Claims
 from basefs.sync.compare import Missing, Node
 from basefs.sync.intake import Intake
-from basefs.sync.interface import LogState
+from basefs.sync.interface import Digest, LogState
 from basefs.sync.limits import VERSION, Limits
 from basefs.sync.messages import (
     WHOLE,
@@ -39,6 +39,7 @@ from basefs.sync.messages import (
     Wait,
 )
 from basefs.sync.outbox import Outbox
+from basefs.sync.peer import Peer
 from basefs.sync.result import REFUSED, Counters, Reason, Result
 from basefs.sync.standing import Standing
 from basefs.sync.states import Event, Role, State, follow
@@ -55,7 +56,7 @@ class Conversation:
         answers, outbox: to the peer's requests, and all that is to be sent.
         intake: what came and is not in the log yet.
         standing: what goes over the session while it `stands`.
-        peer: its first line, `None` until that has come.
+        peer: what it has told of itself.
         waits: whether the peer has said that its answer will take a while, and has not sent any data since.
     """
 
@@ -66,7 +67,7 @@ class Conversation:
         self.role = role
         self.state = State.GREETING
         self.counters = Counters()
-        self.peer: Hash | None = None
+        self.peer = Peer()
         self._log = log
         self._port = port
         self._limits = limits
@@ -80,7 +81,7 @@ class Conversation:
         self._roots = (ZERO_HASH, ZERO_HASH)  # ours and the peer's when the round began
         self._close: Close | None = None  # the responder's last
         self._end: tuple[Reason, str, bool, bool] | None = None
-        self._greeted_with = ZERO_HASH  # our root hash when we told it last
+        self._greeted_with = Digest(ZERO_HASH, 0)  # our log when we told it last
         if role is Role.INITIATOR:
             self._new_round()
             self._greet()
@@ -125,10 +126,11 @@ class Conversation:
                 self._on_hash(message)
             case Same(port):
                 self._follow(Event.SAME)
-                self._greeted(Hash(VERSION, self._log.identity, self._greeted_with, port))
-                self._close = Close(0, self._greeted_with)
-            case Root(root, kept):
+                self._greeted(Hash(VERSION, self._log.identity, *self._greeted_with, port))
+                self._close = Close(0, *self._greeted_with)
+            case Root(root, entries, kept):
                 self._follow(Event.ROOT)
+                self.peer.tells(Digest(root, entries))
                 self.standing.heard_root(root, kept)
             case Lazy() | Eager():
                 self._follow(Event.BEARING)
@@ -159,7 +161,7 @@ class Conversation:
         self._greeted(theirs)
 
     def _greeted(self, theirs: Hash) -> None:
-        self.peer = theirs
+        self.peer.greets(theirs)
         root = self._log.root_hash()
         self._roots = (root, theirs.root)
         if self.role is Role.INITIATOR:
@@ -178,9 +180,9 @@ class Conversation:
     def _on_stay(self) -> None:
         self._follow(Event.STAY)
         if self.role is Role.RESPONDER:
-            if not self._stay(self.peer_port):
+            if not self._stay(self.peer.port):
                 self._follow(Event.AGREE)
-                self.outbox.control(encode(Close(self.outbox.answered, self._log.root_hash())))
+                self.outbox.control(encode(Close(self.outbox.answered, *self._log.digest())))
                 return self._complete(equal=False)
             self._follow(Event.KEEP)
             self.outbox.control(encode(Stay()))
@@ -193,6 +195,7 @@ class Conversation:
         if counts and close.answered < self.outbox.asked and self.role is Role.RESPONDER:
             raise RemoteProtocolError("CLOSE with something outstanding")
         self._follow(Event.CLOSE)
+        self.peer.tells(Digest(close.root, close.entries))
         if counts and self.role is Role.INITIATOR:
             self._close = close  # `maybe_close` looks whether it is current
         else:
@@ -211,30 +214,20 @@ class Conversation:
         return self.state is State.STANDING
 
     @property
-    def peer_identity(self) -> bytes:
-        """Hash of the root entry that the peer gave, `ZERO_HASH` if it gave none yet."""
-        return self.peer.identity if self.peer else ZERO_HASH
-
-    @property
-    def peer_port(self) -> int:
-        """The peer's own sync port, 0 if unknown."""
-        return self.peer.port if self.peer else 0
-
-    @property
     def result(self) -> Result | None:
         """How it went; None while it is open."""
         if self._end is None:
             return None
         reason, detail, equal, by_peer = self._end
         return Result(
-            reason, detail, equal, self.counters, self.peer_identity, self.peer_port, by_peer, self.standing.began
+            reason, detail, equal, self.counters, self.peer.identity, self.peer.port, by_peer, self.standing.began
         )
 
     def leave(self) -> None:
         """End a standing session in peace."""
         if self.stands:
             self._follow(Event.AGREE)
-            self.outbox.control(encode(Close(0, self._log.root_hash())))
+            self.outbox.control(encode(Close(0, *self._log.digest())))
             self._complete(equal=False)
 
     def _follow(self, event: Event) -> None:
@@ -247,8 +240,8 @@ class Conversation:
             part.new_round()
 
     def _greet(self) -> None:
-        self._greeted_with = self._log.root_hash()
-        self.outbox.control(encode(Hash(VERSION, self._log.identity, self._greeted_with, self._port)))
+        self._greeted_with = self._log.digest()
+        self.outbox.control(encode(Hash(VERSION, self._log.identity, *self._greeted_with, self._port)))
 
     def maybe_close(self, *, busy: bool) -> None:
         """The responder says when it has nothing outstanding; the initiator decides what that means.
@@ -258,23 +251,23 @@ class Conversation:
         """
         if self.state is not State.TALKING or not self.outbox.idle or busy or self._receiving is not None:
             return
-        ours = self._log.root_hash()
+        close = Close(self.outbox.answered, *self._log.digest())
         if self.role is Role.RESPONDER:
             self._follow(Event.SETTLE)
-            self.outbox.control(encode(Close(self.outbox.answered, ours)))
+            self.outbox.control(encode(close))
         elif self._close is not None and self._close.answered == self.outbox.asked:
-            theirs = self._close.root
+            ours, theirs = close.root, self._close.root
             changed = ours != theirs and self._roots != (ours, theirs)
             if changed and self.counters.rounds < self._limits.rounds:
                 self._follow(Event.AGAIN)
                 self._new_round()
                 return self._greet()
-            if self._stay(self.peer_port):
+            if self._stay(self.peer.port):
                 self._follow(Event.OFFER)
                 self.outbox.control(encode(Stay()))
                 return
             self._follow(Event.AGREE)
-            self.outbox.control(encode(Close(self.outbox.answered, ours)))
+            self.outbox.control(encode(close))
             self._complete(equal=ours == theirs)
 
     def _complete(self, *, equal: bool) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from basefs.log.hashes import BlockHash, EntryHash
 
 #: Names from the root down; () is the root.  The static place of an entry in the DAG, whether the path lives or not.
 Path = tuple[bytes, ...]
+
+
+class Digest(NamedTuple):
+    """A log in one line: whether two are equal, and about how far they are apart.
+
+    Attributes:
+        root: the hash of the whole tree (28 bytes).
+        entries: how many there are, those included whose blocks are arriving and which are not in the tree.
+    """
+
+    root: bytes
+    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,9 @@ class LogState(Protocol):
 
     def root_hash(self) -> bytes:
         """The hash of the whole tree (28 bytes)."""
+
+    def digest(self) -> Digest:
+        """The hash of the whole tree, and the number of entries at the same moment."""
 
     def listing(self, path: Path) -> Listing | None:
         """What is known of `path`; None if no entry of it is."""

@@ -92,6 +92,14 @@ class SessionKeeper:
         """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""
         return any(news.differs for session, news in self._news() if session.address == address)
 
+    def agrees(self, address: Address) -> bool:
+        """Whether a peer of a standing session has the log as it is here, or knows that it has not and would tell."""
+        return any(
+            news.agrees and not (news.differs or session.stuck)
+            for session, news in self._news()
+            if session.address == address
+        )
+
     @property
     def agreed(self) -> bool:
         """Whether some peer has the log as it is here, or knows that it has not."""

@@ -28,6 +28,9 @@ MAX_ITEMS = 48
 #: Hashes in one ENTRY_REQ or BLOCKS_REC: all that one LS can make a node ask for.
 MAX_HASHES = MAX_ITEMS
 
+#: The largest number of entries or requests that a line may tell: nobody reaches it, and JSON has it exactly.
+MAX_NUMBER = 2**53
+
 #: Items in one ENTRIES or BLOCKS line.  We send 32 entries, or up to 420 blocks of one byte; more would let a line of
 #: many tiny fields cost far more time than its bytes are worth.
 MAX_PARCEL_ITEMS = 512

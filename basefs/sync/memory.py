@@ -15,7 +15,7 @@ from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.keys import verify
-from basefs.sync.interface import AddResult, Listing, Path
+from basefs.sync.interface import AddResult, Digest, Listing, Path
 from basefs.sync.limits import MAX_BLOCK_DATA
 
 
@@ -75,6 +75,10 @@ class MemoryLog:
     def root_hash(self) -> bytes:
         """See `LogState`."""
         return self.path_hash(())
+
+    def digest(self) -> Digest:
+        """See `LogState`."""
+        return Digest(self.root_hash(), len(self._entries))
 
     def path_hash(self, path: Path) -> bytes:
         """See `LogState`."""

@@ -56,11 +56,12 @@ WHOLE = Part()
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """Greeting and start of a round: version, identity and root hash (28 bytes), own sync port or 0."""
+    """Greeting and start of a round: version, identity, root hash (28 bytes), number of entries, own sync port or 0."""
 
     version: int
     identity: bytes
     root: bytes
+    entries: int
     port: int
 
 
@@ -138,10 +139,11 @@ class Eof:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The sender has nothing outstanding, has answered so many requests of this round, and has this root hash."""
+    """The sender has nothing outstanding, has answered so many requests of this round, and has this log."""
 
     answered: int
     root: bytes
+    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """In a session that stands: the sender's root hash, and how many entries it has kept back for EAGER."""
+    """In a session that stands: the sender's root hash and entries, and how many it has kept back for EAGER."""
 
     root: bytes
+    entries: int
     kept: int
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from basefs.sync.connection import CHUNK
-from basefs.sync.interface import LogState
+from basefs.sync.interface import Digest, LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
@@ -52,12 +52,20 @@ async def sync_with(
 def core_of(
     state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None, shared: Shared
 ) -> SyncProtocol:
-    """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere."""
+    """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere.
+
+    What the peer tells of its log is noted among the contacts of this node.
+    """
 
     def stay(peer: int) -> bool:
         return keeper is not None and keeper.may_keep((host, peer), role)
 
-    return SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims)
+    def tells(peer: int, log: Digest) -> None:
+        shared.contacts.told((host, peer), log, state.digest())
+
+    core = SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims)
+    core.peer.subscribe(tells)
+    return core
 
 
 def _why(error: Exception) -> str:

@@ -44,6 +44,7 @@ class SyncProtocol:
 
     Attributes:
         counters: what was moved so far.
+        peer: what it has told of itself.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SyncProtocol:
         claims = Claims() if claims is None else claims
         self._talk = Conversation(log, role, port, limits, stay, claims)
         self.counters = self._talk.counters
+        self.peer = self._talk.peer
         self._lines = LineBuffer()
         self._waited_at = 0.0
         #: A line that has to wait until what came before is in the log.
@@ -177,7 +179,7 @@ class SyncProtocol:
                 self._waited_at = now
                 self.let_wait()
             late = self._timers.tick(
-                now, greeted=self._talk.peer is not None, gained=self.counters.gained, standing=self.standing
+                now, greeted=self.peer.greeting is not None, gained=self.counters.gained, standing=self.standing
             )
             if late:
                 self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)
@@ -226,11 +228,6 @@ class SyncProtocol:
         """Whether the peer sends what others have brought, so that this session may be a lazy one; once."""
         repeats, self._talk.standing.repeats = self._talk.standing.repeats, False
         return repeats
-
-    @property
-    def peer_port(self) -> int:
-        """The peer's own sync port, 0 if unknown."""
-        return self._talk.peer_port
 
     # What the shell asks
 

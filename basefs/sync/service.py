@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from basefs.sync.claims import PATIENCE
-from basefs.sync.contacts import Contact, Contacts
+from basefs.sync.contacts import Contact, Lag
 from basefs.sync.interface import LogState
 from basefs.sync.keeper import SessionKeeper
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
@@ -79,7 +79,6 @@ class SyncService:
         self._connect_timeout = connect_timeout
         self._penalties = PenaltyBox()
         self._throttle = Throttle()
-        self._contacts = Contacts()
         self._shared = Shared()
         self._schedule = PeerSchedule(self._rng, probability)
         #: The sessions that this node opened and that move something, by peer.
@@ -140,7 +139,13 @@ class SyncService:
 
     def contact(self, address: Address) -> Contact:
         """What the sessions with a peer have told of it."""
-        return self._contacts.get(address)
+        return self._shared.contacts.get(address)
+
+    def lag(self, address: Address, *, away: bool) -> Lag | None:
+        """How far a peer and this node are apart, `None` if unknown; `away`: nobody reaches it."""
+        if not away and self.kept.agrees(address):
+            return Lag()
+        return self.contact(address).lag(self._state.digest(), away=away)
 
     def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
         """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
@@ -232,7 +237,7 @@ class SyncService:
         now = asyncio.get_running_loop().time()
         if result.reason is Reason.COMPLETE:
             self._schedule.talked(address, now)
-        self._contacts.ended(address, result, now)
+        self._shared.contacts.ended(address, result, now)
         self._report(address, result, now)
         self._seeker.ended(address, result)
         if result.counters.rejected and not result.misbehaved:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from basefs.sync.claims import Claims
+from basefs.sync.contacts import Contacts
 from basefs.sync.traffic import Traffic
 from basefs.sync.uplink import Uplink
 
@@ -18,6 +19,7 @@ class Shared:
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
         claims: which session brings what.
+        contacts: what is known of the peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
         adding: held by the session whose batch is on its way into the log.
@@ -26,5 +28,6 @@ class Shared:
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
     claims: Claims = field(default_factory=Claims)
+    contacts: Contacts = field(default_factory=Contacts)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -207,7 +207,7 @@ class Session:
         if self._keeper is not None:
             if self._core.standing and not self._stands:
                 self._stands = True
-                self.address = (self.address[0], self._core.peer_port)
+                self.address = (self.address[0], self._core.peer.port)
                 give_up_after(self._writer, _UNREACHABLE)
                 self._keeper.began(self)
             if self._core.take_gap():

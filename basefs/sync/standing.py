@@ -113,13 +113,13 @@ class Standing:
         if self._full:
             self._owes_root = True
             return
-        self._told = self._log.root_hash()
+        self._told, entries = self._log.digest()
         self._passed.add(self._told)
         self._told_at = None
         self._my_turn = False
         kept = self._unsent if self._unsent <= len(self._kept) else 0
         self._unsent = 0
-        self._outbox.control(encode(Root(self._told, kept)))
+        self._outbox.control(encode(Root(self._told, entries, kept)))
 
     def sent(self) -> None:
         """Something has left: send what had to wait for it."""

@@ -23,7 +23,17 @@ from basefs.sync.fields import (
     encode_name,
     encode_path,
 )
-from basefs.sync.limits import MAX_BLOCK_DATA, MAX_HASHES, MAX_ITEMS, MAX_KEPT, MAX_LINE, MAX_PARCEL_ITEMS, VERSION
+from basefs.sync.interface import Digest
+from basefs.sync.limits import (
+    MAX_BLOCK_DATA,
+    MAX_HASHES,
+    MAX_ITEMS,
+    MAX_KEPT,
+    MAX_LINE,
+    MAX_NUMBER,
+    MAX_PARCEL_ITEMS,
+    VERSION,
+)
 from basefs.sync.messages import (
     BlockReq,
     Blocks,
@@ -65,8 +75,8 @@ def encode_part(part: Part) -> bytes:
 def encode(message: Message) -> bytes:
     """The line of a message, newline included.  An `Ls` with receiving entries takes two: BLOCKS_REC comes first."""
     match message:
-        case Hash(version, identity, root, port):
-            fields = [b"HASH", b"%d" % version, encode_bytes(identity), encode_bytes(root), b"%d" % port]
+        case Hash(version, identity, root, entries, port):
+            fields = [b"HASH", b"%d" % version, encode_bytes(identity), *_digest(root, entries), b"%d" % port]
         case Ls():
             fields = [b"LS", encode_path(message.path), encode_part(message.part), *_items(message)]
         case PathReq(path):
@@ -81,10 +91,10 @@ def encode(message: Message) -> bytes:
             fields = [b"BLOCKS", *map(encode_bytes, items)]
         case BlocksRec(hashes):
             fields = [b"BLOCKS_REC", *map(encode_bytes, hashes)]
-        case Close(answered, root):
-            fields = [b"CLOSE", b"OK", b"%d" % answered, encode_bytes(root)]
-        case Root(root, kept):
-            fields = [b"ROOT", encode_bytes(root), b"%d" % kept]
+        case Close(answered, root, entries):
+            fields = [b"CLOSE", b"OK", b"%d" % answered, *_digest(root, entries)]
+        case Root(root, entries, kept):
+            fields = [b"ROOT", *_digest(root, entries), b"%d" % kept]
         case Same(port):
             fields = [b"SAME", b"%d" % port]
         case Eof() | Wait() | Stay() | Lazy() | Eager():
@@ -98,6 +108,11 @@ def encode(message: Message) -> bytes:
     if isinstance(message, Ls) and message.receiving:
         return encode(BlocksRec(message.receiving)) + line + b"\n"
     return line + b"\n"
+
+
+def _digest(root: bytes, entries: int) -> Fields:
+    """A root hash and the number of entries, which stand together wherever they stand."""
+    return [encode_bytes(root), b"%d" % entries]
 
 
 def _items(ls: Ls) -> Iterable[bytes]:
@@ -133,9 +148,13 @@ def _hash(fields: Fields) -> Hash:
     version = decode_number(fields[0], 999)
     if version != VERSION:
         # What another version puts behind its number is not ours to judge: the core tells it the reason and closes.
-        return Hash(version, bytes(HASH_SIZE), bytes(HASH_SIZE), 0)
-    _expect(fields, 4, 4)
-    return Hash(version, decode_hash(fields[1]), decode_hash(fields[2]), decode_number(fields[3], 65535))
+        return Hash(version, bytes(HASH_SIZE), bytes(HASH_SIZE), 0, 0)
+    _expect(fields, 5, 5)
+    return Hash(version, decode_hash(fields[1]), *_decode_digest(fields[2:4]), decode_number(fields[4], 65535))
+
+
+def _decode_digest(fields: Fields) -> Digest:
+    return Digest(decode_hash(fields[0]), decode_number(fields[1], MAX_NUMBER))
 
 
 def _ls(fields: Fields) -> Ls:
@@ -228,8 +247,8 @@ def _blocks(fields: Fields) -> Blocks:
 
 
 def _root(fields: Fields) -> Root:
-    _expect(fields, 2, 2)
-    return Root(decode_hash(fields[0]), decode_number(fields[1], MAX_KEPT))
+    _expect(fields, 3, 3)
+    return Root(*_decode_digest(fields[:2]), decode_number(fields[2], MAX_KEPT))
 
 
 def _same(fields: Fields) -> Same:
@@ -248,9 +267,10 @@ def _word(message: Message) -> Callable[[Fields], Message]:
 
 
 def _close(fields: Fields) -> Close | Refuse:
+    if fields[:1] == [b"OK"]:
+        _expect(fields, 4, 4)
+        return Close(decode_number(fields[1], MAX_NUMBER), *_decode_digest(fields[2:]))
     _expect(fields, 3, 3)
-    if fields[0] == b"OK":
-        return Close(decode_number(fields[1], 2**53), decode_hash(fields[2]))
     if fields[0] != b"NO" or len(fields[2]) > 3 * _MAX_TEXT:
         raise RemoteProtocolError("a CLOSE is OK or NO")
     try:

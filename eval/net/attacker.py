@@ -29,7 +29,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
 from basefs.replica import Replica
-from basefs.sync.limits import VERSION
+from basefs.sync.limits import MAX_NUMBER, VERSION
 from basefs.sync.messages import WHOLE, Blocks, Entries, Eof, Hash, Ls, PathReq, Root, Stay
 from basefs.sync.wire import encode
 
@@ -98,7 +98,7 @@ class Line:
 
     async def greet(self, root: bytes, port: int = 0) -> None:
         """The first line; the filesystem is the right one."""
-        await self.send(encode(Hash(VERSION, self.loot.identity, root, port)))
+        await self.send(encode(Hash(VERSION, self.loot.identity, root, len(self.loot.entries), port)))
 
     async def lines(self) -> AsyncIterator[bytes]:
         """What the node sends, by line; ends when it has hung up."""
@@ -199,7 +199,9 @@ async def _wrong_roots(line: Line) -> None:
     await line.send(encode(Stay()))
     await line.until(b"STAY")
     while True:
-        await line.send(b"".join(encode(Root(os.urandom(HASH_SIZE), 0)) for _ in range(20)))
+        await line.send(
+            b"".join(encode(Root(os.urandom(HASH_SIZE), random.randrange(MAX_NUMBER), 0)) for _ in range(20))
+        )
         await asyncio.sleep(0.01)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eval.cluster import PATIENCE, Cluster, ask, snapshot
+from eval.cluster import NAME, PATIENCE, Cluster, ask, snapshot
 from eval.namespaces import NamespaceNetwork
 from eval.node import Node
 from eval.wait import wait_until
@@ -55,6 +55,36 @@ def test_a_session_that_a_cut_broke_is_left(network: Callable[[int], NamespaceNe
     cluster.wait_for_sessions()
     trees = [snapshot(node.mountpoint) for node in cluster.nodes]
     assert trees[0] == trees[1] and set(trees[0]) >= {b"side0", b"side1"}
+
+
+def test_members_tell_how_far_a_node_is_behind(network: Callable[[int], NamespaceNetwork]) -> None:
+    cluster = Cluster.start(network(2))
+    one, two = cluster.nodes
+    cluster.wait_for_sessions()
+    cluster.wait_until_equal(PATIENCE)
+    in_step = {"behind": 0, "ahead": 0, "differs": False}
+    for node in cluster.nodes:
+        wait_until(lambda node=node: _lag(node) == in_step, PATIENCE, "in step")  # type: ignore[misc]
+    cluster.network.unplug(two)
+    for number in range(20):
+        (one.mountpoint / f"file{number}").write_text("x")
+
+    def is_behind() -> bool:
+        lag = _lag(one)
+        return lag is not None and lag["behind"] >= 20 and lag["ahead"] == 0 and lag["differs"]
+
+    wait_until(is_behind, PATIENCE, "the other one is behind")
+    assert " behind\t" in one.basefs("members", NAME)
+    cluster.network.plug_in(two)
+    cluster.wait_until_equal(PATIENCE)
+    for node in cluster.nodes:
+        wait_until(lambda node=node: _lag(node) == in_step, PATIENCE, "in step again")  # type: ignore[misc]
+
+
+def _lag(node: Node) -> dict[str, int] | None:
+    """How far the only other member is behind or ahead."""
+    (found,) = (row["lag"] for row in ask(node, "members") if not row["own"])
+    return None if found is None else dict(found)
 
 
 def _standing(node: Node) -> list[str]:

@@ -39,6 +39,8 @@ def test_lag_convergence_and_traffic(network: Callable[[int], NamespaceNetwork])
     wait_until(lambda: value(scrape(one), "basefs_convergence_seconds_count") > before, PATIENCE, "the news")
     wait_until(lambda: lag() == 0, PATIENCE, "no lag")
     samples = scrape(one)
+    for side in ("behind", "ahead"):
+        assert value(samples, "basefs_peer_lag_entries", peer=name, side=side) == 0
     assert value(samples, "basefs_members", status="alive") == 2
     for direction in ("sent", "received"):
         assert value(samples, "basefs_sync_bytes_total", direction=direction) > 0

@@ -90,13 +90,18 @@ def test_members_tell_of_the_sessions_with_them(cluster: Cluster) -> None:
     others = [row for row in one.query("members", NAME) if not row["own"]]
     assert len(others) == 2
     assert all(row["standing"] and row["status"] == "alive" and row["same_filesystem"] for row in others)
+    in_step = {"behind": 0, "ahead": 0, "differs": False}
     wait_until(
-        lambda: all(row["equal"] and row["sent"] and row["received"] for row in ask(one, "members") if not row["own"]),
+        lambda: all(
+            row["equal"] and row["sent"] and row["received"] and row["lag"] == in_step
+            for row in ask(one, "members")
+            if not row["own"]
+        ),
         PATIENCE,
         "they were compared",
     )
     printed = one.basefs("members", NAME)
-    assert printed.count(" s ago\tyes\t") == 2 and printed.count("\tthis node") == 1
+    assert printed.count(" s ago\t0\tyes\t") == 2 and printed.count("\tthis node") == 1
 
 
 def test_what_no_peer_acknowledges_is_gossiped(cluster: Cluster) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from basefs.sync.contacts import Contact, Contacts
+from basefs.sync.contacts import Contact, Contacts, Lag
+from basefs.sync.interface import Digest
 from basefs.sync.result import Counters, Reason, Result
 
 PEER = ("10.0.0.1", 1)
@@ -45,3 +46,55 @@ def test_when_they_were_equal_is_remembered_while_they_differ():
     contacts.ended(PEER, ended(), 5.0)
     contacts.ended(PEER, ended(equal=False), 9.0)
     assert (contacts.get(PEER).compared_at, contacts.get(PEER).equal_at) == (9.0, 5.0)
+
+
+# How far we are apart
+
+OURS = Digest(b"o" * 28, 100)
+LATER = Digest(b"l" * 28, 120)
+
+
+def told(entries, root=b"p" * 28, ours=OURS):
+    contacts = Contacts()
+    contacts.told(PEER, Digest(root, entries), ours)
+    return contacts.get(PEER)
+
+
+def test_who_has_told_nothing_has_no_lag():
+    assert Contact().lag(OURS, away=False) is None
+    assert Contact().lag(OURS, away=True) is None
+
+
+def test_numbers_of_entries_tell_who_lacks_something():
+    assert told(70).lag(OURS, away=False) == Lag(behind=30, differs=True)
+    assert told(130).lag(OURS, away=False) == Lag(ahead=30, differs=True)
+    assert told(100).lag(OURS, away=False) == Lag(differs=True)
+    assert told(100, OURS.root).lag(OURS, away=False) == Lag()
+
+
+def test_equal_trees_are_no_lag_whatever_is_arriving():
+    for entries in (99, 101):
+        assert told(entries, OURS.root).lag(OURS, away=False) == Lag()
+        assert told(entries, OURS.root).lag(LATER, away=False) == Lag()
+
+
+def test_what_came_here_since_then_is_no_longer_lacking_here():
+    assert told(130).lag(LATER, away=False) == Lag(ahead=10, differs=True)
+    assert told(110).lag(LATER, away=False) == Lag(), "as many are here: whether they are the same is not known"
+    assert told(120, LATER.root).lag(LATER, away=False) == Lag()
+
+
+def test_what_came_here_since_then_reached_who_can_be_reached():
+    assert told(100, OURS.root).lag(LATER, away=False) == Lag()
+    assert told(100, OURS.root).lag(LATER, away=True) == Lag(behind=20, differs=True)
+    assert told(70).lag(LATER, away=False) == Lag(behind=30, differs=True)
+    assert told(70).lag(LATER, away=True) == Lag(behind=50, differs=True)
+
+
+def test_the_last_word_counts_and_bytes_stay():
+    contacts = Contacts()
+    contacts.ended(PEER, ended(sent=10), 5.0)
+    contacts.told(PEER, Digest(b"p" * 28, 70), OURS)
+    contacts.told(PEER, OURS, OURS)
+    assert contacts.get(PEER).lag(OURS, away=False) == Lag()
+    assert contacts.get(PEER).sent == 10

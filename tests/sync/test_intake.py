@@ -208,7 +208,7 @@ def test_a_made_up_orphan_does_not_hide_what_is_refused(tmp_path):
     orphan = unsigned(b"p" * HASH_SIZE, Action.WRITE, b"f", sha224(blocks[0]), 127)
     counters = Counters()
     # Which keeps the blocks of orphans, unlike a log in memory.
-    with contextlib.closing(Replica.create(tmp_path / "log", ROOT.hash)) as replica:
+    with contextlib.closing(Replica.create(tmp_path, ROOT.hash)) as replica:
         intake = Intake(replica, counters, Limits(batch=128))
         intake.put_entries([orphan.encode(), *(b"rubbish%d" % number for number in range(127))])
         intake.put_blocks(blocks)

@@ -20,9 +20,9 @@ from basefs.sync.wire import encode
 
 from .helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Pair, Writer, random_bytes, sync
 
-GREETING = encode(Hash(1, ROOT.hash, ROOT.hash, 0))
+GREETING = encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0))
 #: Of a peer with another log, which is asked for it.
-OTHER = encode(Hash(1, ROOT.hash, sha224(b"different"), 0))
+OTHER = encode(Hash(1, ROOT.hash, sha224(b"different"), 1, 0))
 
 
 def sections(data):
@@ -74,6 +74,33 @@ def test_the_ports_are_told():
     pair = sync(Writer().log(), Writer().log())
     assert pair.left.result.peer_port == 2000
     assert pair.right.result.peer_port == 1000
+
+
+def test_the_number_of_entries_is_told_before_anything_is_fetched_and_at_the_end():
+    writer = Writer()
+    writer.write((b"a", b"f"), b"x")
+    old = writer.log()
+    for number in range(20):
+        writer.write((b"a", b"g%d" % number), b"y")
+    new = writer.log()
+    pair = Pair(old, new)
+    told = {pair.left: [], pair.right: []}
+    for core, log in ((pair.left, old), (pair.right, new)):
+        core.peer.subscribe(lambda port, theirs, core=core, log=log: told[core].append((port, theirs, len(log))))
+    first = old.digest()
+    pair.run()
+    assert told[pair.right][0] == (1000, first, 23)
+    assert told[pair.left][0] == (2000, new.digest(), 3)
+    assert told[pair.left][-1] == (2000, new.digest(), 23) and told[pair.right][-1] == (1000, new.digest(), 23)
+
+
+def test_an_equal_root_stands_for_an_equal_number():
+    pair = Pair(Writer().log(), Writer().log())
+    told = []
+    pair.left.peer.subscribe(lambda port, theirs: told.append((port, theirs)))
+    pair.run()
+    assert sections(pair.sent[pair.right]) == ["SAME"]
+    assert told == [(2000, Writer().log().digest())]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
@@ -444,7 +471,7 @@ def test_another_filesystem_is_told_why():
 
 def test_a_responder_that_serves_another_filesystem():
     core = SyncProtocol(Writer().log(), Role.INITIATOR)
-    out = talk(core, encode(Hash(1, STRANGER_ROOT.hash, ZERO_HASH, 0)))
+    out = talk(core, encode(Hash(1, STRANGER_ROOT.hash, ZERO_HASH, 0, 0)))
     assert out.endswith(b"CLOSE NO identity this%20node%20serves%20another%20filesystem\n")
     assert core.result.reason is Reason.WRONG_FILESYSTEM and core.closed
 
@@ -457,7 +484,7 @@ def test_another_version_is_told_why():
 
 # Peers that break the rules
 
-NOT_FIRST = [b"EOF", b"PATH_REQ /", b"LS / -", b"ENTRIES eA", b"CLOSE OK 0 " + encode_bytes(ROOT.hash), b"rubbish"]
+NOT_FIRST = [b"EOF", b"PATH_REQ /", b"LS / -", b"ENTRIES eA", b"CLOSE OK 0 %s 1" % encode_bytes(ROOT.hash), b"rubbish"]
 
 
 @pytest.mark.parametrize("line", NOT_FIRST)
@@ -472,7 +499,7 @@ LATER = [
     b"EOF",
     b"ENTRIES eA",
     GREETING.strip() + b"x",
-    b"CLOSE OK 1 " + encode_bytes(ROOT.hash),
+    b"CLOSE OK 1 %s 1" % encode_bytes(ROOT.hash),
     b"BLOCKS_REC %s\nEOF" % encode_bytes(ROOT.hash),
     b"BLOCKS_REC %s\nBLOCKS_REC %s" % ((encode_bytes(ROOT.hash),) * 2),
     b"LS / -\n" * (MAX_REQUESTS + 1),
@@ -491,9 +518,9 @@ def test_later_on_too(lines):
 def test_close_while_something_is_outstanding():
     log = Writer().log()
     core = responder(log)
-    greeting = encode(Hash(1, ROOT.hash, sha224(b"different"), 0))
+    greeting = encode(Hash(1, ROOT.hash, sha224(b"different"), 1, 0))
     assert b"LS / -" in talk(core, greeting)
-    assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s\n" % encode_bytes(ZERO_HASH))
+    assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ZERO_HASH))
 
 
 def test_a_request_after_close_takes_it_back():
@@ -501,7 +528,7 @@ def test_a_request_after_close_takes_it_back():
     assert talk(core, GREETING) == b"SAME 0\n"
     assert core.state is State.SETTLED
     assert talk(core, b"PATH_REQ /\n").count(b"CLOSE OK 1") == 1
-    assert talk(core, b"CLOSE OK 0 %s\n" % encode_bytes(ROOT.hash)) == b""
+    assert talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ROOT.hash)) == b""
     assert core.state is State.DONE and core.result.equal
 
 
@@ -637,7 +664,7 @@ def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
         talk(core, b"EOF\n")
         rounds += 1
     assert core.state is State.SETTLED
-    assert b"CLOSE NO protocol" in talk(core, encode(Close(answered + 1, ROOT.hash)))
+    assert b"CLOSE NO protocol" in talk(core, encode(Close(answered + 1, ROOT.hash, 1)))
     assert core.closed and core.result.reason is Reason.RUBBISH
 
 
@@ -681,7 +708,7 @@ def asking():
     """A core with the root entry alone that waits for the answer to its list."""
     log = Writer().log()
     core = responder(log)
-    assert b"LS " in talk(core, encode(Hash(1, ROOT.hash, sha224(b"another"), 0)))
+    assert b"LS " in talk(core, encode(Hash(1, ROOT.hash, sha224(b"another"), 1, 0)))
     return core, log
 
 

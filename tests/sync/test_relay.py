@@ -125,7 +125,7 @@ def greeted(node):
     """An initiator that asks a peer, played by the test, for the next block that it misses."""
     core = SyncProtocol(node.log, Role.INITIATOR, claims=node.claims)
     core.data_to_send(65536)
-    core.receive_data(encode(Hash(1, ROOT.hash, sha224(b"another root"), 0)))
+    core.receive_data(encode(Hash(1, ROOT.hash, sha224(b"another root"), 1, 0)))
     core.work()
     return core, core.data_to_send(65536)
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import random
+import threading
 
+from basefs.sync.contacts import Lag
 from basefs.sync.keeper import MAX_STANDING_PER_HOST
 from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
@@ -145,7 +147,7 @@ def test_hanging_up_in_time_does_not_save_from_a_ban():
         node = service(some_log(b"a"))
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
-            writer.write(encode(Hash(VERSION, ROOT.hash, bytes(28), 0)))
+            writer.write(encode(Hash(VERSION, ROOT.hash, bytes(28), 0, 0)))
             while not (await reader.readline()).startswith(b"LS "):
                 pass
             writer.write(encode(Entries((b"no entry at all",))))
@@ -177,12 +179,11 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
     async def main():
         node = service(some_log(b"a"), degree=3)
         async with running(node):
-            root = node._state.root_hash()
             writers = []
             for port in range(1, 2 + MAX_STANDING_PER_HOST):
                 reader, writer = await asyncio.open_connection(HOST, node.port)
                 writers.append(writer)
-                writer.write(encode(Hash(VERSION, ROOT.hash, root, port)) + encode(Stay()))
+                writer.write(encode(Hash(VERSION, ROOT.hash, *node._state.digest(), port)) + encode(Stay()))
                 assert (await reader.readline()).startswith(b"SAME")
                 answer = await reader.readline()
                 assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_HOST else b"CLOSE OK"), (port, answer)
@@ -284,6 +285,58 @@ def test_what_a_push_cannot_bring_is_fetched():
             logs[0].add(writer.entries[before:], writer.blocks)
             one.kept.tell_root()
             await until(lambda: logs[1].root_hash() == logs[0].root_hash())
+
+    run(main())
+
+
+def test_how_far_a_peer_is_behind_shows_while_it_fetches():
+    class Slow(MemoryLog):
+        """Takes nothing in until it is let."""
+
+        may = threading.Event()
+
+        def add(self, entries, blocks):
+            assert self.may.wait(60)
+            return super().add(entries, blocks)
+
+    async def main():
+        writer = Writer()
+        behind = Slow(ROOT.hash)
+        behind.may.set()
+        behind.add(writer.entries, ())
+        behind.may.clear()
+        for number in range(20):
+            writer.write((b"f%d" % number,), b"x")
+        one, two = service(writer.log()), service(behind)
+        async with running(one, two):
+            here, there = (HOST, one.port), (HOST, two.port)
+            assert one.lag(there, away=False) is None
+            two.request(here, "test")
+            await until(lambda: one.lag(there, away=False) == Lag(behind=20, differs=True))
+            await until(lambda: two.lag(here, away=False) == Lag(ahead=20, differs=True))
+            behind.may.set()
+            await until(lambda: one.lag(there, away=False) == two.lag(here, away=False) == Lag())
+            assert len(behind) == 21
+
+    run(main())
+
+
+def test_no_lag_shows_between_peers_that_pass_on_news():
+    async def main():
+        writer, logs = some_logs(2)
+        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        async with running(one, two):
+            one.kept._peers = lambda: [(HOST, two.port)]
+            here, there = (HOST, one.port), (HOST, two.port)
+            await until(lambda: one.standing and two.standing)
+            for number in range(5):
+                before = len(writer.entries)
+                writer.write((b"d", b"news%d" % number))
+                logs[0].add(writer.entries[before:], ())
+                one.kept.push(writer.entries[before:])
+                await until(lambda: logs[1].root_hash() == logs[0].root_hash())
+                # The peer has not told of its log since, and need not.
+                assert one.lag(there, away=False) == two.lag(here, away=False) == Lag()
 
     run(main())
 

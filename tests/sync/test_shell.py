@@ -223,7 +223,7 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
         async with serving(writer.log(), limits=limits) as server:
             first = writer.entries[1]
             _, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 0)) + b"PATH_REQ /\n" * 200)
+            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 200)
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert server.sessions == 0 and first
@@ -467,7 +467,7 @@ def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there(
                 while True:
                     reader, writer = await asyncio.open_connection(HOST, server.port)
                     with contextlib.suppress(OSError), contextlib.closing(writer):
-                        writer.write(encode(Hash(1, full.identity, full.root_hash(), 0)))
+                        writer.write(encode(Hash(1, full.identity, *full.digest(), 0)))
                         if (await reader.readline()).startswith(b"SAME"):
                             begun.append(server.port)
 
@@ -499,7 +499,7 @@ def test_a_newcomer_gets_everything_while_others_at_its_address_ask_for_everythi
             async def ask_for_ever():
                 reader, writer = await asyncio.open_connection(HOST, server.port, limit=1 << 20)
                 with contextlib.closing(writer):
-                    writer.write(encode(Hash(1, full.identity, random_bytes(28), 0)))
+                    writer.write(encode(Hash(1, full.identity, random_bytes(28), 1, 0)))
                     writer.write(encode(PathReq(())) * 20)
                     async for line in reader:
                         if line.startswith(b"LS "):

@@ -47,7 +47,7 @@ class SlowLog:
 def server(log, peer, claims=None):
     """A core that was greeted by another one of the same filesystem, with another root hash."""
     core = SyncProtocol(log, Role.RESPONDER, claims=claims)
-    core.receive_data(encode(Hash(1, log.identity, bytes(28), 0)) + peer)
+    core.receive_data(encode(Hash(1, log.identity, bytes(28), 0, 0)) + peer)
     while core.wants_work:
         core.work()
     while core.wants_send and not core.uploads:

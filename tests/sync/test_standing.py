@@ -124,6 +124,18 @@ def test_the_heartbeat_finds_what_nobody_pushed():
     assert pair.right.take_gap()
 
 
+def test_the_number_of_entries_is_told_with_the_root():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    told = []
+    pair.right.peer.subscribe(lambda port, theirs: told.append((port, theirs)))
+    pair.write(writer, (b"d", b"g"), (b"d", b"h"))
+    pair.left.news.tell_root()
+    pair.quiet()
+    assert told == [(1000, pair.logs[0].digest())]
+    assert pair.logs[0].digest().entries == pair.logs[1].digest().entries + 2
+
+
 def test_it_stands_for_long_without_news_but_not_without_a_heartbeat():
     pair = Standing(writer_with_a_file(), Limits(heartbeat=5, silence=25, idle_timeout=60, stall_timeout=100))
     for now in range(0, 1000, 5):
@@ -167,10 +179,10 @@ def test_either_side_may_leave(leaver):
         b"EOF\n",
         b"STAY\n",
         b"STAY 1\n",
-        encode(Hash(1, ROOT.hash, bytes(HASH_SIZE), 1)),
+        encode(Hash(1, ROOT.hash, bytes(HASH_SIZE), 0, 1)),
         b"SAME 1\n",
         b"WAIT\n",
-        b"ROOT x 1\n",
+        b"ROOT x 1 1\n",
     ],
 )
 def test_what_has_no_place_in_it_ends_it(line):
@@ -183,7 +195,7 @@ def test_what_has_no_place_in_it_ends_it(line):
 
 def test_a_stay_that_nobody_offered_is_refused():
     core = SyncProtocol(Writer().log(), Role.INITIATOR, stay=lambda port: True)
-    core.receive_data(encode(Hash(1, ROOT.hash, Writer().log().root_hash(), 1)) + b"STAY\n")
+    core.receive_data(encode(Hash(1, ROOT.hash, *Writer().log().digest(), 1)) + b"STAY\n")
     core.work()
     assert core.result.reason is Reason.RUBBISH
 
@@ -278,7 +290,7 @@ def test_a_peer_that_is_behind_has_nothing_for_us():
     old = pair.logs[1].root_hash()
     pair.write(writer, (b"d", b"h"))
     pair.left.news.push([])
-    pair.left.receive_data(encode(Root(old, 0)))
+    pair.left.receive_data(encode(Root(old, 1, 0)))
     pair.left.work()
     assert not pair.left.take_gap()
 
@@ -306,7 +318,7 @@ def test_a_peer_that_changes_its_mind_all_the_time_and_reads_nothing_costs_littl
     tracemalloc.start()
     try:
         for number in range(5000):
-            pair.left.receive_data(b"LAZY\nEAGER\n" + encode(Root(random_bytes(HASH_SIZE, number), 8)))
+            pair.left.receive_data(b"LAZY\nEAGER\n" + encode(Root(random_bytes(HASH_SIZE, number), number, 8)))
             while pair.left.wants_work:
                 pair.left.work()
             pair.left.take_gap()
