@@ -18,9 +18,14 @@ class Fetcher:
         self._loop = loop
         self._gaps = Gaps(random.Random())
         self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
 
     def stop(self) -> None:
-        """Fetch nothing more."""
+        """Fetch nothing more, whatever sessions end from now on."""
+        self._stopped = True
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -45,9 +50,9 @@ class Fetcher:
         self._schedule()
 
     def _schedule(self) -> None:
-        self.stop()
+        self._cancel()
         due = self._gaps.due
-        if due is not None:
+        if due is not None and not self._stopped:
             self._timer = self._loop.call_at(due, self._fetch)
 
     def _fetch(self) -> None:

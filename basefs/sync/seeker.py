@@ -40,6 +40,7 @@ class Seeker:
         self._tries = 0
         self._last: Address | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
 
     def progress(self, waits: bool) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
@@ -47,7 +48,7 @@ class Seeker:
             self._look()
 
     def _look(self) -> None:
-        if self._timer is None and self._tries < MAX_TRIES:
+        if not self._stopped and self._timer is None and self._tries < MAX_TRIES:
             self._timer = asyncio.get_running_loop().call_later(FIRST_PAUSE * 2**self._tries, self._ask)
 
     def ended(self, address: Address, result: Result) -> None:
@@ -59,10 +60,10 @@ class Seeker:
             self._look()
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Ask nobody any more, whatever sessions end from now on."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._tries = MAX_TRIES
 
     def _ask(self) -> None:
         self._timer = None

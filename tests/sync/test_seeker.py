@@ -105,3 +105,13 @@ def test_stop(parts):
         assert not parts[3]
 
     run(main())
+
+
+def test_a_session_that_ends_when_everything_stops_leads_to_no_other(parts):
+    async def main():
+        found = started(parts)
+        found.stop()
+        found.ended(PEERS[0], result(1))
+        assert found._timer is None
+
+    run(main())
