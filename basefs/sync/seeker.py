@@ -28,9 +28,10 @@ class Seeker:
         peers: Callable[[], Sequence[Address]],
         rng: random.Random,
         jobs: Container[Address],
-        request: Callable[[Address, str], None],
+        request: Callable[[Address, str], bool],
     ) -> None:
-        """`jobs`: the peers with which there is, or will be, a session; `request` has one with another peer."""
+        """`peers`: those that may be asked; `jobs`: those with which there is, or will be, a session; `request` has one
+        with another peer, and tells whether it will."""
         self._state = state
         self._claims = claims
         self._peers = peers
@@ -56,7 +57,11 @@ class Seeker:
         brought = result.counters.blocks_received > 0
         if brought:
             self._tries = 0
-        if brought or address == self._last:
+            self._look()
+
+    def left(self, address: Address) -> None:
+        """A session that was requested has ended, or there was none: its peer was banned meanwhile, or it failed."""
+        if address == self._last:
             self._look()
 
     def stop(self) -> None:
@@ -72,9 +77,7 @@ class Seeker:
             return
         others = [peer for peer in self._peers() if peer not in self._jobs and peer != self._last]
         self._tries += 1
-        if others:
-            self._last = self._rng.choice(others)
-            self._request(self._last, "the rest of a content")
-        else:
+        self._last = self._rng.choice(others) if others else None
+        if self._last is None or not self._request(self._last, "the rest of a content"):
             self._last = None
             self._look()

@@ -100,7 +100,7 @@ class SyncService:
         self._running: set[Address] = set()
         self._again: dict[Address, str] = {}
         self._moved_at = 0.0
-        self._seeker = Seeker(state, self._shared.claims, peers, self._rng, self._jobs, self.request)
+        self._seeker = Seeker(state, self._shared.claims, self._welcome, self._rng, self._jobs, self.request)
         self._loop_task: asyncio.Task[None] | None = None
 
     @property
@@ -147,16 +147,25 @@ class SyncService:
             return Lag()
         return self.contact(address).lag(self._state.digest(), away=away)
 
-    def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> None:
+    def _welcome(self) -> list[Address]:
+        """The peers that are not banned."""
+        now = asyncio.get_running_loop().time()
+        return [peer for peer in self._peers() if not self._penalties.banned(peer[0], now)]
+
+    def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> bool:
         """Have a session with this peer soon: after a random part of `jitter` seconds, when a slot is free.
 
         A request for a peer that waits for its session already adds nothing; one that comes during the session leads
-        to another session, because the news may have come too late for this one.
+        to another session, because the news may have come too late for this one.  Returns whether there will be one:
+        not where too many wait.
         """
         if address in self._running:
             self._again[address] = reason
-        elif address not in self._jobs and len(self._jobs) < MAX_WAITING:
+        elif address not in self._jobs:
+            if len(self._jobs) >= MAX_WAITING:
+                return False
             self._jobs[address] = asyncio.create_task(self._job(address, reason, jitter))
+        return True
 
     def abandon(self, address: Address) -> None:
         """End the session that this node opened with a peer: somebody else has brought what it should bring."""
@@ -181,6 +190,7 @@ class SyncService:
         finally:
             self._again.pop(address, None)
             self._jobs.pop(address, None)
+            self._seeker.left(address)
 
     async def _session(self, address: Address, reason: str) -> None:
         now = asyncio.get_running_loop().time()

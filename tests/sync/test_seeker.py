@@ -34,7 +34,12 @@ def parts(monkeypatch):
 
 def started(parts):
     log, claims, jobs, asked, _ = parts
-    return Seeker(log, claims, lambda: PEERS, random.Random(1), jobs, lambda peer, reason: asked.append(peer))
+
+    def request(peer, reason):
+        asked.append(peer)
+        return True
+
+    return Seeker(log, claims, lambda: PEERS, random.Random(1), jobs, request)
 
 
 def result(blocks):
@@ -50,6 +55,7 @@ def test_one_after_the_other_is_asked_and_not_for_ever(parts):
         for count in range(1, MAX_TRIES + 1):
             await until(lambda count=count: len(asked) == count)
             found.ended(asked[-1], result(0))
+            found.left(asked[-1])
         assert found._timer is None
         assert all(one != two for one, two in itertools.pairwise(asked)), "nobody twice in succession"
         found.ended(PEERS[0], result(1))

@@ -8,13 +8,14 @@ import logging
 import random
 import threading
 
+from basefs.sync import seeker
 from basefs.sync.contacts import Lag
 from basefs.sync.keeper import MAX_STANDING_PER_HOST
 from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Entries, Hash, Stay
 from basefs.sync.result import Reason
-from basefs.sync.service import MAX_WAITING, SyncService
+from basefs.sync.service import MAX_OUTGOING, MAX_WAITING, SyncService
 from basefs.sync.wire import encode
 
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
@@ -98,6 +99,8 @@ def test_requests_are_bounded():
             for port in range(1, MAX_WAITING + 100):
                 one.request((HOST, port), "flood", jitter=1000)
             assert len(one._jobs) == MAX_WAITING
+            assert not one.request((HOST, MAX_WAITING + 100), "flood")
+            assert one.request((HOST, 1), "it waits already")
         assert not one._jobs
 
     run(main())
@@ -202,6 +205,33 @@ def test_a_banned_host_is_not_visited():
             one.request((HOST, 1), "test")
             await until(lambda: not one._jobs)
             assert not one.ends
+
+    run(main())
+
+
+def test_somebody_else_is_asked_for_the_rest_of_a_content_when_who_was_asked_is_banned(monkeypatch):
+    monkeypatch.setattr(seeker, "FIRST_PAUSE", 0.0001)
+    whole = Writer()
+    whole.write((b"large",), random_bytes(200_000))
+    part = MemoryLog(ROOT.hash)
+    part.add(whole.entries, whole.blocks[:1])
+
+    async def main():
+        two = service(whole.log())
+        async with running(two):
+            peers = [("127.0.0.2", 1)]
+            one = service(part, peers)
+            async with running(one):
+                for _ in range(MAX_OUTGOING):
+                    await one._slots.acquire()
+                one._seeker.progress(True)
+                await until(lambda: one._jobs)
+                one._penalties.punish("127.0.0.2", asyncio.get_running_loop().time())
+                peers.append((HOST, two.port))
+                one._peers = lambda: peers
+                for _ in range(MAX_OUTGOING):
+                    one._slots.release()
+                await until(lambda: not part.missing_blocks(1))
 
     run(main())
 
