@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Container, Sequence
 
+from basefs.log.hashes import BlockHash
 from basefs.sync.claims import Claims
 from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS
@@ -14,7 +15,7 @@ from basefs.sync.schedule import Address
 
 #: Seconds until a peer is asked, doubled for each that had nothing: it may have what it is asked for in a moment.
 FIRST_PAUSE = 0.05
-#: Peers asked in vain until it is left to the next session with anybody.
+#: Peers asked in vain until it is left to the sessions that there are anyway, or until something else is missing.
 MAX_TRIES = 7
 
 
@@ -39,6 +40,8 @@ class Seeker:
         self._jobs = jobs
         self._request = request
         self._tries = 0
+        #: The blocks that were asked for in vain.
+        self._sought: set[BlockHash] = set()
         self._last: Address | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -49,14 +52,19 @@ class Seeker:
             self._look()
 
     def _look(self) -> None:
-        if not self._stopped and self._timer is None and self._tries < MAX_TRIES:
+        if self._stopped or self._timer is not None:
+            return
+        if self._tries and not self._sought.issuperset(self._missing()):
+            # A content has moved on, or another one is missing.  What nobody can complete is not looked for again only
+            # because a session brings something else: on a busy cluster that would never end.
+            self._tries = 0
+            self._sought.clear()
+        if self._tries < MAX_TRIES:
             self._timer = asyncio.get_running_loop().call_later(FIRST_PAUSE * 2**self._tries, self._ask)
 
     def ended(self, address: Address, result: Result) -> None:
         """A session has ended."""
-        brought = result.counters.blocks_received > 0
-        if brought:
-            self._tries = 0
+        if result.counters.blocks_received > 0:
             self._look()
 
     def left(self, address: Address) -> None:
@@ -72,12 +80,18 @@ class Seeker:
 
     def _ask(self) -> None:
         self._timer = None
-        missing = self._state.missing_blocks(DEFAULT_LIMITS.missing_blocks)
-        if all(map(self._claims.is_coming, missing)):
+        missing = self._missing()
+        if not missing:
             return
+        self._sought.update(missing)
         others = [peer for peer in self._peers() if peer not in self._jobs and peer != self._last]
         self._tries += 1
         self._last = self._rng.choice(others) if others else None
         if self._last is None or not self._request(self._last, "the rest of a content"):
             self._last = None
             self._look()
+
+    def _missing(self) -> list[BlockHash]:
+        """What no session is bringing."""
+        missing = self._state.missing_blocks(DEFAULT_LIMITS.missing_blocks)
+        return [hash for hash in missing if not self._claims.is_coming(hash)]

@@ -47,7 +47,7 @@ def result(blocks):
 
 
 def test_one_after_the_other_is_asked_and_not_for_ever(parts):
-    asked = parts[3]
+    log, _, _, asked, writer = parts
 
     async def main():
         found = started(parts)
@@ -58,6 +58,9 @@ def test_one_after_the_other_is_asked_and_not_for_ever(parts):
             found.left(asked[-1])
         assert found._timer is None
         assert all(one != two for one, two in itertools.pairwise(asked)), "nobody twice in succession"
+        found.ended(PEERS[0], result(1))
+        assert found._timer is None, "it brought something else"
+        log.add([], writer.blocks[1:2])
         found.ended(PEERS[0], result(1))
         await until(lambda: len(asked) == MAX_TRIES + 1)
         found.stop()
@@ -119,5 +122,36 @@ def test_a_session_that_ends_when_everything_stops_leads_to_no_other(parts):
         found.stop()
         found.ended(PEERS[0], result(1))
         assert found._timer is None
+
+    run(main())
+
+
+def test_who_cannot_be_asked_now_is_not_waited_for(parts):
+    log, claims, jobs, asked, _ = parts
+
+    async def main():
+        found = Seeker(log, claims, lambda: PEERS, random.Random(1), jobs, lambda peer, reason: asked.append(peer))
+        found.progress(True)
+        await until(lambda: len(asked) == MAX_TRIES)
+        assert found._timer is None
+
+    run(main())
+
+
+def test_another_content_is_looked_for_although_one_cannot_be_had(parts):
+    log, _, _, asked, writer = parts
+
+    async def main():
+        found = started(parts)
+        found.progress(True)
+        for count in range(1, MAX_TRIES + 1):
+            await until(lambda count=count: len(asked) == count)
+            found.left(asked[-1])
+        assert found._timer is None
+        writer.write((b"another",), random_bytes(100_000, 1))
+        log.add(writer.entries, [])
+        found.progress(True)
+        await until(lambda: len(asked) == MAX_TRIES + 1)
+        found.stop()
 
     run(main())
