@@ -46,6 +46,17 @@ def give_up_after(writer: asyncio.StreamWriter, seconds: float) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
 
 
+async def read_some(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:
+    """What has come, b"" at the end, however the connection ended; `None` if nothing does for so many seconds."""
+    try:
+        return await asyncio.wait_for(reader.read(CHUNK), seconds)
+    except asyncio.TimeoutError:
+        # The kernel's time-out of a connection is the same error.
+        return None if reader.exception() is None else b""
+    except OSError:
+        return b""
+
+
 async def throw_away(reader: asyncio.StreamReader, most: int) -> None:
     """Read until there is no more, or until it is more than so many bytes.  Raises OSError."""
     while most > 0 and (data := await reader.read(CHUNK)):

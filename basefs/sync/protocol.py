@@ -45,6 +45,7 @@ class SyncProtocol:
     Attributes:
         counters: what was moved so far.
         peer: what it has told of itself.
+        patient: whether entries may wait for the rest of the answer, to be given to the log with it.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class SyncProtocol:
         self._talk = Conversation(log, role, port, limits, stay, claims)
         self.counters = self._talk.counters
         self.peer = self._talk.peer
+        self.patient = True
         self._lines = LineBuffer()
         self._waited_at = 0.0
         #: A line that has to wait until what came before is in the log.
@@ -99,10 +101,15 @@ class SyncProtocol:
     def receive_eof(self) -> None:
         """The peer will send nothing more, or the connection is gone."""
         # Lines that have arrived may still end the session properly.
-        self._half = False
+        self.patient = False
         while self.wants_work:
             self.work()
         self._talk.break_off(Reason.LOST, "the connection ended in the middle of a session")
+
+    @property
+    def gathers(self) -> bool:
+        """Whether entries wait."""
+        return self._talk.intake.gathered
 
     def offer(self) -> Callable[[], AddResult] | None:
         """What the log is to be given next: a call for any thread; hand its result to `added`.  `None`: nothing.
@@ -134,7 +141,7 @@ class SyncProtocol:
                     continue
                 line = self._lines.next_line() if self._line is None else self._line
                 self._line = line
-                if line is None and self._half:
+                if line is None and self._half and self.patient:
                     # A transaction for the entries and another one for their blocks cost twice as much as one.
                     break
                 if self._talk.intake.gathered and not (line is not None and self._lines.belongs(line)):
@@ -270,7 +277,7 @@ class SyncProtocol:
     def wants_work(self) -> bool:
         """Whether `work` has something to do."""
         intake = self._talk.intake
-        received = intake.pending or (intake.gathered and not self._half)
+        received = intake.pending or (intake.gathered and not (self._half and self.patient))
         return self._talk.open and (received or self._line is not None or self._lines.ready)
 
     @property

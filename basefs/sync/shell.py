@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
-from basefs.sync.connection import CHUNK, flow, give_up_after, outstanding, round_trip, throw_away
+from basefs.sync.connection import CHUNK, flow, give_up_after, outstanding, read_some, round_trip, throw_away
 from basefs.sync.limits import STILL_WAITING
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
@@ -36,6 +36,8 @@ GRACE = 2.0
 #: peer might never see the reason; reading for ever would be a gift to a flooder.
 _LINGER_BYTES = 1024 * 1024
 
+#: Seconds for which entries wait for their blocks, to be given to the log with them: the peer may serve others first.
+_PATIENCE = 1.0
 #: Seconds between two looks whether it is this session's turn to upload, or to ask.
 _LOOK_AGAIN = 0.02
 #: Seconds until a peer is told that its turn comes later.
@@ -220,10 +222,8 @@ class Session:
     async def _receive(self) -> None:
         core = self._core
         while core.result is None:
-            try:
-                data = await self._reader.read(CHUNK)
-            except OSError:
-                data = b""
+            data = await read_some(self._reader, _PATIENCE if core.gathers else None)
+            core.patient = bool(data)
             if data:
                 core.receive_data(data)
             while core.wants_work:
@@ -239,7 +239,7 @@ class Session:
                     if self._progress:
                         self._progress(self)
                     await asyncio.sleep(0)
-            if not data:
+            if data == b"":
                 core.receive_eof()
             self._signal()
         with contextlib.suppress(OSError):

@@ -11,11 +11,13 @@ import threading
 import pytest
 
 from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
+from basefs.log.hashes import sha224
 from basefs.sync import shell
-from basefs.sync.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.limits import DEFAULT_LIMITS, VERSION, Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Eof, Hash, PathReq
 from basefs.sync.opening import sync_with
+from basefs.sync.parcels import Packer
 from basefs.sync.penalty import Pace, PenaltyBox
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
@@ -397,6 +399,48 @@ class SlowLog:
         self.adding.set()
         assert self.go.wait(DEADLINE / 4), "the event loop waits for the log"
         return self._log.add(entries, blocks)
+
+
+class Threads(MemoryLog):
+    """A log that remembers which threads have added entries to it."""
+
+    def __init__(self, identity):
+        super().__init__(identity)
+        self.threads = []
+
+    def add(self, entries, blocks):
+        if entries:
+            self.threads.append(threading.current_thread())
+        return super().add(entries, blocks)
+
+
+@pytest.mark.parametrize("then", ["nothing comes for a while", "the connection ends"])
+def test_entries_do_not_wait_for_their_blocks_for_long_and_are_added_by_a_worker(then):
+    writer = Writer()
+    writer.write((b"f",), b"content")
+    entries = b"".join(Packer(writer.log(), Counters()).entries(writer.entries[1:])).partition(b"BLOCKS")[0]
+    log = Threads(ROOT.hash)
+    log.add(writer.entries[:1], [])
+    log.threads.clear()
+
+    async def main():
+        async with serving(log) as server:
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 0)))
+            while not (await reader.readline()).startswith(b"LS "):
+                pass
+            writer.write(entries)
+            if then == "the connection ends":
+                writer.close()
+                await until(lambda: server.results)
+            else:
+                await until(lambda: log.threads)
+                assert not server.results
+                writer.close()
+        assert len(log) == 2
+        assert log.threads and threading.current_thread() not in log.threads
+
+    run(main())
 
 
 def filled(count):
