@@ -35,6 +35,8 @@ class Claims:
         self.accepted = 0
         self.accepted_bytes = 0
         self._asking: object | None = None
+        #: Who has asked last, whether it has its answer or not.
+        self._asked: object | None = None
 
     def may_ask(self, owner: object) -> bool:
         """Whether a session may ask for entries: no other one does so, or nothing has come there for a while."""
@@ -47,7 +49,12 @@ class Claims:
         """A session has asked for entries."""
         if self._asking is not owner:
             self._asking = owner
-            self._gained_at.setdefault(owner, self._now)
+            if self._asked is owner:
+                # One request after the other makes no new beginning, or a peer could keep others from asking with them.
+                self._gained_at.setdefault(owner, self._now)
+            else:
+                self._gained_at[owner] = self._now
+            self._asked = owner
             self.moved(owner)
 
     def has_answer(self, owner: object) -> None:
@@ -98,10 +105,15 @@ class Claims:
         """The peer of a session lets it wait: others may ask for its blocks."""
         for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
             del self._owners[hash]
+        if self._asking is not owner:
+            # It has the same time again when it asks again.
+            self._gained_at.pop(owner, None)
 
     def ended(self, owner: object) -> None:
         """A session is over, whatever it has brought."""
         self.has_answer(owner)
+        self.let_go(owner)
         self._moved_at.pop(owner, None)
         self._gained_at.pop(owner, None)
-        self.let_go(owner)
+        if self._asked is owner:
+            self._asked = None

@@ -256,3 +256,47 @@ def test_what_others_bring_is_no_excuse_for_sending_much_more_in_vain(limits):
     ours, theirs = overtaken(Claims(), 10, **limits)
     assert ours.reason is theirs.reason is Reason.USELESS
     assert ours.misbehaved
+
+
+def test_who_asks_again_after_others_has_the_same_time_again():
+    claims = Claims()
+    one, two = object(), object()
+    claims.asks(one)
+    claims.tick(FRUITLESS)
+    assert claims.may_ask(two)
+    claims.asks(two)
+    claims.has_answer(two)
+    claims.asks(one)
+    assert not claims.may_ask(two)
+    # But not for asking one thing after the other.
+    claims.tick(2 * FRUITLESS)
+    claims.has_answer(one)
+    claims.asks(one)
+    claims.moved(one)
+    assert claims.may_ask(two)
+
+
+def test_who_asks_again_after_it_was_told_to_wait_has_the_same_time_again():
+    claims = Claims()
+    one, two = object(), object()
+    claims.moved(one)
+    claims.take(BLOCK, one)
+    claims.let_go(one)
+    claims.tick(2 * FRUITLESS)
+    claims.moved(one)
+    claims.take(BLOCK, one)
+    assert claims.held_by_other(BLOCK, two)
+    claims.tick(3 * FRUITLESS)
+    claims.moved(one)
+    assert not claims.held_by_other(BLOCK, two)
+
+
+def test_nothing_is_remembered_of_a_session_that_has_ended():
+    claims = Claims()
+    one = object()
+    claims.asks(one)
+    claims.take(BLOCK, one)
+    claims.gained(one)
+    claims.ended(one)
+    assert not claims._moved_at and not claims._gained_at and not claims._owners
+    assert claims._asking is claims._asked is None
