@@ -16,11 +16,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from basefs.fs.inode import Inode
 from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
 from basefs.fs.overlay import MISSING
+from basefs.fs.scratch import HIDDEN_PREFIX
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
 from basefs.view.changes import Change
@@ -37,6 +39,19 @@ MAX_WAITING = 100_000
 MAX_WATCHED = 256
 
 
+@dataclass(slots=True)
+class _Watch:
+    """A file that was replaced while somebody has it open.
+
+    Attributes:
+        where: the path of which those who watch it hear.
+        descriptor: what only refers to it, of the thread's own file table.
+    """
+
+    where: Names
+    descriptor: int
+
+
 class Mirror:
     """Performs the changes of other nodes on the mount.
 
@@ -46,8 +61,7 @@ class Mirror:
         absent: a path that this thread shall not find, since it is about to make it.
         held: open inodes of the file that it is about to change.
         kept: the name that libfuse has given to them.
-        watched: by that name, what else was replaced while somebody has it open: where it was, and a descriptor that
-            only refers to it, of the thread's own file table.
+        watched: what else was replaced while somebody has it open; only the thread adds and removes.
         present: paths that it shall find as they were, since it is about to remove them.
     """
 
@@ -69,8 +83,9 @@ class Mirror:
         self.present: dict[Names, Kind] = {}
         self.held: list[Inode] = []
         self.kept: Names | None = None
-        self.watched: OrderedDict[Names, tuple[Names, int]] = OrderedDict()
-        self._closed: set[Names] = set()
+        self.watched: dict[Inode, _Watch] = {}
+        #: Whether one of them may be open no more.
+        self._closed = False
 
     def start(self) -> None:
         """Follow the changes of the view from now on; the mount must be there."""
@@ -86,10 +101,19 @@ class Mirror:
 
     def let_go(self, kept: Names) -> None:
         """Nobody has the file of this name open any more; what the kernel knows of it shall go."""
-        if kept in self.watched:
+        if self.watched and kept[-1].startswith(HIDDEN_PREFIX):
             with self._wake:
-                self._closed.add(kept)
+                self._closed = True
                 self._wake.notify()
+
+    def move_below(self, source: Names, target: Names, *, exchange: bool) -> None:
+        """A directory has moved here, or two have changed places, and what is open in it goes along."""
+        moves = {source: target, target: source} if exchange else {source: target}
+        for watch in list(self.watched.values()):
+            for old, new in moves.items():
+                if len(watch.where) > len(old) and watch.where[: len(old)] == old:
+                    watch.where = (*new, *watch.where[len(old) :])
+                    break
 
     @property
     def is_busy(self) -> bool:
@@ -177,9 +201,9 @@ class Mirror:
                     self._wake.wait()
                 if self._stopped:
                     return
-                closed, self._closed = self._closed, set()
-            for kept in closed:
-                self._unwatch(kept)
+                closed, self._closed = self._closed, False
+            if closed:
+                self._unwatch_closed()
             with self._wake:
                 if not self._waiting:
                     continue
@@ -221,9 +245,9 @@ class Mirror:
         path = self._root + b"/" + b"/".join(names)
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:
-                for kept, (where, descriptor) in self.watched.items():
-                    if where == names:
-                        self._announce(b"/proc/thread-self/fd/%d" % descriptor, [working.hidden.get(kept)])
+                for inode, watch in self.watched.items():
+                    if watch.where == names:
+                        self._announce(b"/proc/thread-self/fd/%d" % watch.descriptor, [inode])
                 if self.held:
                     # Who has it open keeps it: the kernel must take what comes now for another file.
                     self._announce(path, self.held)
@@ -269,24 +293,29 @@ class Mirror:
             if self.kept is None:
                 os.close(descriptor)
             else:
-                self.watched[self.kept] = (names, descriptor)
-                if self.kept not in self._working.hidden:
-                    # It was closed before anybody could know that it is watched.
-                    self._unwatch(self.kept)
+                self.watched[self.held[0]] = _Watch(names, descriptor)
+                # It may have been closed before anybody could know that it is watched.
+                self._unwatch_closed()
         if len(self.watched) > MAX_WATCHED:
             self._unwatch(next(iter(self.watched)))
 
-    def _unwatch(self, kept: Names) -> None:
-        if kept in self.watched:
-            os.close(self.watched.pop(kept)[1])
+    def _unwatch_closed(self) -> None:
+        # Not by the name: a directory above may have got another one.
+        with self._working.lock:
+            open_still = set(self._working.hidden.values())
+        for inode in self.watched.keys() - open_still:
+            self._unwatch(inode)
+
+    def _unwatch(self, inode: Inode) -> None:
+        os.close(self.watched.pop(inode).descriptor)
 
     @staticmethod
-    def _announce(path: bytes, held: Iterable[Inode | None]) -> None:
+    def _announce(path: bytes, held: Iterable[Inode]) -> None:
         """Tell those who watch the file itself: for them a file that loses its name goes only when nobody has it open.
 
         Not where somebody writes to it: the kernel may write mapped pages back by any handle, and not by ours.
         """
-        if not any(inode is None or inode.writers for inode in held):
+        if not any(inode.writers for inode in held):
             # Who has a lease on it is told, and not waited for.
             with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from basefs.fs.operations import BLOCK_SIZE, Operations
 log = logging.getLogger(__name__)
 
 _MNT_DETACH = 2  # umount2(2)
+#: How often a mount that is in use is tried to unmount, and the seconds in between.
+_ATTEMPTS, _PAUSE = 10, 0.02
 _NANOSECONDS = 10**9
 #: What fuse_main(3) returns for a filesystem that was mounted and ended by a signal or an error: 7, later versions 8 or
 #: the signal's negative number.
@@ -175,21 +178,27 @@ def unmount(mountpoint: Path, *, lazy: bool) -> None:
 
     `lazy`: detach it even while it is in use.  Raises `MountFailed`.
     """
+    # What was closed a moment ago may be in use still: the kernel and the mirror let go of it afterwards.
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE)
+        reason = _try_unmount(mountpoint, lazy=lazy)
+        if reason is None:
+            return
+        if os.strerror(errno.EBUSY) not in reason:
+            raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
+    raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
+
+
+def _try_unmount(mountpoint: Path, *, lazy: bool) -> str | None:
+    """Unmount; the reason where that fails."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.umount2(os.fsencode(mountpoint), _MNT_DETACH if lazy else 0) == 0:
-            return
-        number = ctypes.get_errno()
-        busy, reason = number == errno.EBUSY, os.strerror(number)
-    else:
-        tool = shutil.which("fusermount3") or shutil.which("fusermount")
-        if tool is None:
-            raise MountFailed("fusermount3 is missing: install the package fuse3")
-        command = [tool, "-u", *(["-z"] if lazy else []), str(mountpoint)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        busy, reason = False, done.stderr.strip()
-    if busy:
-        raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
-    raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
+        done = libc.umount2(os.fsencode(mountpoint), _MNT_DETACH if lazy else 0) == 0
+        return None if done else os.strerror(ctypes.get_errno())
+    tool = shutil.which("fusermount3") or shutil.which("fusermount")
+    if tool is None:
+        raise MountFailed("fusermount3 is missing: install the package fuse3")
+    command = [tool, "-u", *(["-z"] if lazy else []), str(mountpoint)]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    return None if tried.returncode == 0 else tried.stderr.strip()

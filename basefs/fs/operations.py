@@ -335,6 +335,8 @@ class Operations:
         no_replace, exchange = bool(flags & 1), bool(flags & 2)
         others = [*self._other_names(old), *self._other_names(new)]
         self._fs.rename(parse(old), parse(new), replace=not no_replace, exchange=exchange)
+        if self._mirror is not None:
+            self._mirror.move_below(parse(old), parse(new), exchange=exchange)
         for path in (old, new):
             self._fs.forget_pages(parse(path))
         self._tell(others)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from basefs.errors import MountFailed
+from basefs.fs.mount import unmount
 from eval.node import Node
 from eval.wait import wait_until
 from tests.mounts import DEADLINE, temporary_directory
@@ -92,6 +94,66 @@ def test_a_watcher_of_a_file_that_is_held_open_hears_of_every_change(node: Node,
         finally:
             watching.kill()
     node.basefs("unmount", NAME)
+
+
+def test_a_file_that_is_held_open_goes_along_when_its_directory_is_renamed(node: Node, tmp_path: Path) -> None:
+    """Those who watch it hear of the next change, and once it is closed nothing keeps the mount in use."""
+    point = node.mount(NAME)
+    (point / "d").mkdir()
+
+    def write(name: str, *texts: str) -> str:
+        """Write one after the other; returns the entry of the first."""
+        for text in texts:
+            (point / name).write_text(text)
+            node.settle(NAME)
+        return str(node.query("log", f"{NAME}:/{name}")[-1]["entry"])
+
+    first = write("d/f", "first", "now")
+    told = tmp_path / "told"
+    watcher = ["inotifywait", "-m", "-q", "-e", "close_write,delete_self", "--format", "%e", "-o", told, point / "d/f"]
+    with (point / "d/f").open() as held, subprocess.Popen(watcher) as watching:
+        try:
+            files = Path(f"/proc/{watching.pid}/fdinfo")
+            wait_until(lambda: any("inotify wd" in file.read_text() for file in files.iterdir()), DEADLINE, "the watch")
+            node.basefs("revert", f"{NAME}:/d/f", first)
+            wait_until(lambda: told.exists() and told.read_text().count("CLOSE_WRITE") == 1, DEADLINE, "it is heard")
+            wait_until(lambda: (point / "d/f").read_text() == "first", DEADLINE, "the change")
+            (point / "d").rename(point / "e")
+            node.basefs("revert", f"{NAME}:/e/f", write("e/f", "second"))
+            wait_until(lambda: told.read_text().count("CLOSE_WRITE") == 2, DEADLINE, "the next one is heard")
+            assert os.pread(held.fileno(), 9, 0) == b"now"
+            held.close()
+            wait_until(lambda: "DELETE_SELF" in told.read_text(), DEADLINE, "what was open goes")
+        finally:
+            watching.kill()
+    node.basefs("unmount", NAME)
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_what_was_closed_a_moment_ago_does_not_keep_the_mount_in_use(
+    node: Node, monkeypatch: pytest.MonkeyPatch, user: int
+) -> None:
+    """The kernel and the daemon let go of a file after the program that has closed it goes on."""
+    point = node.mount(NAME)
+    (point / "f").write_text("x")
+    held = (point / "f").open()
+    tried: list[bool] = []
+
+    def let_go(seconds: float) -> None:
+        tried.append(os.path.ismount(point))
+        held.close()
+
+    with monkeypatch.context() as patch:
+        # Root does it with a system call, others with fusermount.
+        patch.setattr(os, "geteuid", lambda: user)
+        patch.setattr("basefs.fs.mount._ATTEMPTS", 2)
+        with pytest.raises(MountFailed, match="is in use: close the files"):
+            unmount(point, lazy=False)
+        patch.setattr("basefs.fs.mount._ATTEMPTS", 1000)
+        patch.setattr("basefs.fs.mount.time.sleep", let_go)
+        unmount(point, lazy=False)
+    assert tried[0]
+    assert not os.path.ismount(point)
 
 
 def test_a_killed_daemon_leaves_no_mount_that_hangs(node: Node, tmp_path: Path) -> None:
