@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import basefs.log.cache
 import basefs.log.intake
 import basefs.replica
 from basefs.errors import DamagedLog, NotFound, StoreError
-from basefs.log.content import BytesContent
+from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
@@ -360,3 +361,28 @@ def test_no_log_is_closed_while_somebody_reads_it(tmp_path: Path) -> None:
     assert not closing.is_alive()
     with pytest.raises(StoreError):
         replica._committed.size(write)
+
+
+def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    """The first time after a restart it is compared with its hash, which takes long."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    large = noise(0, 2 * LARGE_CONTENT)
+    for name, content in (("/f", large), ("/f", large[:60_000]), ("/other", noise(1, 3000))):
+        replica.commit(partial(Author.write, names=path(name), content=content))
+    replica.close()
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    write, other = (replica.attributes(path(name)).content for name in ("/f", "/other"))
+    assert write is not None
+    assert other is not None
+    answers: list[bool] = []
+
+    def digest_slowly(content: Content) -> bytes:
+        answers.append(in_time(replica.root_hash) and in_time(lambda: replica.open_write(other)))
+        return digest_of(content)
+
+    monkeypatch.setattr(basefs.log.cache, "digest_of", digest_slowly)
+    assert replica.open_write(write).whole() == large[:60_000]
+    assert answers == [True]
+    replica.close()
