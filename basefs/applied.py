@@ -14,7 +14,7 @@ from basefs.view.changes import Change
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a call of `apply` did.
+    """What one transaction did, which subscribers hear, or all those of one call of `apply`, which that returns.
 
     Attributes:
         entries: those accepted now, parents first.
@@ -23,8 +23,8 @@ class Applied:
         completed: write entries whose content can be read since now, though they came earlier.
         new_blocks: how many blocks from other nodes were stored.
         local: whether this node signed them.
-        missing_parents: parents to ask for.
-        missing_blocks: the first missing block of each chain that the call left incomplete.
+        missing_parents: parents to ask for; of one transaction, also what a later one of the same call may bring.
+        missing_blocks: the first missing block of each chain that was left incomplete, likewise.
         rejected: why entries or blocks were refused, one reason each.
         changes: what became of the live paths that anybody has looked at, or with `observe` of all, in an order that
             can be performed on a plain directory tree.

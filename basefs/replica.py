@@ -5,8 +5,9 @@ Invariants
 1. `apply` is the one way into the log, for entries written here, received, or read again after a restart (where there
    is nothing to read: derived state is in the log file, and the view is resolved when somebody looks).
 2. An entry is committed to the log before the view shows it.
-3. The lock is held for one transaction at the most, which ends soon after `LONG_HOLD` if somebody waits and others have
-   sent the entries; nobody verifies, or waits for the network or for fsync, while holding it, and no content of more
+3. The lock is held for one transaction at the most.  One of entries that others have sent ends soon after `LONG_HOLD`
+   if somebody waits; blocks that came without their entry are never divided, so who hands them in decides how long
+   they take.  Nobody verifies, or waits for the network or for fsync, while holding it, and no content of more
    than some kilobytes is encoded, decoded or compared under it.
 4. Subscribers are called without the lock, in the order in which the log grew, whichever thread applied.
 """
