@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,11 @@ if os.environ.get("CI"):
     # The same examples each time: a change is judged by what it changes.  New ones are what the other runs are for.
     settings.register_profile("ci", settings.get_profile("ci"), derandomize=True, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# What a shell starts in the background, or nohup, ignores these; the programs that are tested would inherit it.
+for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 def _missing(marker: str) -> str | None:
