@@ -178,9 +178,10 @@ def _weight(path: Path, index: Index) -> int:
 class Indexes:
     """The indexes that a session has at hand.
 
-    An index is a snapshot: it stays as it was when the session first looked at the path, until the next round.  A
-    large directory would otherwise be indexed anew for each of its prefixes while its entries are arriving.  What a
-    snapshot misses was gained during the round, and costs at worst a duplicate or is found in the next round.
+    An index is a snapshot: it stays as it was when the session first looked at the path, until the next round, or until
+    the session goes on after others have asked before it.  A large directory would otherwise be indexed anew for each
+    of its prefixes while its entries are arriving.  What a snapshot misses was gained since, and costs at worst a
+    duplicate or is found in the next round.
     """
 
     def __init__(self, state: LogState) -> None:
@@ -189,7 +190,7 @@ class Indexes:
         self._items = 0
 
     def clear(self) -> None:
-        """A new round begins: look again."""
+        """Look again: a new round begins, or others have brought something."""
         self._cache.clear()
         self._items = 0
 

@@ -67,7 +67,7 @@ LARGE_ANSWER = 1024 * 1024
 #: Seconds until a peer that was told to wait is told so again, so that it does not give up.
 STILL_WAITING = 10.0
 
-#: Entries in one line, and looked up without a pause.
+#: Entries in one line, and their hashes looked up without a pause; with their blocks it is fewer (`parcels`).
 ENTRIES_PER_SLICE = 32
 
 #: Bytes of entries and their blocks that are given to the log in one call.
@@ -96,7 +96,8 @@ class Limits:
         rounds: comparisons in one session.  A second one is needed where logs grew meanwhile; the periodic session
             does the rest, so a busy pair does not hold its slot for ever.
         batch: entries given to the log in one call, which is a transaction: more save pages that several of them would
-            write anew, fewer hold the log's lock, and the event loop, for a shorter time (an entry costs 200 us).
+            write anew, fewer keep the other sessions of this node waiting for a shorter time: one after the other gives
+            its batch to the log, in a worker thread (an entry costs 200 us).
         missing_blocks: incomplete chains that are asked for at the start of a round; half the window.
         orphan_bytes: entries kept while their parents are on the way.  Overflow is not lost, but costs one more round.
         backlog: bytes of requests that wait for room in the window (about 120 each).  Same on overflow.

@@ -17,7 +17,8 @@ LONGEST_SILENCE = 3600.0
 #: seconds; comparing equal logs costs 1 ms.
 BEGINNINGS = 10.0
 BEGINNINGS_AT_ONCE = 60
-#: Keys remembered, about 200 bytes each; beyond that the one that offended longest ago is forgotten.
+#: Keys remembered, about 200 bytes each, of bans, of lines in the log and of beginnings: beyond that the one of the
+#: oldest ban, line or beginning is forgotten, also where the ban has not ended.
 MAX_KEYS = 4096
 
 
@@ -65,10 +66,6 @@ class _Intervals:
         found = self._found.get(key)
         return found.asked if found else 0
 
-    def forget(self, key: object) -> None:
-        """Start over."""
-        self._found.pop(key, None)
-
 
 class PenaltyBox:
     """Addresses that are refused for a while."""
@@ -83,10 +80,6 @@ class PenaltyBox:
     def banned(self, address: str, now: float) -> bool:
         """Whether an address is refused now."""
         return self._bans.running(address, now) is not None
-
-    def forgive(self, address: str) -> None:
-        """Lift a ban and forget the offences."""
-        self._bans.forget(address)
 
 
 class Pace:

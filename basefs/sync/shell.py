@@ -2,8 +2,8 @@
 
 One session is three tasks: one reads and works, one sends, one tells the time.  The reader never waits for the sender,
 so two nodes that send to each other at once cannot block each other; the core bounds what the reader can pile up.
-Work is done in slices of a few ms with a turn of the loop between them.  What is given to the log is a worker thread's
-work, since that waits for locks and for the disk, and everybody else who needs the loop would wait with it.
+Work is done in slices of a few ms with a turn of the loop between them.  Entries, with the blocks next to them, are
+given to the log by a worker thread, since that waits for locks and the disk; the blocks of large contents by this one.
 """
 
 from __future__ import annotations

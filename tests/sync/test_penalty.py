@@ -28,13 +28,6 @@ def test_a_long_peace_is_a_new_beginning():
     assert box.punish("a", 64.9 + 10 + 60) == 5
 
 
-def test_forgiveness():
-    box = PenaltyBox()
-    box.punish("a", 0)
-    box.forgive("a")
-    assert not box.banned("a", 0)
-
-
 def test_bounded():
     box = PenaltyBox(max_keys=3)
     for name in "abcd":

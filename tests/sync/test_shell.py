@@ -165,13 +165,12 @@ async def say(port, data, then_close=True):
 
 def test_random_bytes_end_that_session_only():
     async def main():
-        penalties = PenaltyBox()
-        async with serving(Writer().log(), penalties=penalties) as server:
+        async with serving(Writer().log()) as server:
             await say(server.port, random.Random(1).randbytes(10 << 20))
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.RUBBISH
             assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
-            penalties.forgive(HOST)
+            server._penalties = PenaltyBox()  # the ban is over
             assert (await sync_with(Writer().log(), HOST, server.port)).equal
 
     run(main())
