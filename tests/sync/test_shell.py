@@ -425,7 +425,7 @@ def test_entries_do_not_wait_for_their_blocks_for_long_and_are_added_by_a_worker
     async def main():
         async with serving(log) as server:
             reader, writer = await asyncio.open_connection(HOST, server.port)
-            writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 0)))
+            writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 1, 0)))
             while not (await reader.readline()).startswith(b"LS "):
                 pass
             writer.write(entries)
