@@ -23,6 +23,9 @@ from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224, xor
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
 
+#: The row of a block.
+BLOCK_QUERY = "SELECT data FROM blocks WHERE hash = ?"
+
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
@@ -75,16 +78,15 @@ class Chains:
 
     def block(self, hash: BlockHash) -> Block | None:
         """A block, or `None` if it is unknown or damaged."""
-        raw = self.raw(hash)
-        try:
-            return None if raw is None else Block.decode(raw)
-        except InvalidEntry:
+        row = self._db.execute(BLOCK_QUERY, (hash,)).fetchone()
+        block = decoded_block(row, hash)
+        if row is not None and block is None:
             self._database.report_damage("block", hash)
-            return None
+        return block
 
     def raw(self, hash: BlockHash) -> bytes | None:
         """The encoding of a block, or `None` as in `block`."""
-        row = self._db.execute("SELECT data FROM blocks WHERE hash = ?", (hash,)).fetchone()
+        row = self._db.execute(BLOCK_QUERY, (hash,)).fetchone()
         if row is None:
             return None
         if sha224(row[0]) != hash:
@@ -231,3 +233,12 @@ class Chains:
 
     def _path_of(self, entry: bytes) -> int:
         return int(self._db.execute("SELECT path FROM entries WHERE hash = ?", (entry,)).fetchone()[0])
+
+
+def decoded_block(row: tuple[bytes] | None, hash: BlockHash) -> Block | None:
+    """The block in a row of `BLOCK_QUERY`, or `None` if there is none or it does not match its hash."""
+    try:
+        block = None if row is None else Block.decode(row[0])
+    except InvalidEntry:
+        return None
+    return block if block is not None and block.hash == hash else None

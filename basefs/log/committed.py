@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 
-from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
+from basefs.log.chains import BLOCK_QUERY, decoded_block
 from basefs.log.database import Database
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.placement import Placed
@@ -40,12 +40,7 @@ class Committed:
 
     def block(self, hash: BlockHash) -> Block | None:
         """A block; `None` if it is unknown or damaged."""
-        row = self._db.execute("SELECT data FROM blocks WHERE hash = ?", (hash,)).fetchone()
-        try:
-            block = None if row is None else Block.decode(row[0])
-        except InvalidEntry:
-            return None
-        return block if block is not None and block.hash == hash else None
+        return decoded_block(self._db.execute(BLOCK_QUERY, (hash,)).fetchone(), hash)
 
     def is_complete(self, first: bytes) -> bool:
         """Whether all blocks of a chain are here: what the view shows is; else a block will be found missing."""
