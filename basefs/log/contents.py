@@ -224,7 +224,7 @@ class Contents:
         if cached is not None:
             return BytesContent(cached)
         with self.lock:
-            found = self._steps_at_once(write)
+            found = None if self.size(write) > _AT_ONCE else self._steps_at_once(write)
         return None if found is None else self._follow(write, *found)
 
     def materialise(self, write: EntryHash) -> Content:
