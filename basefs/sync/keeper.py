@@ -107,8 +107,8 @@ class SessionKeeper:
 
     @property
     def longest_round_trip(self) -> float:
-        """Seconds of the shortest round trip to the farthest of these peers; 0 if unknown."""
-        return max((session.round_trip for session in self._sessions), default=0.0)
+        """Seconds of a round trip lately to the farthest of these peers; 0 if unknown."""
+        return max((session.flow().latest for session in self._sessions), default=0.0)
 
     def mark(self) -> dict[Session, int]:
         """What was sent until now, for `lacks`: bytes of each session."""
