@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 
 from eval.report.data import Point, Results, Row, group, number, paper, papers
-from eval.report.style import figure, legend, line, plain_numbers
+from eval.report.style import figure, legend, legend_below, line, plain_numbers, seconds_axis
 
 #: Kinds of conditions: what the axis says, and whether it is logarithmic.
 KINDS = {
@@ -49,9 +49,9 @@ def by_condition(results: Results, directory: Path, kind: str) -> str | None:
             if logarithmic:
                 ax.set_xscale("log", base=2)
                 plain_numbers(ax.xaxis)
-            _seconds_axis(ax)
+            seconds_axis(ax)
             ax.set_xlabel(label)
-        legend(axes[0])
+        legend_below(axes)
     return f"{kind}.png"
 
 
@@ -74,7 +74,7 @@ def by_size(results: Results, directory: Path) -> str | None:
             line(ax, look, [(max(x, 0.5), papers(experiment, "none", x), 0.0) for x in messages])
         ax.set_xscale("log", base=2)
         plain_numbers(ax.xaxis)
-        _seconds_axis(ax)
+        seconds_axis(ax)
         ax.set_xlabel("blocks beside the entry (0 at the left)")
         legend(ax)
     return "size.png"
@@ -129,9 +129,3 @@ def _rates(results: Results) -> dict[float, float]:
 
 def _nodes(rows: list[Row]) -> str:
     return f"{rows[0]['nodes']} nodes here, 30 in the paper"
-
-
-def _seconds_axis(ax: object) -> None:
-    ax.set_yscale("log")  # type: ignore[attr-defined]
-    plain_numbers(ax.yaxis)  # type: ignore[attr-defined]
-    ax.set_ylabel("seconds to all nodes")  # type: ignore[attr-defined]

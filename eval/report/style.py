@@ -12,7 +12,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 #: Name in the legend, colour, marker, line.
 LOOKS: dict[str, tuple[str, str, str, str]] = {
@@ -51,6 +51,17 @@ def figure(path: Path, titles: Sequence[str]) -> Iterator[list[Any]]:
 def plain_numbers(axis: Any) -> None:
     """Ticks as people write numbers, on a logarithmic axis too."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def seconds_axis(ax: Any, label: str = "seconds to all nodes") -> None:
+    """A logarithmic axis of what is there already, with enough numbers on it where that is less than two decades."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    if high / low < 100:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    plain_numbers(ax.yaxis)
+    ax.set_ylabel(label)
 
 
 def line(ax: Any, look: str, points: Sequence[tuple[float, float | None, float]], label: str = "") -> None:
@@ -64,6 +75,14 @@ def line(ax: Any, look: str, points: Sequence[tuple[float, float | None, float]]
         )
     if late:
         ax.plot(*zip(*late, strict=True), "^", color=colour, markersize=6, mfc="none", label="" if there else name)
+
+
+def legend_below(axes: Sequence[Any]) -> None:
+    """One legend for all axes of a figure, where it hides nothing."""
+    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    axes[0].figure.legend(
+        found.values(), found.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=7.5
+    )
 
 
 def legend(ax: Any, **options: Any) -> None:
