@@ -110,14 +110,12 @@ class Announcer:
         entries, blocks, large = self._entries, self._blocks, self._large
         self._entries, self._blocks, self._large = [], [], False
         events = [] if large else self._events(entries, blocks)
-        if self._sync.standing:
-            if events:
-                self._look_later(events)
-            self.mention()
-        elif events:
+        if events and not self._sync.standing:
             self._gossip.send(events)
-        else:
-            self.announce()
+            return
+        if events:
+            self._look_later(events)
+        self.mention()
 
     def _look_later(self, events: list[bytes]) -> None:
         """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent."""

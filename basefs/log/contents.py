@@ -160,10 +160,7 @@ class Contents:
 
     def _is_keyframe(self, first: BlockHash) -> bool:
         block = self._store.chains.block(first)
-        try:
-            return block is None or codecs.is_keyframe(block.data[:1])
-        except InvalidEntry:
-            return True
+        return block is None or _begins_anew(block.data)
 
     def lineage(self, write: EntryHash) -> Lineage:
         """What decoding the content of a write entry needs.  Raises `IncompleteContent`."""
@@ -224,7 +221,7 @@ class Contents:
         if cached is not None:
             return BytesContent(cached)
         with self.lock:
-            found = None if self.size(write) > _AT_ONCE else self._steps_at_once(write)
+            found = self._steps_at_once(write)
         return None if found is None else self._follow(write, *found)
 
     def materialise(self, write: EntryHash) -> Content:
@@ -265,7 +262,10 @@ class Contents:
             if cached is not None:
                 return steps, BytesContent(cached)
             with self.lock:
-                placed, first, keyframe, base = self._look_up(hash, write)
+                placed = self._whole(self._store.get(hash), write)
+                first = BlockHash(placed.entry.content)
+                keyframe = not first or self._is_keyframe(first)
+                base = None if keyframe else self._base(placed)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
             steps.append(_Step(hash, placed.entry.size, first, self._chain(first), keyframe))
@@ -284,24 +284,25 @@ class Contents:
             cached = self._cache.get(hash, only_memory=True)
             if cached is not None:
                 return steps, BytesContent(cached)
-            placed, first, keyframe, base = self._look_up(hash, write)
-            chain = self._whole_chain(first, room) if placed.entry.size <= _AT_ONCE else None
-            if chain is None or len(steps) == _STEPS_AT_ONCE:
+            found = self._store.get(hash)
+            if len(steps) == _STEPS_AT_ONCE or (found is not None and found.entry.size > _AT_ONCE):
+                return None
+            placed = self._whole(found, write)
+            first = BlockHash(placed.entry.content)
+            chain = self._whole_chain(first, room)
+            if chain is None:
                 return None
             room -= len(chain)
+            keyframe = not chain or _begins_anew(chain[0])
             steps.append(_Step(hash, placed.entry.size, first, iter([b"".join(chain)] if chain else []), keyframe))
-            hash = base
+            hash = None if keyframe else self._base(placed)
         return steps, BytesContent(b"")
 
-    def _look_up(self, hash: EntryHash, write: EntryHash) -> tuple[Placed, BlockHash, bool, EntryHash | None]:
-        """The write entry `hash` on the way to `write`: its first block, whether it is a keyframe, else on what it
-        builds."""
-        placed = self._store.get(hash)
-        first = BlockHash(b"" if placed is None else placed.entry.content)
-        if placed is None or not self._store.chains.is_complete(first):
+    def _whole(self, placed: Placed | None, write: EntryHash) -> Placed:
+        """A write entry on the way to `write`, if it is there with all its blocks.  Raises `IncompleteContent`."""
+        if placed is None or not self._store.chains.is_complete(placed.entry.content):
             raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
-        keyframe = not first or self._is_keyframe(first)
-        return placed, first, keyframe, None if keyframe else self._base(placed)
+        return placed
 
     def _whole_chain(self, first: BlockHash, room: int) -> list[bytes] | None:
         """The blocks of a chain; `None` where it has more than `room` of them or much data, or where one is missing."""
@@ -364,6 +365,14 @@ class Contents:
     def close(self) -> None:
         """Release the cache."""
         self._cache.close()
+
+
+def _begins_anew(chain: bytes) -> bool:
+    """Whether a chain that begins so decodes without the content before, or not at all."""
+    try:
+        return codecs.is_keyframe(chain[:1])
+    except InvalidEntry:
+        return True
 
 
 class LoggedContent(Content):

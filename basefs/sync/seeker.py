@@ -62,7 +62,7 @@ class Seeker:
         if self._tries < MAX_TRIES:
             self._timer = asyncio.get_running_loop().call_later(FIRST_PAUSE * 2**self._tries, self._ask)
 
-    def ended(self, address: Address, result: Result) -> None:
+    def ended(self, result: Result) -> None:
         """A session has ended."""
         if result.counters.blocks_received > 0:
             self._look()

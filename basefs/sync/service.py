@@ -249,7 +249,7 @@ class SyncService:
             self._schedule.talked(address, now)
         self._shared.contacts.ended(address, result, now)
         self._report(address, result, now)
-        self._seeker.ended(address, result)
+        self._seeker.ended(result)
         if result.counters.rejected and not result.misbehaved:
             # What an honest node has, it has verified, so it would not come from one; nor may hanging up in time help.
             self._penalties.punish(address[0], now)

@@ -141,19 +141,8 @@ def add_traffic(
 def shaping(cluster: Cluster) -> Row:
     """Columns: what was really done to packets, in the mean of all nodes."""
     found = cluster.network.in_force()
-    names = (
-        "rate_kbit",
-        "packets",
-        "lost",
-        "overflow",
-        "duplicated",
-        "reordered",
-        "delay_ms",
-        "deviation_ms",
-        "late_ms",
-    )
     row: Row = {"shaped by": found[0]["by"]}
-    for name in names:
+    for name in _IN_FORCE:
         values = [float(node[name]) for node in found if name in node]
         row[name] = round(sum(values) / len(values), 4) if values else ""
     return row

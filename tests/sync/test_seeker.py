@@ -54,14 +54,14 @@ def test_one_after_the_other_is_asked_and_not_for_ever(parts):
         found.progress(True)
         for count in range(1, MAX_TRIES + 1):
             await until(lambda count=count: len(asked) == count)
-            found.ended(asked[-1], result(0))
+            found.ended(result(0))
             found.left(asked[-1])
         assert found._timer is None
         assert all(one != two for one, two in itertools.pairwise(asked)), "nobody twice in succession"
-        found.ended(PEERS[0], result(1))
+        found.ended(result(1))
         assert found._timer is None, "it brought something else"
         log.add([], writer.blocks[1:2])
-        found.ended(PEERS[0], result(1))
+        found.ended(result(1))
         await until(lambda: len(asked) == MAX_TRIES + 1)
         found.stop()
 
@@ -120,7 +120,7 @@ def test_a_session_that_ends_when_everything_stops_leads_to_no_other(parts):
     async def main():
         found = started(parts)
         found.stop()
-        found.ended(PEERS[0], result(1))
+        found.ended(result(1))
         assert found._timer is None
 
     run(main())
