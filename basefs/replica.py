@@ -213,10 +213,7 @@ class Replica(Queries):
                 self._view.tree.undo()
                 self._forget_shown(self._view.tree.disturbed)
             raise
-        accepted = {placed.entry.hash for placed in batch.accepted}
-        completed = tuple(hash for hash in batch.completed if hash not in accepted)
-        self._show((), completed, now=int(batch.now))
-        return self._result(batch, completed, blocks, local=True, large=preparations.large), kept
+        return self._taken(batch, blocks, shown=shown, local=True, large=preparations.large), kept
 
     def _store_blocks(self, blocks: Sequence[Block]) -> None:
         """Store some blocks of a content whose entry comes later."""
@@ -293,18 +290,18 @@ class Replica(Queries):
         return self._taken(batch, blocks, local=True, large=large)
 
     def _taken(
-        self, batch: Intake, blocks: Sequence[Block] = (), *, local: bool = False, large: bool = False
+        self,
+        batch: Intake,
+        blocks: Sequence[Block] = (),
+        *,
+        shown: int = 0,
+        local: bool = False,
+        large: bool = False,
     ) -> Applied:
-        """What a transaction did that was committed now, and that the view has not seen."""
+        """What a transaction did that was committed now, and of which the view has seen the first `shown` entries."""
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
-        self._show(batch.accepted, completed, now=int(batch.now))
-        return self._result(batch, completed, blocks, local=local, large=large)
-
-    def _result(
-        self, batch: Intake, completed: tuple[EntryHash, ...], blocks: Sequence[Block], *, local: bool, large: bool
-    ) -> Applied:
-        accepted = {placed.entry.hash for placed in batch.accepted}
+        self._show(batch.accepted[shown:], completed, now=int(batch.now))
         changes = () if self._live is None else self._live.tree.settle()
         if self._live is not None:
             is_linking = any(placed.entry.action is Action.LINK for placed in batch.accepted)
