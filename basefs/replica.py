@@ -141,6 +141,8 @@ class Replica(Queries):
             preparations.close()
         applied, kept = written
         self._publisher.deliver()
+        # Who publishes much calls again at once.
+        self._let_others()
         for write, content in kept.items():
             self._contents.keep(write, content)
         return applied
@@ -253,13 +255,17 @@ class Replica(Queries):
                 parts.append(self._taken(batch))
                 self._put(parts[-1])
             self._publisher.deliver()
-            self._write_lock.let_others()
-            self._lock.let_others()
+            self._let_others()
         if len(parts) == 1:
             return parts[0]
         with self._lock:
             # What the first ones lacked may have come with the last.
             return Applied.all_of(parts, self._store)
+
+    def _let_others(self) -> None:
+        """Until those who wait for the log have got it."""
+        self._write_lock.let_others()
+        self._lock.let_others()
 
     def _put(self, applied: Applied) -> None:
         if applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks:

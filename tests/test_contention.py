@@ -22,7 +22,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
-from basefs.view.author import Author
+from basefs.view.author import Author, Draft
 from basefs.view.names import Names
 from basefs.view.states import State
 
@@ -153,6 +153,27 @@ def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(
     assert len(seen) > 2
     writer.close()
     reader.close()
+
+
+def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    waiting: list[threading.Thread] = []
+
+    def make(author: Author) -> Draft:
+        waiting.append(threading.Thread(target=replica.root_hash, daemon=True))
+        waiting[-1].start()
+        while not replica._lock.is_wanted:
+            pass
+        return author.write(path("/f"), b"%d" % len(waiting))
+
+    for _ in range(20):
+        before = len(waiting)
+        replica.commit(make)
+        assert len(waiting) > before and not replica._lock.is_wanted
+    for thread in waiting:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    replica.close()
 
 
 def test_nobody_waits_for_signatures(

@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 MAX_SECONDS = 1.0
 #: Seconds after an existing file was rewritten in place: tools set its mode and time just after they close it.
 URGENT_SECONDS = 0.005
-#: Seconds between two transactions in which those who wait for the replica's lock get it: it goes to whoever asks first
-#: after it was released, and that is always the thread that is running.
-PAUSE_SECONDS = 0.0005
 #: Seconds until a failed attempt is repeated.
 RETRY_SECONDS = 5.0
 
@@ -141,7 +138,6 @@ class Publisher:
                     with working.lock:
                         for step in portion:
                             take_over(working, step)
-                    time.sleep(PAUSE_SECONDS)
             finally:
                 for step in steps:
                     if step.content is not None:
