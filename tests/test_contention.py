@@ -22,7 +22,8 @@ from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.names import Names
 from basefs.view.states import State
 

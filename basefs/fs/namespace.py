@@ -20,6 +20,7 @@ from basefs.errors import (
 from basefs.fs.inode import Inode
 from basefs.fs.publisher import Publisher
 from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
+from basefs.fs.vacancies import RENAME_SECONDS
 from basefs.fs.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
 from basefs.replica import Attributes
@@ -213,8 +214,9 @@ class Namespace:
             other.ctime = working.now()
         self._rename_inode(inode, target)
         working.take(source, is_given=exchange)
-        if is_scratch(target) and not is_scratch(source):
-            working.keep_back(source)
+        if is_scratch(target) and not is_scratch(source) and working.overlay.get(source) is None:
+            # A backup: the new content comes in a moment.
+            working.vacancies.keep(source, RENAME_SECONDS)
         if exchange and other is not None:
             other.unlinked = False
             self._rename_inode(other, source)

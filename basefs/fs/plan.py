@@ -16,7 +16,8 @@ from basefs.errors import BaseFSError
 from basefs.fs.inode import Inode
 from basefs.fs.overlay import MISSING
 from basefs.fs.scratch import is_scratch, is_temporary_name
-from basefs.fs.workingset import RENAME_SECONDS, WorkingSet
+from basefs.fs.vacancies import RENAME_SECONDS
+from basefs.fs.workingset import WorkingSet
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes
@@ -102,14 +103,14 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     """
     now = time.monotonic()
     if not patient:
-        working.let_go()
+        working.vacancies.end()
     made: dict[Inode, tuple[Names, ...]] = {}
     gone: set[Names] = set()
     held = set()
     waits: list[float] = []
     for names, inode in sorted(working.overlay.items(), key=lambda item: item[0]):
         if inode is None:
-            if until := working.awaits(names, now):
+            if until := working.vacancies.until(names, now):
                 waits.append(until)
             else:
                 gone.add(names)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from basefs.errors import PathError, StoreError
@@ -26,6 +25,7 @@ from basefs.fs.overlay import MISSING
 from basefs.fs.owners import Owners
 from basefs.fs.scratch import is_scratch
 from basefs.fs.spool import Spool
+from basefs.fs.vacancies import HIDE_SECONDS, Vacancies
 from basefs.log.content import BytesContent, Content
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes, Replica
@@ -35,14 +35,9 @@ from basefs.view.states import Kind
 log = logging.getLogger(__name__)
 
 DIRECTORY = "working"
-#: Seconds for which a name stays unpublished after libfuse took it away from an open file: the rename that gives it to
-#: another one comes with the same system call.
-HIDE_SECONDS = 0.05
-#: Seconds for which the removal of a file whose content got a scratch name waits for the new content, and a new file
-#: with a temporary name for its real one.  Tools need milliseconds, on a busy machine more than the quiet window.
-RENAME_SECONDS = 1.0
-#: Seconds after which the journal is told of that all the same: a rename has come by then, and if this process is
-#: killed before it, what was removed is back, but nothing that was being replaced is lost.
+#: Seconds after which the journal is told that libfuse took the name away from an open file: a rename that gives it to
+#: another one has come by then, and if this process is killed before it, what was removed is back, but nothing that was
+#: being replaced is lost.
 NOTE_SECONDS = 0.002
 
 
@@ -61,6 +56,7 @@ class WorkingSet(Lookup):
         in_flight: names that are being published.
         mirrored: whether the mirror parts what is open from what another node makes of its path.
         moving: directories that are being renamed here.
+        vacancies: removed names that may be given to another file in a moment.
     """
 
     def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
@@ -68,8 +64,7 @@ class WorkingSet(Lookup):
         super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool], None]] = []
-        #: Removed names that may be given to another file in a moment: until when, on the monotonic clock.
-        self._deferred: dict[Names, float] = {}
+        self.vacancies = Vacancies(self.overlay, self._note_gone)
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
         self._ledger.load()
 
@@ -166,7 +161,7 @@ class WorkingSet(Lookup):
 
     def give(self, names: Names, inode: Inode) -> None:
         """Give a name to an inode."""
-        self._deferred.pop(names, None)
+        self.vacancies.filled(names)
         self.overlay.put(names, inode)
         inode.names[names] = None
         inode.version += 1
@@ -187,7 +182,7 @@ class WorkingSet(Lookup):
             inode.version += 1
         if self.is_published(names):
             self.overlay.put(names, None)
-            if not is_given and names not in self._deferred:
+            if not is_given and names not in self.vacancies:
                 self._ledger.note_gone(names)
         else:
             self.overlay.drop(names)
@@ -262,7 +257,7 @@ class WorkingSet(Lookup):
         inode.handles += 1
         if self.overlay.get(names) is not None and self.is_published(names):
             # The rename that follows may give the name to another file: until then nobody needs to know.
-            self._deferred[names] = time.monotonic() + HIDE_SECONDS
+            self.vacancies.keep(names, HIDE_SECONDS)
             timer = threading.Timer(NOTE_SECONDS, self._note_hidden, (names,))
             timer.daemon = True
             timer.start()
@@ -272,15 +267,13 @@ class WorkingSet(Lookup):
     def _note_hidden(self, names: Names) -> None:
         """What was hidden has lost its name for good, unless that was given to another file at once."""
         with self.lock:
-            if names in self._deferred:
-                self._note_hidden_now(names)
+            self.vacancies.note(names)
 
-    def _note_hidden_now(self, names: Names) -> None:
-        if self.overlay.get(names) is None:
-            try:
-                self._ledger.note_gone(names)
-            except StoreError as error:
-                log.error("that %s was removed is not durable yet: %s", display(names), error)
+    def _note_gone(self, names: Names) -> None:
+        try:
+            self._ledger.note_gone(names)
+        except StoreError as error:
+            log.error("that %s was removed is not durable yet: %s", display(names), error)
 
     def unhide(self, hidden: Names) -> bool:
         """The last handle of a hidden file is closed; returns whether there was one of that name."""
@@ -385,31 +378,6 @@ class WorkingSet(Lookup):
             self._ledger.note_attributes(inode)
         else:
             self.record(inode)
-
-    def keep_back(self, names: Names) -> None:
-        """A name is gone, but probably given to a new file in a moment: the old one got a scratch name."""
-        if self.overlay.get(names) is None:
-            self._deferred[names] = time.monotonic() + RENAME_SECONDS
-
-    def let_go(self) -> None:
-        """Wait for no removed name to be given to another file."""
-        for names in list(self._deferred):
-            del self._deferred[names]
-            self._note_hidden_now(names)
-
-    def awaits(self, names: Names, now: float) -> float:
-        """Until when a removed name may be given to another file, 0 if that is over (seconds, monotonic clock)."""
-        until = self._deferred.get(names, 0.0)
-        if until > now and not self._is_covered(names):
-            return until
-        if self._deferred.pop(names, None) is not None:
-            self._note_hidden_now(names)
-        return 0.0
-
-    def _is_covered(self, names: Names) -> bool:
-        """Whether a directory above was removed, too: nothing comes back there, and what it holds has to go first."""
-        above = self.overlay.along(names[:-1])[1:]
-        return any(slot is None or (slot is not MISSING and slot.kind is not Kind.DIRECTORY) for slot in above)
 
     def drop(self, names: Names) -> None:
         """The view shows what the overlay said of a name: say nothing more."""

@@ -275,7 +275,7 @@ class Applications(RuleBasedStateMachine):
         working = self.fs.working
         with working.lock:
             # The removal of an open file is durable a moment later.
-            working.let_go()
+            working.vacancies.end()
         self.opened.clear()
         self.local.replica.close()
         self.local = Local(Replica(self.local.replica.directory, [ROOT_KEY]))
