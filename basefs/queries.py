@@ -5,14 +5,13 @@ Every method takes the lock for itself and holds it for one path at the most, bu
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.errors import BaseFSError, IsADirectory, NotADirectory, NotFound, StoreError
+from basefs.errors import IsADirectory, NotADirectory, NotFound, StoreError
 from basefs.log.cache import ContentCache
 from basefs.log.chains import Incomplete
 from basefs.log.committed import Committed
@@ -24,55 +23,27 @@ from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from basefs.sync.interface import Digest, Listing
+from basefs.view.appearance import Appearance, Attributes
 from basefs.view.author import Author
 from basefs.view.history import Survey
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
-from basefs.view.shown import Shown
-from basefs.view.states import Kind, Owner, State
+from basefs.view.states import Kind, State
 from basefs.view.tree import Tree
 
 LOG_FILE = "log.db"
 CACHE_FILE = "cache.db"
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """What `stat` tells of a live path.
-
-    Attributes:
-        kind: file, directory or symbolic link.
-        mode: permission bits.
-        owner: names of owner and group, or `None` for whoever mounts.
-        size: bytes.
-        mtime: UNIX seconds.
-        links: number of live names.
-        writable: whether a key of this node may write there.
-        entry: hash of the entry that it comes from.
-        origin: the entry that began this file; all names of a file share it.
-        content: the write entry that holds a file's content, `None` for anything else.
-    """
-
-    kind: Kind
-    mode: int
-    owner: Owner | None
-    size: int
-    mtime: int
-    links: int
-    writable: bool
-    entry: EntryHash
-    origin: EntryHash | None
-    content: EntryHash | None
-
-
 @dataclass(slots=True)
 class _View:
-    """The live tree and who writes on it; there is none before the root entry has arrived."""
+    """The live tree, who writes on it, and what it looks like; there is none before the root entry has arrived."""
 
     tree: Tree
     author: Author
+    appearance: Appearance
 
 
 class Queries:
@@ -99,9 +70,6 @@ class Queries:
         committed = Committed(self._store.database)
         self._committed = Contents(committed, cache, committed.lock)
         self._live: _View | None = None
-        self._shown: Shown[Attributes] = Shown()
-        #: The names of files with hard links, by the entry that began the file, since the last transaction.
-        self._named: dict[EntryHash, tuple[Names, ...]] = {}
         self._observed = False
         self.keys = list(keys)
         self.directory = directory
@@ -110,9 +78,9 @@ class Queries:
                 self._open_view()
 
     def _open_view(self) -> None:
-        self._forget_shown(None)
         tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
-        self._live = _View(tree, Author(self._store, self._contents, tree, self.keys, self._clock))
+        author = Author(self._store, self._contents, tree, self.keys, self._clock)
+        self._live = _View(tree, author, Appearance(self._store, tree, author))
 
     @property
     def _view(self) -> _View:
@@ -124,54 +92,11 @@ class Queries:
 
     def attributes(self, names: Names) -> Attributes:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
-        shown = self._shown.get(names)
-        if shown is not None and not self._store.database.damaged:
-            return shown
+        remembered = None if self._live is None else self._live.appearance.remembered(names)
+        if remembered is not None and not self._store.database.damaged:
+            return remembered
         with self._lock:
-            return self._look_at(names)
-
-    def _look_at(self, names: Names) -> Attributes:
-        node = self._view.author.node(names)
-        found = self._attributes(names, node)
-        # How many names a file has may change where nobody has looked.
-        if not (self._store.database.main.in_transaction or self._has_links(node)):
-            self._shown.put(names, found)
-        return found
-
-    def _show_anew(self, changed: Collection[Names]) -> None:
-        """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
-        asked = self._shown.among(changed)
-        self._forget_shown(changed)
-        for names in asked:
-            # What is gone, or cannot be read, is met by who asks: what was committed must be told to the others.
-            with contextlib.suppress(BaseFSError, sqlite3.Error):
-                self._look_at(names)
-
-    def _attributes(self, names: Names, node: Node) -> Attributes:
-        state = node.state
-        links = 1
-        mtime = state.mtime
-        if node.is_directory:
-            links = 2
-            mtime = max(mtime, node.touched)
-        elif self._has_links(node):
-            links = len(self._names_of(names, node))
-        writable = self._view.author.may_write(node.authority) and not self._store.database.damaged
-        return Attributes(
-            state.kind,
-            state.mode,
-            state.owner,
-            state.size,
-            mtime,
-            links,
-            writable,
-            node.outcome.tips[0].hash,
-            state.origin,
-            state.content,
-        )
-
-    def _has_links(self, node: Node) -> bool:
-        return node.state.link is not None or self._store.has_links(node.path)
+            return self._view.appearance.attributes(names)
 
     def names_in(self, names: Names) -> dict[bytes, Kind]:
         """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
@@ -186,33 +111,16 @@ class Queries:
 
     def names_of(self, names: Names) -> tuple[Names, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
-        if self._shown.get(names) is not None:
+        if self._live is not None and self._live.appearance.remembered(names) is not None:
             # What has links is not remembered.
             return (names,)
         with self._lock:
-            return self._names_of(names, self._view.author.node(names))
+            return self._view.appearance.names_of(names)
 
     def continues(self, origin: EntryHash) -> EntryHash | None:
         """The file that was made into the file of this origin (`Writer.continues`)."""
         with self._lock:
             return self._view.author.continues(origin)
-
-    def _names_of(self, names: Names, node: Node) -> tuple[Names, ...]:
-        origin = node.state.origin
-        found = None if origin is None else self._named.get(origin)
-        if found is None:
-            found = tuple(other for other, _ in self._view.author.names_of(names, node))
-            if origin is not None and len(found) > 1 and not self._store.database.main.in_transaction:
-                self._named[origin] = found
-        return found
-
-    def _forget_shown(self, changed: Collection[Names] | None) -> None:
-        """The view has changed at these paths; `None`: anywhere."""
-        if changed is None:
-            self._shown.clear()
-        else:
-            self._shown.forget(changed)
-        self._named.clear()
 
     def _directory(self, names: Names) -> Node:
         node = self._view.author.node(names)
@@ -341,12 +249,7 @@ class Queries:
     def check_view(self) -> list[Names]:
         """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
         with self._lock:
-            differing = self._view.tree.check()
-            for names, shown in self._shown.items():
-                node = self._view.tree.find(names)
-                if node is None or (self._attributes(names, node) != shown and not self._store.database.damaged):
-                    differing.append(names)
-            return differing
+            return [*self._view.tree.check(), *self._view.appearance.check()]
 
     @property
     def damaged(self) -> int:

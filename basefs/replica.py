@@ -213,7 +213,7 @@ class Replica(Queries):
             if shown:
                 # The view shows entries that the log does not have; for those who look at it, nothing has changed.
                 self._view.tree.undo()
-                self._forget_shown(self._view.tree.disturbed)
+                self._view.appearance.forget(self._view.tree.disturbed)
             raise
         return self._taken(batch, blocks, shown=shown, local=True, large=preparations.large), kept
 
@@ -313,9 +313,9 @@ class Replica(Queries):
             is_linking = any(placed.entry.action is Action.LINK for placed in batch.accepted)
             if is_linking:
                 # A link counts for all names of its file, also where nobody has looked.
-                self._forget_shown(None)
+                self._live.appearance.forget(None)
             else:
-                self._show_anew(self._live.tree.disturbed)
+                self._live.appearance.renew(self._live.tree.disturbed)
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
@@ -340,7 +340,7 @@ class Replica(Queries):
             # The entries are in the log and must be told to the others, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")
             self._view.tree.rebuild()
-            self._forget_shown(None)
+            self._view.appearance.forget(None)
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:

@@ -22,6 +22,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
+from basefs.view.appearance import Appearance
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.names import Names
@@ -341,15 +342,15 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     told: list[Applied] = []
     reader.subscribe(told.append)
     database = reader._store.database.main
-    show_anew = Replica._show_anew
+    renew = Appearance.renew
 
-    def fail(replica: Replica, names: Collection[Names]) -> None:
+    def fail(appearance: Appearance, names: Collection[Names]) -> None:
         # As a page that cannot be read: whatever SQLite is asked now ends with an error.
         database.set_progress_handler(lambda: 1, 1)
-        show_anew(replica, names)
+        renew(appearance, names)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Replica, "_show_anew", fail)
+        patch.setattr(Appearance, "renew", fail)
         applied = reader.apply(changed.entries, changed.blocks)
     assert told == [applied]
     assert applied.entries == changed.entries

@@ -1,0 +1,142 @@
+"""What live paths look like to `stat`, and what is remembered of it.
+
+Every method but `remembered` is called by who holds the replica's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from basefs.errors import BaseFSError
+from basefs.log.hashes import EntryHash
+from basefs.log.store import Store
+from basefs.view.author import Author
+from basefs.view.names import Names
+from basefs.view.node import Node
+from basefs.view.shown import Shown
+from basefs.view.states import Kind, Owner
+from basefs.view.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What `stat` tells of a live path.
+
+    Attributes:
+        kind: file, directory or symbolic link.
+        mode: permission bits.
+        owner: names of owner and group, or `None` for whoever mounts.
+        size: bytes.
+        mtime: UNIX seconds.
+        links: number of live names.
+        writable: whether a key of this node may write there.
+        entry: hash of the entry that it comes from.
+        origin: the entry that began this file; all names of a file share it.
+        content: the write entry that holds a file's content, `None` for anything else.
+    """
+
+    kind: Kind
+    mode: int
+    owner: Owner | None
+    size: int
+    mtime: int
+    links: int
+    writable: bool
+    entry: EntryHash
+    origin: EntryHash | None
+    content: EntryHash | None
+
+
+class Appearance:
+    """The attributes of live paths, those that were asked for before without looking again."""
+
+    def __init__(self, store: Store, tree: Tree, author: Author) -> None:
+        self._store = store
+        self._tree = tree
+        self._author = author
+        self._shown: Shown[Attributes] = Shown()
+        #: The names of files with hard links, by the entry that began the file, since the last transaction.
+        self._named: dict[EntryHash, tuple[Names, ...]] = {}
+
+    def remembered(self, names: Names) -> Attributes | None:
+        """What a path without hard links showed when it was last asked for; `None` if that is not known.
+
+        For any thread, without the lock.
+        """
+        return self._shown.get(names)
+
+    def attributes(self, names: Names) -> Attributes:
+        """What is at a path.  Raises `NotFound`, `NotADirectory`."""
+        node = self._author.node(names)
+        found = self._attributes(names, node)
+        # How many names a file has may change where nobody has looked.
+        if not (self._store.database.main.in_transaction or self._has_links(node)):
+            self._shown.put(names, found)
+        return found
+
+    def names_of(self, names: Names) -> tuple[Names, ...]:
+        """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
+        return self._names_of(names, self._author.node(names))
+
+    def renew(self, changed: Collection[Names]) -> None:
+        """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
+        asked = self._shown.among(changed)
+        self.forget(changed)
+        for names in asked:
+            # What is gone, or cannot be read, is met by who asks: what was committed must be told to the others.
+            with contextlib.suppress(BaseFSError, sqlite3.Error):
+                self.attributes(names)
+
+    def forget(self, changed: Collection[Names] | None) -> None:
+        """The view has changed at these paths; `None`: anywhere."""
+        if changed is None:
+            self._shown.clear()
+        else:
+            self._shown.forget(changed)
+        self._named.clear()
+
+    def check(self) -> list[Names]:
+        """The paths where what is remembered differs from what the tree shows: none, or a bug."""
+        differing = []
+        for names, shown in self._shown.items():
+            node = self._tree.find(names)
+            if node is None or (self._attributes(names, node) != shown and not self._store.database.damaged):
+                differing.append(names)
+        return differing
+
+    def _attributes(self, names: Names, node: Node) -> Attributes:
+        state = node.state
+        links = 1
+        mtime = state.mtime
+        if node.is_directory:
+            links = 2
+            mtime = max(mtime, node.touched)
+        elif self._has_links(node):
+            links = len(self._names_of(names, node))
+        return Attributes(
+            kind=state.kind,
+            mode=state.mode,
+            owner=state.owner,
+            size=state.size,
+            mtime=mtime,
+            links=links,
+            writable=self._author.may_write(node.authority) and not self._store.database.damaged,
+            entry=node.outcome.tips[0].hash,
+            origin=state.origin,
+            content=state.content,
+        )
+
+    def _has_links(self, node: Node) -> bool:
+        return node.state.link is not None or self._store.has_links(node.path)
+
+    def _names_of(self, names: Names, node: Node) -> tuple[Names, ...]:
+        origin = node.state.origin
+        found = None if origin is None else self._named.get(origin)
+        if found is None:
+            found = tuple(other for other, _ in self._author.names_of(names, node))
+            if origin is not None and len(found) > 1 and not self._store.database.main.in_transaction:
+                self._named[origin] = found
+        return found
