@@ -90,7 +90,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure again what was measured")
     parser.add_argument("--results", type=Path, default=Plan.results, help="directory of the rows (%(default)s)")
     parser.add_argument("--report", action="store_true", help="only write the report about the rows that are there")
-    parser.add_argument("--profile", action="store_true", help="keep profiles of two daemons (needs py-spy)")
+    parser.add_argument("--profile", action="store_true", help="keep profiles of two daemons")
     return parser.parse_args()
 
 

@@ -37,9 +37,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="runs of which the median counts (default: 3)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"changed copies (default: {ROUNDS}; 0 for none)")
     parser.add_argument("--csv", type=Path, default=Path("eval/results"), help="directory of the CSV files")
-    parser.add_argument(
-        "--profile", action="store_true", help="only print where the daemon's time goes (pip install py-spy)"
-    )
+    parser.add_argument("--profile", action="store_true", help="only print where the daemon's time goes")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="basefs-bench-") as text:
         directory = Path(text)

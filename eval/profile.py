@@ -73,13 +73,17 @@ def _is_ours(frame: str) -> bool:
 
 @contextlib.contextmanager
 def profiled(pid: int) -> Iterator[Profile]:
-    """Look at a process while the block runs; the profile is filled at its end.  Needs py-spy."""
+    """Look at a process while the block runs; the profile is filled at its end.  Raises `OSError`."""
     profile = Profile()
     with tempfile.TemporaryDirectory(prefix="basefs-profile-") as directory:
         output = Path(directory) / "stacks"
         spy_program = Path(sys.executable).with_name("py-spy")
         with subprocess.Popen(
-            [spy_program, "record", "--pid", str(pid), "--format", "raw", "--rate", str(RATE), "--output", output],
+            # Blocking, it stops the process for each look; once it never let it go on, and who asked the mount hung.
+            [
+                *(spy_program, "record", "--nonblocking", "--pid", str(pid)),
+                *("--format", "raw", "--rate", str(RATE), "--output", output),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         ) as spy:

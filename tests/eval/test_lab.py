@@ -14,6 +14,8 @@ from eval.lab.workload import WRITES, links, sequence
 from eval.report.data import Point, papers
 
 ROOT = Path(__file__).parent.parent.parent
+#: What of BaseFS a profile may name: `fs/kernel`, `replica`.
+MODULES = {str(path.relative_to(ROOT / "basefs").with_suffix("")) for path in (ROOT / "basefs").rglob("*.py")}
 
 
 def run(results: Path, *arguments: str) -> str:
@@ -34,7 +36,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.fuse
 @pytest.mark.serf
 def test_a_quick_run_on_a_network_like_community_lab(tmp_path: Path) -> None:
-    out = run(tmp_path, "community", "--nodes", "3", "--patience", "60")
+    out = run(tmp_path, "community", "--nodes", "3", "--patience", "60", "--profile")
     assert "push community-lab: 13 files, on all nodes after" in out
     found = rows(tmp_path / "workload.csv")
     assert len(found) == 2 * 13 and {row["mode"] for row in found} == {"push", "paper"}
@@ -42,6 +44,9 @@ def test_a_quick_run_on_a_network_like_community_lab(tmp_path: Path) -> None:
     assert all(row["nodes reached"] == "2" and row["root hashes"] == "1" for row in found if row["mode"] == "push")
     assert len(rows(tmp_path / "workload-traffic.csv")) == 2 * 3
     assert "starting" not in run(tmp_path, "community", "--nodes", "3"), "what was measured is not measured again"
+    for node in range(2):
+        profile = rows(tmp_path / "profiles" / "push-3" / f"node{node}-total.csv")
+        assert int(profile[0]["samples"]) > 0 and profile[0]["function"].partition(":")[0] in MODULES
     report = (tmp_path / "REPORT.md").read_text()
     assert "| Community-Lab | namespaces | 3 | push | 13 |" in report
     for name in ("workload.png", "balance.png", "links.png"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
+import subprocess
 
 import pytest
 
@@ -25,6 +26,17 @@ def lost(netem: Netem) -> list[bool]:
 
 def test_a_perfect_network_changes_nothing() -> None:
     assert decisions(Netem()) == [[0.0]] * MANY
+
+
+@pytest.mark.cluster
+def test_tc_understands_what_it_would_be_told() -> None:
+    """Kernels without netem refuse it too, but only after tc has read every word."""
+    netem = Netem(delay=100, jitter=20, delay_correlation=10, loss=30, loss_correlation=25, duplicate=5, reorder=20)
+    command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", *netem.arguments()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "qdisc kind is unknown" in done.stderr
+    misread = subprocess.run([*command, "nonsense"], capture_output=True, text=True, check=False)
+    assert 'What is "nonsense"?' in misread.stderr
 
 
 def test_the_same_seed_decides_the_same() -> None:
