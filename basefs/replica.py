@@ -37,8 +37,9 @@ from basefs.log.placement import Placed
 from basefs.log.preparations import Preparations
 from basefs.log.store import Store
 from basefs.publisher import Publisher
-from basefs.queries import CACHE_FILE, LOG_FILE, Attributes, Queries
+from basefs.queries import CACHE_FILE, LOG_FILE, Queries
 from basefs.sync.interface import AddResult
+from basefs.view.appearance import Attributes
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.names import Names
