@@ -16,8 +16,10 @@ from basefs.sync.uplink import Flow
 _RTT = 68
 _MIN_RTT = 148
 _INFO_SIZE = 192
-#: Bytes read, and written, at once.
+#: Bytes written at once, and kept for who reads.
 CHUNK = 64 * 1024
+#: Bytes read at once, as many as one read of the kernel's brings: what waits is given to the log together.
+_READ = 256 * 1024
 #: Of a connection over which nothing has come back yet.
 _UNKNOWN = 0xFFFFFFFF
 
@@ -49,7 +51,7 @@ def give_up_after(writer: asyncio.StreamWriter, seconds: float) -> None:
 async def read_some(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:
     """What has come, b"" at the end, however the connection ended; `None` if nothing does for so many seconds."""
     try:
-        return await asyncio.wait_for(reader.read(CHUNK), seconds)
+        return await asyncio.wait_for(reader.read(_READ), seconds)
     except asyncio.TimeoutError:
         # The kernel's time-out of a connection is the same error.
         return None if reader.exception() is None else b""

@@ -178,16 +178,19 @@ class SyncProtocol:
         self._talk.maybe_close(busy=self.wants_work)
         return data
 
-    def tick(self, now: float) -> None:
-        """Tell the time, in seconds of any steady clock.  Ends the session if a time-out has passed."""
+    def tick(self, now: float, on_the_way: int = 0) -> None:
+        """Tell the time, in seconds of any steady clock, and how many bytes that were sent the peer has not received.
+
+        Ends the session if a time-out has passed.
+        """
         if self._talk.open:
             self._talk.intake.tick(now)
             if self.held_back and now - self._waited_at >= STILL_WAITING:
                 self._waited_at = now
                 self.let_wait()
-            late = self._timers.tick(
-                now, greeted=self.peer.greeting is not None, gained=self.counters.gained, standing=self.standing
-            )
+            greeted, gained = self.peer.greeting is not None, self.counters.gained
+            standing = self.standing
+            late = self._timers.tick(now, greeted=greeted, gained=gained, standing=standing, on_the_way=on_the_way)
             if late:
                 self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)
             elif self.news is not None:

@@ -294,6 +294,6 @@ class Session:
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while self._core.result is None:
-            self._core.tick(loop.time())
+            self._core.tick(loop.time(), outstanding(self._writer))
             self._signal()
             await asyncio.sleep(_TICK)

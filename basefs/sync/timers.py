@@ -18,17 +18,24 @@ class Timers:
         self._gained_at = 0.0
         self._gained = 0
         self._moved = False
+        self._on_the_way = 0
 
     def moved(self) -> None:
         """Bytes came in or went out."""
         self._moved = True
 
-    def tick(self, now: float, *, greeted: bool, gained: int, standing: bool = False) -> str | None:
+    def tick(
+        self, now: float, *, greeted: bool, gained: int, standing: bool = False, on_the_way: int = 0
+    ) -> str | None:
         """Tell the time (seconds).  Returns what was too late, if anything.
 
         `greeted`: the peer's first line is complete; `gained`: a counter of what was useful; `standing`: the session
-        waits for news, so that nothing may be gained for long.
+        waits for news, so that nothing may be gained for long.  `on_the_way`: bytes that the peer has not received; as
+        long as they become fewer it is at work, for kernels hold some MiB, which a slow machine verifies for minutes.
         """
+        if on_the_way < self._on_the_way and not standing:
+            self._moved = True
+        self._on_the_way = on_the_way
         if self._began is None:
             self._began = self._moved_at = self._gained_at = now
         if self._moved:

@@ -19,6 +19,7 @@ from basefs.sync.messages import Eof, Hash, PathReq
 from basefs.sync.opening import sync_with
 from basefs.sync.parcels import Packer
 from basefs.sync.penalty import Pace, PenaltyBox
+from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
 from basefs.sync.wire import encode
@@ -229,6 +230,33 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert server.sessions == 0 and first
             out.close()
+
+    run(main())
+
+
+def test_the_core_hears_how_much_the_peer_has_not_received(monkeypatch):
+    """A slow machine takes minutes for what the kernels hold, in which its peer can send nothing."""
+    monkeypatch.setattr(shell, "_TICK", 0.02)
+    told = []
+    tick = SyncProtocol.tick
+
+    def listen(self, now, on_the_way=0):
+        told.append(on_the_way)
+        tick(self, now, on_the_way)
+
+    monkeypatch.setattr(SyncProtocol, "tick", listen)
+
+    async def main():
+        writer = Writer()
+        writer.write((b"f",), random_bytes(1 << 20))
+        async with serving(writer.log()) as server:
+            reader, out = await asyncio.open_connection(HOST, server.port, limit=1024)
+            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
+            await until(lambda: told and told[-1] > 100_000)
+            reading = asyncio.create_task(reader.read())
+            await until(lambda: told[-1] == 0)
+            out.close()
+            await reading
 
     run(main())
 

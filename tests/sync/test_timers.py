@@ -37,3 +37,19 @@ def test_stall():
         assert timers.tick(now, greeted=True, gained=1) is None
     timers.moved()
     assert "gained" in timers.tick(601.1, greeted=True, gained=1)
+
+
+def test_what_the_peer_takes_from_the_kernel_moves():
+    timers = Timers(LIMITS)
+    timers.tick(0, greeted=True, gained=0, on_the_way=5000)
+    for now in range(50, 201, 50):
+        assert timers.tick(now, greeted=True, gained=0, on_the_way=5000 - now) is None
+    # It has stopped.
+    assert timers.tick(260, greeted=True, gained=0, on_the_way=4800) is None
+    assert "moved" in timers.tick(260.1, greeted=True, gained=0, on_the_way=4800)
+
+
+def test_a_session_that_stands_needs_a_word_of_the_peer():
+    timers = Timers(LIMITS)
+    timers.tick(0, greeted=True, gained=0, standing=True, on_the_way=5000)
+    assert "moved" in timers.tick(60.1, greeted=True, gained=0, standing=True, on_the_way=100)
