@@ -81,10 +81,19 @@ class Paths:
         place = self._places.get(path)
         if place is None:
             row = self.row(path)
-            if len(self._places) >= _REMEMBERED_PLACES:
-                self._places.clear()
-            place = self._places[path] = (row.parent, row.name)
+            place = self._remember_place(path, row.parent, row.name)
         return place
+
+    def _remember_place(self, path: int, above: int, name: bytes) -> tuple[int, bytes]:
+        if len(self._places) >= _REMEMBERED_PLACES:
+            self._places.clear()
+        place = self._places[path] = (above, name)
+        return place
+
+    def _remember_hash(self, path: int, hash: int) -> None:
+        if len(self._hashes) >= _REMEMBERED_PLACES:
+            self._hashes.clear()
+        self._hashes[path] = hash
 
     def root_hash(self) -> bytes:
         """XOR of everything in the Merkle tree; `ZERO_HASH` for an empty log."""
@@ -96,13 +105,13 @@ class Paths:
         self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?)", (ROOT_PATH_ID, b"", ZERO_HASH))
 
     def make(self, parent: int, name: bytes) -> int:
-        """The id of the path `name` below `parent`, which is made if there is none, inside a transaction."""
-        row = self._db.execute("SELECT id FROM paths WHERE parent = ? AND name = ?", (parent, name)).fetchone()
-        if row is not None:
-            return int(row[0])
+        """Make the path `name` below `parent`, which must not be there, inside a transaction; returns its id."""
         cursor = self._db.execute("INSERT INTO paths (parent, name, hash) VALUES (?, ?, ?)", (parent, name, ZERO_HASH))
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+        path = cursor.lastrowid
+        assert path is not None
+        self._remember_place(path, parent, name)
+        self._remember_hash(path, 0)
+        return path
 
     def contribute(self, path: int, hash: bytes) -> None:
         """XOR a hash into a path.  Collected until `flush`: a batch updates each ancestor once."""
@@ -117,9 +126,7 @@ class Paths:
                 before = self._hashes.get(path)
                 hash = change ^ (int.from_bytes(self.row(path).hash, "big") if before is None else before)
                 self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (hash.to_bytes(HASH_SIZE, "big"), path))
-                if len(self._hashes) >= _REMEMBERED_PLACES:
-                    self._hashes.clear()
-                self._hashes[path] = hash
+                self._remember_hash(path, hash)
                 if parent := self.above(path):
                     above[parent] = above.get(parent, 0) ^ change
             pending = above

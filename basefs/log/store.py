@@ -288,7 +288,7 @@ class Store:
         """
         entry = placed.entry
         if placed.path == NEW_PATH:
-            # `place` has found no such path.
+            # `place` has found no such path, and nothing came in between.
             placed = replace(placed, path=self.paths.make(placed.above, entry.name), is_first=True)
         data = entry.encode()
         cursor = self._db.execute(
