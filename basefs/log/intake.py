@@ -19,6 +19,7 @@ from basefs.log.keys import fingerprint_of, verify
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
 from basefs.log.store import Store
+from basefs.log.verifying import find_wrong
 
 
 @dataclass(slots=True)
@@ -63,17 +64,15 @@ class Delivery:
         What is wrong is refused at once, even where its parent is unknown: nobody gets us to verify without end what
         then waits in memory.
         """
-        for _ in range(len(self.entries)):
-            entry = self.entries.popleft()
-            public = publics.get(entry.hash)
-            if public is not None:
-                try:
-                    verify(entry, public)
-                except InvalidEntry as error:
-                    self.refused.append(str(error))
-                    continue
-                self.verified[entry.hash] = (entry.signature, public)
+        signed = [(entry, publics.get(entry.hash)) for entry in self.entries]
+        self.entries.clear()
+        for (entry, public), error in zip(signed, find_wrong(signed), strict=True):
+            if error is not None:
+                self.refused.append(str(error))
+                continue
             self.entries.append(entry)
+            if public is not None:
+                self.verified[entry.hash] = (entry.signature, public)
 
     def take(self) -> list[Entry]:
         """The entries to be looked at next, which leave it.
