@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from eval.netem import Netem
@@ -32,6 +33,14 @@ def run_ip(*arguments: str) -> None:
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def _run_batch(namespace: str, lines: Iterable[str]) -> None:
+    """Run many commands of ip(8) in a namespace.  Raises OSError with what it says."""
+    command = ["ip", "-n", namespace, "-batch", "-"]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 @contextlib.contextmanager
@@ -64,6 +73,8 @@ class NamespaceNetwork:
         self._behind_nat = behind_nat
         self._routers: list[str] = []
         self._seen_as: dict[str, str] = {}
+        #: What is plugged into the switch: namespace, interface, address.
+        self._plugged: list[tuple[str, str, str]] = []
         self._shapers: dict[str, Shaper] = {}
         self.nodes: list[Node] = []
 
@@ -76,6 +87,7 @@ class NamespaceNetwork:
                 run_ip("-n", self._switch, "link", "set", bridge, "up")
             for index in range(self._count):
                 self._add_node(index)
+            self._introduce()
         except BaseException:
             self.__exit__()
             raise
@@ -95,6 +107,7 @@ class NamespaceNetwork:
         _cable((namespace, "eth0"), plug)
         if plug[0] == self._switch:
             self._attach(node, _BRIDGES[0])
+            self._plugged.append((namespace, "eth0", address))
         _address(namespace, "eth0", f"{own}/{length}")
         if plug[0] != self._switch:
             _address(plug[0], plug[1], f"{_PRIVATE.format(index % 250 + 1, 1)}/{length}")
@@ -112,12 +125,28 @@ class NamespaceNetwork:
         self._routers.append(router)
         _cable((router, "out"), (self._switch, f"p{index}"))
         run_ip("-n", self._switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
+        self._plugged.append((router, "out", address))
         _address(router, "out", f"{address}/{_PREFIX_LENGTH}")
         inside = ["nsenter", f"--net=/run/netns/{router}"]
         subprocess.run([*inside, "tee", "/proc/sys/net/ipv4/ip_forward"], input=b"1", capture_output=True, check=True)
         rule = ["-t", "nat", "-A", "POSTROUTING", "-o", "out", "-j", "MASQUERADE"]
         subprocess.run([*inside, "iptables", *rule], capture_output=True, check=True)
         return router, "in"
+
+    def _introduce(self) -> None:
+        """Tell everybody the hardware addresses of the others.
+
+        What the kernel learns by ARP it keeps in one table for all namespaces, of 1024 rows (`gc_thresh3`, arp(7)), too
+        few for 34 nodes that all talk to each other; what it was told is not counted.
+        """
+        for namespace, interface, own in self._plugged:
+            run_ip("-n", namespace, "link", "set", interface, "address", _hardware_address(own))
+        for namespace, interface, own in self._plugged:
+            others = [address for _, _, address in self._plugged if address != own]
+            _run_batch(
+                namespace,
+                [f"neigh add {other} lladdr {_hardware_address(other)} dev {interface}" for other in others],
+            )
 
     def unplug(self, node: Node) -> None:
         """Cut a node off: its interface goes down."""
@@ -181,6 +210,11 @@ def _cable(one: tuple[str, str], other: tuple[str, str]) -> None:
 def _address(namespace: str, interface: str, address: str) -> None:
     run_ip("-n", namespace, "address", "add", address, "dev", interface)
     run_ip("-n", namespace, "link", "set", interface, "up")
+
+
+def _hardware_address(address: str) -> str:
+    """One that is administered locally (RFC 9542, section 2.1), made of an IPv4 address."""
+    return ":".join(f"{byte:02x}" for byte in (2, 0, *IPv4Address(address).packed))
 
 
 def _pids(namespace: str) -> Iterable[int]:
