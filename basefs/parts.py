@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import os
@@ -181,8 +182,7 @@ class Parts:
         try:
             await sync.start()
         except OSError as error:
-            where = format_address(host, sync_port)
-            raise AgentError(f"cannot listen on {where}: {error.strerror}; choose another port with -b") from None
+            raise AgentError(f"cannot listen on {format_address(host, sync_port)}: {_why_not(error)}") from None
         stack.push_async_callback(sync.stop)
         await gossip.start()
         stack.push_async_callback(gossip.stop)
@@ -253,6 +253,13 @@ class Parts:
         if self._gossip is None:
             return "single node"
         return f"{sum(member.status == 'alive' for member in self._gossip.members())} members alive"
+
+
+def _why_not(error: OSError) -> str:
+    """Why there is nobody to listen, and what to do."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "no interface of this machine has this address; 'ip address' lists those that they have"
+    return f"{os.strerror(error.errno or 0)}; choose another port with -b"
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

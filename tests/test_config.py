@@ -28,7 +28,13 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
     assert parse_address(format_address(*expected)) == expected
 
 
-@pytest.mark.parametrize("text", ["", ":5", "host:", "host:x", "host:0", "host:65535", "host:-1", "[]:5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ":5", "host:", "host:x", "host:0", "host:65535", "host:-1", "[]:5"),
+        *("10.0.0.300", "10.0.0", "10.0.0.1.1:5", "10", "10.0.0.1 10.0.0.2", "a b:5"),
+    ],
+)
 def test_what_is_no_address(text: str) -> None:
     # 65535 leaves no port for sync, which takes the next one.
     with pytest.raises(UsageError):

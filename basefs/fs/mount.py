@@ -130,7 +130,8 @@ def check_mountpoint(path: Path) -> None:
         raise MountFailed("there is no /dev/fuse: load the module with 'modprobe fuse'")
     try:
         if not path.is_dir():
-            raise MountFailed(f"{path} is not a directory: make it with 'mkdir {path}'")
+            remedy = "choose another path" if path.exists() else f"make it with 'mkdir {path}'"
+            raise MountFailed(f"{path} is not a directory: {remedy}")
     except OSError as error:
         raise MountFailed(
             f"{path} cannot be used: {error.strerror}; 'basefs unmount {path}' clears a dead mount"

@@ -19,7 +19,12 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 @contextlib.contextmanager
 def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     """A file that takes the place of `path`, atomically and durably, unless the body raises.  Raises OSError."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        # Nobody has asked for a file of that other name.
+        error.filename = os.fspath(path)
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -10,6 +10,7 @@ from basefs.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.session import ask
 from basefs.management.target import parse_target
+from basefs.management.units import counted
 
 
 @click.command(epilog=examples("basefs blocks etc", "basefs blocks etc --json"))
@@ -35,5 +36,5 @@ def blocks(target: str, as_json: bool) -> None:
         "ENTRY": "entry",
     }
     rows = [{**row, "entry": row["entry"][:12], "since": f"{row['since']:.0f} s"} for row in found["incomplete"]]
-    complete = f"all contents are complete: {found['blocks']} blocks"
+    complete = f"all contents are complete: {counted(found['blocks'], 'block')}"
     print_table(columns, rows, complete)

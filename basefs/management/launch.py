@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import os
 import signal
@@ -33,6 +34,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _READY = b"ready"
 #: The descriptor of that pipe, for the child only.
 _PIPE_VARIABLE = "BASEFS_READY_FD"
+#: Bytes of a key for Serf: AES-128, -192 or -256.
+_SECRET_LENGTHS = (16, 24, 32)
 
 
 def daemon_options(command: _Command) -> _Command:
@@ -250,6 +253,12 @@ def _settings(home: Home, profile: str | None, push: bool | None) -> Settings:
 
 def _read_secret(path: Path) -> str:
     try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MountFailed(f"cannot read the encryption key {path}: {error}") from None
+        secret = path.read_text().strip()
+        length = len(base64.b64decode(secret, validate=True))
+    except OSError as error:
+        raise MountFailed(f"cannot read the encryption key {path}: {error.strerror}") from None
+    except ValueError:
+        length = 0
+    if length not in _SECRET_LENGTHS:
+        raise UsageError(f"{path} holds no encryption key, base64 of 16, 24 or 32 bytes: 'serf keygen' prints one")
+    return secret

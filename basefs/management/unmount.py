@@ -38,6 +38,8 @@ def unmount(target: str, lazy: bool) -> None:
             raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
         detach(mount.point, lazy=True)
         return
+    if mount is None and "/" in target:
+        raise NotRunning(f"nothing of BaseFS is mounted on {target}: 'basefs list' tells what is")
     name = target if mount is None else mount.name
     directory = home.existing(name)
     facts = RunFile(home, name).read()

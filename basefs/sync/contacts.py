@@ -37,7 +37,7 @@ class Contact:
         compared_at: seconds of the loop's clock when both logs were last compared to the end, `None` if never.
         equal: whether they were equal then.
         sent, received: bytes of all sessions that have ended, without TCP.
-        trouble: why the last session failed, '' if it did not.
+        trouble: why the last session failed, '' if it did not, or if the peer was heard since.
         equal_at: seconds of the same clock when they were last found equal, `None` if never.
     """
 
@@ -90,7 +90,10 @@ class Contacts:
 
     def told(self, address: Address, theirs: Digest, ours: Digest) -> None:
         """A peer has told of its log; `ours` is what is here at this moment."""
-        self._of(address).tells(theirs, ours)
+        contact = self._of(address)
+        contact.tells(theirs, ours)
+        # What was wrong before is over: this session may last for hours on a narrow link.
+        contact.trouble = ""
 
     def ended(self, address: Address, result: Result, now: float) -> None:
         """A session has ended, or has begun to stand."""

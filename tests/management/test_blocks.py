@@ -11,7 +11,7 @@ from tests.management.conftest import Cli
 
 
 def test_of_a_complete_filesystem(conf: Cli) -> None:
-    assert "all contents are complete" in conf.empty("blocks", "conf")
+    assert conf.empty("blocks", "conf") == "all contents are complete: 0 blocks\n"
     assert json.loads(conf("blocks", "conf", "--json"))["incomplete"] == []
 
 

@@ -103,7 +103,8 @@ def test_errors(conf: Cli, archive: Path) -> None:
     assert "No such file" in conf.fails("import", "copy", archive.with_name("missing"))
     assert "not what 'basefs export' writes" in conf.fails("import", "copy", conf.home.default_key)
     assert "there is no filesystem nothing" in conf.fails("export", "nothing", archive)
-    assert "No such file" in conf.fails("export", "conf", archive.parent / "missing" / "archive")
+    missing = archive.parent / "missing" / "archive"
+    assert conf.fails("export", "conf", missing) == f"basefs: No such file or directory: {missing}\n"
     assert "is no filesystem name" in conf.fails("import", "a/b", archive, code=2)
     assert conf.misused("export", "conf") == "Error: Missing argument 'FILE'."
 

@@ -28,7 +28,7 @@ class TestErrors:
 
     def test_what_is_no_directory(self, conf: Cli) -> None:
         (conf.base / "file").touch()
-        assert "is not a directory" in conf.fails("mount", "conf", conf.base / "file")
+        assert "is not a directory: choose another path" in conf.fails("mount", "conf", conf.base / "file")
         assert "make it with 'mkdir" in conf.fails("mount", "conf", conf.base / "missing")
 
     @pytest.mark.parametrize("option", ["fsname=x", "ro,subtype=x", "attr_timeout=1", "default_permissions"])
@@ -48,6 +48,18 @@ class TestErrors:
     def test_a_missing_encryption_key(self, conf: Cli, point: Path) -> None:
         missing = conf.base / "nothing"
         assert str(missing) in conf.fails("mount", "conf", point, "-s", "--encrypt-key-file", missing)
+
+    @pytest.mark.parametrize("secret", [b"", b"junk", b"\xff\xfe", b"not base64 at all"])
+    def test_what_is_no_encryption_key(self, conf: Cli, point: Path, secret: bytes) -> None:
+        (conf.base / "secret").write_bytes(secret)
+        told = conf.fails("mount", "conf", point, "--encrypt-key-file", conf.base / "secret", code=2)
+        assert "holds no encryption key" in told
+
+    @pytest.mark.fuse
+    def test_an_address_that_this_machine_does_not_have(self, node: Node, point: Path) -> None:
+        done = node.spawn("mount", "conf", point, "-b", "192.0.2.1")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "192.0.2.1:18375: no interface of this machine has this address" in done.stderr
 
     def test_a_command_line_that_cannot_be_read(self, conf: Cli, point: Path) -> None:
         assert conf.misused("mount", "conf") == "Error: Missing argument 'MOUNTPOINT'."

@@ -19,7 +19,8 @@ def test_what_does_not_run(conf: Cli) -> None:
 
 def test_what_is_not_there(cli: Cli) -> None:
     assert "there is no filesystem conf" in cli.fails("unmount", "conf")
-    assert "is no filesystem name" in cli.fails("unmount", cli.base, code=2)
+    assert f"nothing of BaseFS is mounted on {cli.base}: 'basefs list' tells" in cli.fails("unmount", cli.base)
+    assert "is no filesystem name" in cli.fails("unmount", "..", code=2)
     assert cli.misused("unmount") == "Error: Missing argument 'NAME|MOUNTPOINT'."
 
 

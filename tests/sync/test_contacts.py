@@ -41,6 +41,14 @@ def test_trouble_is_remembered_until_a_session_goes_well():
     assert contacts.get(PEER).trouble == ""
 
 
+def test_trouble_is_over_when_the_peer_is_heard_again():
+    # A session that follows may last for hours, and nothing else is told of it before it ends.
+    contacts = Contacts()
+    contacts.ended(PEER, ended(Reason.UNREACHABLE), 6.0)
+    contacts.told(PEER, Digest(b"p" * 28, 7), OURS)
+    assert contacts.get(PEER).trouble == ""
+
+
 def test_when_they_were_equal_is_remembered_while_they_differ():
     contacts = Contacts()
     contacts.ended(PEER, ended(), 5.0)
