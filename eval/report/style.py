@@ -85,7 +85,7 @@ def legend_below(axes: Sequence[Any]) -> None:
     )
 
 
-def legend(ax: Any, **options: Any) -> None:
+def legend(ax: Any, title: str | None = None) -> None:
     """A legend, if there is anything to tell apart."""
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=7.5, **options)
+        ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=7.5, title=title)

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from eval.lab.workload import links
 from eval.report.data import PAPER, Results, Row, group, paper
-from eval.report.style import LOOKS, figure, legend, line, plain_numbers
+from eval.report.style import LOOKS, figure, legend, legend_below, line, plain_numbers
 
 #: Our condition -> the paper's experiment, its file of traffic, titles.
 WORKLOADS = {
@@ -43,7 +43,7 @@ def spread(results: Results, directory: Path) -> str | None:
             ax.set_ylim(0, 103)
             ax.set_xlabel("seconds")
             ax.set_ylabel("% of the writes on all nodes")
-            legend(ax, loc="lower right")
+        legend_below(axes)
     return "workload.png"
 
 
