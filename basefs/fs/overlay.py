@@ -40,9 +40,10 @@ class Overlay:
 
     def __init__(self) -> None:
         self._root = _Place()
+        self._count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._root.below)
+    def __len__(self) -> int:
+        return self._count
 
     def _find(self, names: Names) -> _Place | None:
         place: _Place | None = self._root
@@ -77,6 +78,7 @@ class Overlay:
             if below is None:
                 below = place.below[name] = _Place()
             place = below
+        self._count += place.slot is MISSING
         place.slot = inode
 
     def drop(self, names: Names) -> None:
@@ -87,7 +89,9 @@ class Overlay:
             if below is None:
                 return
             above.append(below)
-        above.pop().slot = MISSING
+        last = above.pop()
+        self._count -= last.slot is not MISSING
+        last.slot = MISSING
         for place, name in zip(reversed(above), reversed(names), strict=True):
             below = place.below[name]
             if below.below or below.slot is not MISSING:

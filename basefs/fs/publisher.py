@@ -1,7 +1,4 @@
-"""The publisher: decides when the working set is published, and takes over what became of it (design, section 5).
-
-At once when an existing file was rewritten in place, otherwise when nothing has changed for a moment, or after 1 s.
-"""
+"""The publisher: publishes the working set when it is time, and takes over what became of it (design, section 5)."""
 
 from __future__ import annotations
 
@@ -14,15 +11,12 @@ from basefs.errors import StoreError
 from basefs.fs.drafts import drafts
 from basefs.fs.outcome import separate_scratch, take_over
 from basefs.fs.plan import make_plan, portions
+from basefs.fs.timing import Timing
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which it is published however busy the node is.
-MAX_SECONDS = 1.0
-#: Seconds after an existing file was rewritten in place: tools set its mode and time just after they close it.
-URGENT_SECONDS = 0.005
 #: Seconds until a failed attempt is repeated.
 RETRY_SECONDS = 5.0
 
@@ -33,13 +27,11 @@ class Publisher:
     def __init__(self, working: WorkingSet, quiet: float) -> None:
         """`quiet`: seconds without a change after which what is pending is published."""
         self._working = working
-        self._quiet = quiet
+        self._timing = Timing(quiet)
         self._publishing = threading.Lock()
         self._wake = threading.Condition(threading.Lock())
-        self._first: float | None = None
-        self._last = 0.0
-        self._urgent = False
-        self._due: float | None = None
+        #: Names that stayed pending the last time: scratch names, and what the log refuses.
+        self._left = 0
         self._stopped = False
         self._thread: threading.Thread | None = None
         working.on_change(self._note)
@@ -52,7 +44,7 @@ class Publisher:
         self._thread.start()
         self._working.replica.subscribe(self._on_applied)
         if self._working.unpublished():
-            self._note(False)
+            self._ask()
 
     def stop(self) -> None:
         """Publish what can be published, and end."""
@@ -65,18 +57,24 @@ class Publisher:
 
     def _note(self, urgent: bool) -> None:
         # Called for each change, so the thread is woken only when it has nothing to wait for, or less.
-        self._last = time.monotonic()
-        if self._first is None or (urgent and not self._urgent):
-            with self._wake:
-                if self._first is None:
-                    self._first = self._last
-                self._urgent = self._urgent or urgent
-                self._wake.notify()
+        if self._timing.change(time.monotonic(), urgent=urgent):
+            self._wake_up()
+
+    def _ask(self) -> None:
+        if self._timing.ask(time.monotonic()):
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        with self._wake:
+            self._wake.notify()
 
     def _on_applied(self, applied: Applied) -> None:
         """A grant may have come that lets this node publish what was refused."""
         if not applied.local and self._working.overlay:
-            self._note(False)
+            self._ask()
+
+    def _pending(self) -> int:
+        return len(self._working.overlay) - self._left
 
     def _main(self) -> None:
         while self._wait():
@@ -93,23 +91,18 @@ class Publisher:
         with self._wake:
             if not self._stopped:
                 self._wake.wait(RETRY_SECONDS)
-        self._note(False)
+        self._ask()
 
     def _wait(self) -> bool:
         """Wait until something should be published; false when this ends."""
         with self._wake:
             while not self._stopped:
-                due = self._due
-                if self._first is not None:
-                    quiet = min(self._quiet, URGENT_SECONDS) if self._urgent else self._quiet
-                    soon = min(self._last + quiet, self._first + MAX_SECONDS)
-                    due = soon if due is None else min(soon, due)
+                due = self._timing.due(self._pending())
                 if due is None:
                     self._wake.wait()
                     continue
                 left = due - time.monotonic()
                 if left <= 0:
-                    self._first, self._urgent, self._due = None, False, None
                     return True
                 self._wake.wait(left)
             return False
@@ -117,16 +110,20 @@ class Publisher:
     # -- what ---------------------------------------------------------------------------------------------------------
 
     def publish(self, *, patient: bool = False) -> None:
-        """Publish everything that was closed; if `patient`, without what is probably renamed in a moment.
+        """Publish everything that was closed.
 
+        If `patient`, without what is probably renamed in a moment, and not all at once while very much changes.
         Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
         """
         working = self._working
         with self._publishing:
             with working.lock:
+                self._timing.begin(time.monotonic())
                 plan = make_plan(working, patient=patient)
-                self._due, steps = plan.due, plan.steps
+                steps = plan.steps
+                self._timing.hold(plan.due)
                 working.in_flight = {names for step in steps for names in step.names}
+                self._left = len(working.overlay) - len(working.in_flight)
             try:
                 for portion in portions(steps):
                     contents = [(step.names[0], step.content) for step in portion if step.content is not None]
@@ -138,6 +135,8 @@ class Publisher:
                     with working.lock:
                         for step in portion:
                             take_over(working, step)
+                    if patient and self._timing.gives_way(time.monotonic(), self._pending()):
+                        break
             finally:
                 for step in steps:
                     if step.content is not None:
@@ -147,3 +146,4 @@ class Publisher:
             with working.lock:
                 separate_scratch(working)
                 working.tidy()
+                self._left += sum(len(step.names) for step in steps if step.error is not None)

@@ -29,9 +29,16 @@ class Local:
         fs: the filesystem under test.
     """
 
-    def __init__(self, replica: Replica, *, owners: Owners | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        owners: Owners | None = None,
+        clock: Clock | None = None,
+        quiet: float = QUIET_SECONDS,
+    ) -> None:
         self.replica = replica
-        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), clock or Clock(), QUIET_SECONDS)
+        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), clock or Clock(), quiet)
         self._actions: list[Action] = []
         replica.subscribe(self._note)
 
