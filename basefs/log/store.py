@@ -204,6 +204,14 @@ class Store:
         rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? ORDER BY seq", (path,))
         return [placed for row in rows if (placed := self._placed(row)) is not None]
 
+    def keys_at(self, path: int) -> list[Placed]:
+        """The grants and revokes of one path, in order of arrival."""
+        # The sign keeps SQLite from the index of all keys: a path has few entries.
+        rows = self._db.execute(
+            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? AND +kind = {EntryKind.KEY:d} ORDER BY seq", (path,)
+        )
+        return [placed for row in rows if (placed := self._placed(row)) is not None]
+
     def entries_under(self, path: int) -> dict[PathRow, list[Placed]]:
         """All entries of all paths directly below `path`, by path; in one query, for a whole directory."""
         rows = self._db.execute(

@@ -14,6 +14,7 @@ from basefs.log.contents import Contents
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, Placed
 from basefs.log.store import Store
+from basefs.view.ancestry import Ancestry
 from basefs.view.forest import Forest
 from basefs.view.outcome import Outcome, unite
 from basefs.view.permissions import Authority
@@ -26,7 +27,7 @@ MAX_LINK_HOPS = 16
 
 
 class Resolver:
-    """Resolves paths of one log.  Holds no state of its own."""
+    """Resolves paths of one log.  Keeps nothing that could change."""
 
     def __init__(self, store: Store, contents: Contents) -> None:
         """Raises `DamagedLog` if the root entry cannot be read."""
@@ -39,6 +40,7 @@ class Resolver:
         self._store = store
         self._contents = contents
         self._root = root.entry
+        self._ancestry = Ancestry(store)
 
     def root_authority(self) -> Authority:
         """What holds before any grant: the key that signed the root entry."""
@@ -99,27 +101,11 @@ class Resolver:
         if placed is None or hops >= MAX_LINK_HOPS:
             return UNKNOWN
         forest = Forest.of(self._store.entries_at(placed.path), (placed.directory,))
-        authority, depth = self._authority_above(placed)
+        authority, depth = self._ancestry.authority(placed, self.root_authority())
         walk = Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
         outcome = walk.outcomes.get(target)
         state = walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
         return state if state.kind in LINKABLE else UNKNOWN
-
-    def _authority_above(self, placed: Placed) -> tuple[Authority, int]:
-        """The keys valid above a path by the entries' own ancestors, and the path's depth; for paths out of sight."""
-        ancestors: list[Placed] = []
-        hash = placed.directory
-        while hash != ZERO_HASH:
-            ancestor = self._store.get(hash)
-            if ancestor is None:
-                break
-            ancestors.append(ancestor)
-            hash = ancestor.directory
-        authority = self.root_authority()
-        for depth, ancestor in enumerate(reversed(ancestors)):
-            forest = Forest.of(self._store.entries_at(ancestor.path), (ancestor.directory,))
-            authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
-        return authority, len(ancestors)
 
     def below(self, mkdir: EntryHash, authority: Authority, depth: int) -> Iterator[Outcome]:
         """The outcomes of the paths directly in one incarnation of a directory, which lies at this depth."""

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from basefs.log.hashes import Fingerprint
+from basefs.log.placement import Placed
 from basefs.replica import Replica
+from basefs.view.ancestry import Ancestry
 from basefs.view.author import Author
 from basefs.view.draft import Draft
+from basefs.view.names import Names
 from basefs.view.resolution import Resolver
+from basefs.view.states import Kind
 
 from ..helpers import BOB, make_replica, path
 
@@ -104,4 +109,60 @@ def test_a_grant_and_a_revoke_cost_their_subtree(tmp_path: Path, monkeypatch: py
     with counted(replica, monkeypatch) as counts:
         replica.apply(draft.entries, draft.blocks)
     assert 200 <= counts["paths"] <= 204
+    replica.close()
+
+
+def test_a_hard_link_costs_the_same_however_deep_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = []
+    for depth in (5, 60):
+        replica = make_replica(tmp_path / str(depth))
+        directory = tuple(b"%d" % number for number in range(depth))
+
+        def make(author: Author, directory: Names = directory) -> Iterator[Draft]:
+            for length in range(1, len(directory) + 1):
+                yield author.make_directory(directory[:length])
+            yield author.write((*directory, b"f"), b"")
+            yield author.make_link((*directory, b"first"), (*directory, b"f"))
+
+        replica.commit(make)
+        # Its place is known by now.
+        replica._store._recent.clear()
+        with counted(replica, monkeypatch) as counts:
+            resolver = replica._view.tree.resolver
+            assert resolver.linked(placed_at(replica, (*directory, b"f")).entry.hash).kind is Kind.FILE
+        costs.append(counts["statements"])
+        assert replica.check_view() == []
+        replica.close()
+    assert 0 < costs[0] == costs[1]
+
+
+def placed_at(replica: Replica, names: Names) -> Placed:
+    node = replica._view.tree.find(names)
+    assert node is not None
+    return replica._store.entries_at(node.path)[0]
+
+
+def test_the_keys_above_an_entry_follow_each_grant(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    for length in (1, 2, 3):
+        replica.commit(lambda author, length=length: author.make_directory(path("/a/b/c")[:length]))  # type: ignore[misc]
+    replica.commit(lambda author: author.write(path("/a/b/c/f"), b""))
+    placed = placed_at(replica, path("/a/b/c/f"))
+    resolver = replica._view.tree.resolver
+    ancestry = Ancestry(replica._store)
+
+    def valid() -> dict[Fingerprint, int]:
+        authority, depth = ancestry.authority(placed, resolver.root_authority())
+        assert depth == 4
+        return dict(authority.depths)
+
+    assert BOB.fingerprint not in valid()
+    replica.commit(lambda author: author.grant(path("/a/b"), b"bob", BOB.public))
+    assert valid()[BOB.fingerprint] == 2
+    replica.commit(lambda author: author.grant(path("/a"), b"bob", BOB.public))
+    assert valid()[BOB.fingerprint] == 1
+    replica.commit(lambda author: author.revoke(path("/a"), b"bob", BOB.fingerprint))
+    assert valid()[BOB.fingerprint] == 2
+    replica.commit(lambda author: author.revoke(path("/a/b"), b"bob", BOB.fingerprint))
+    assert BOB.fingerprint not in valid()
     replica.close()
