@@ -22,7 +22,7 @@ from pathlib import Path
 from basefs.fs.inode import Inode
 from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
 from basefs.fs.overlay import MISSING
-from basefs.fs.scratch import HIDDEN_PREFIX
+from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
 from basefs.view.changes import Change
@@ -106,13 +106,17 @@ class Mirror:
                 self._closed = True
                 self._wake.notify()
 
-    def move_below(self, source: Names, target: Names, *, exchange: bool) -> None:
-        """A directory has moved here, or two have changed places, and what is open in it goes along."""
+    def move(self, source: Names, target: Names, *, exchange: bool) -> None:
+        """Something has moved here, or two have changed places: what is open goes along.
+
+        But not to a name that never leaves this node: what is saved under the old one is the next version of the file.
+        """
         moves = {source: target, target: source} if exchange else {source: target}
         for watch in list(self.watched.values()):
             for old, new in moves.items():
-                if len(watch.where) > len(old) and watch.where[: len(old)] == old:
-                    watch.where = (*new, *watch.where[len(old) :])
+                if watch.where[: len(old)] == old:
+                    if watch.where != old or not is_scratch(new):
+                        watch.where = (*new, *watch.where[len(old) :])
                     break
 
     @property

@@ -216,7 +216,7 @@ class Namespace:
         working.take(source, is_given=exchange)
         if is_scratch(target) and not is_scratch(source) and working.overlay.get(source) is None:
             # A backup: the new content comes in a moment.
-            working.vacancies.keep(source, RENAME_SECONDS)
+            working.vacancies.keep(source, RENAME_SECONDS, noted=True)
         if exchange and other is not None:
             other.unlinked = False
             self._rename_inode(other, source)

@@ -336,7 +336,7 @@ class Operations:
         others = [*self._other_names(old), *self._other_names(new)]
         self._fs.rename(parse(old), parse(new), replace=not no_replace, exchange=exchange)
         if self._mirror is not None:
-            self._mirror.move_below(parse(old), parse(new), exchange=exchange)
+            self._mirror.move(parse(old), parse(new), exchange=exchange)
         for path in (old, new):
             self._fs.forget_pages(parse(path))
         self._tell(others)

@@ -20,24 +20,32 @@ RENAME_SECONDS = 1.0
 class Vacancies:
     """The names of one working set; whoever calls holds its lock."""
 
-    def __init__(self, overlay: Overlay, note_gone: Callable[[Names], None]) -> None:
-        """`note_gone`: makes durable that a name is gone for good."""
+    def __init__(self, overlay: Overlay, note_gone: Callable[[Names], bool]) -> None:
+        """`note_gone`: makes durable that a name is gone for good, and returns whether it is."""
         self._overlay = overlay
         self._note_gone = note_gone
         #: Until when, on the monotonic clock.
         self._until: dict[Names, float] = {}
+        #: Those of them that are known to be gone after a crash, too.
+        self._noted: set[Names] = set()
 
     def __contains__(self, names: Names) -> bool:
         """Whether a name may be given to another file."""
         return names in self._until
 
-    def keep(self, names: Names, seconds: float) -> None:
-        """A name is gone, or about to be, and probably given to another file before so many seconds have passed."""
+    def keep(self, names: Names, seconds: float, *, noted: bool = False) -> None:
+        """A name is gone, or about to be, and probably given to another file before so many seconds have passed.
+
+        `noted`: that it is gone is durable already.
+        """
         self._until[names] = time.monotonic() + seconds
+        if noted:
+            self._noted.add(names)
 
     def filled(self, names: Names) -> None:
         """A name is given to a file."""
         self._until.pop(names, None)
+        self._noted.discard(names)
 
     def end(self) -> None:
         """Wait for none of them."""
@@ -55,12 +63,12 @@ class Vacancies:
 
     def note(self, names: Names) -> None:
         """Make durable that a name is gone, if it is, though it may still be given to another file."""
-        if names in self and self._overlay.get(names) is None:
-            self._note_gone(names)
+        if names in self and names not in self._noted and self._overlay.get(names) is None and self._note_gone(names):
+            self._noted.add(names)
 
     def _end(self, names: Names) -> None:
         self.note(names)
-        del self._until[names]
+        self.filled(names)
 
     def _is_covered(self, names: Names) -> bool:
         """Whether a directory above was removed, too: nothing comes back there, and what it holds has to go first."""

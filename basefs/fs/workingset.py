@@ -269,11 +269,13 @@ class WorkingSet(Lookup):
         with self.lock:
             self.vacancies.note(names)
 
-    def _note_gone(self, names: Names) -> None:
+    def _note_gone(self, names: Names) -> bool:
         try:
             self._ledger.note_gone(names)
         except StoreError as error:
             log.error("that %s was removed is not durable yet: %s", display(names), error)
+            return False
+        return True
 
     def unhide(self, hidden: Names) -> bool:
         """The last handle of a hidden file is closed; returns whether there was one of that name."""

@@ -96,7 +96,12 @@ def test_a_watcher_of_a_file_that_is_held_open_hears_of_every_change(node: Node,
     node.basefs("unmount", NAME)
 
 
-def test_a_file_that_is_held_open_goes_along_when_its_directory_is_renamed(node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "file"), [("d", "e", "e/f"), ("d/f", "d/g", "d/g")], ids=["its directory", "the file"]
+)
+def test_a_file_that_is_held_open_goes_along_with_a_rename(
+    node: Node, tmp_path: Path, old: str, new: str, file: str
+) -> None:
     """Those who watch it hear of the next change, and once it is closed nothing keeps the mount in use."""
     point = node.mount(NAME)
     (point / "d").mkdir()
@@ -113,13 +118,15 @@ def test_a_file_that_is_held_open_goes_along_when_its_directory_is_renamed(node:
     watcher = ["inotifywait", "-m", "-q", "-e", "close_write,delete_self", "--format", "%e", "-o", told, point / "d/f"]
     with (point / "d/f").open() as held, subprocess.Popen(watcher) as watching:
         try:
-            files = Path(f"/proc/{watching.pid}/fdinfo")
-            wait_until(lambda: any("inotify wd" in file.read_text() for file in files.iterdir()), DEADLINE, "the watch")
+            opened = Path(f"/proc/{watching.pid}/fdinfo")
+            wait_until(
+                lambda: any("inotify wd" in info.read_text() for info in opened.iterdir()), DEADLINE, "the watch"
+            )
             node.basefs("revert", f"{NAME}:/d/f", first)
             wait_until(lambda: told.exists() and told.read_text().count("CLOSE_WRITE") == 1, DEADLINE, "it is heard")
             wait_until(lambda: (point / "d/f").read_text() == "first", DEADLINE, "the change")
-            (point / "d").rename(point / "e")
-            node.basefs("revert", f"{NAME}:/e/f", write("e/f", "second"))
+            (point / old).rename(point / new)
+            node.basefs("revert", f"{NAME}:/{file}", write(file, "second"))
             wait_until(lambda: told.read_text().count("CLOSE_WRITE") == 2, DEADLINE, "the next one is heard")
             assert os.pread(held.fileno(), 9, 0) == b"now"
             held.close()

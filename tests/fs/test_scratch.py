@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 
 import pytest
 
+from basefs.errors import NoSpace
 from basefs.fs import plan
+from basefs.fs.journal import Journal, Record
+from basefs.fs.ledger import JOURNAL_FILE
 from basefs.fs.plan import make_plan
 from basefs.fs.scratch import is_scratch, is_temporary_name
+from basefs.fs.workingset import DIRECTORY
 from basefs.log.entries import Action
 from tests.fs.local import Local
 from tests.helpers import path
-from tests.mounts import wait_until
+from tests.mounts import DEADLINE, wait_until
 
 
 @pytest.mark.parametrize(
@@ -146,3 +152,64 @@ def test_a_backup_stays_here_with_its_content_and_survives_a_restart(local: Loca
     assert b"f~" not in local.replica.names_in(())
     again = Local(local.replica)
     assert (again.load("/f~"), again.load("/f")) == (b"old", b"new")
+
+
+class TestTheJournal:
+    """What is told in it of a removed name that may come back."""
+
+    @staticmethod
+    def gone(local: Local) -> int:
+        journal = Journal(local.replica.directory / DIRECTORY / JOURNAL_FILE)
+        found = journal.load()
+        journal.close()
+        return found.count(("g", (b"f",)))
+
+    @pytest.fixture
+    def saved(self, local: Local) -> Local:
+        """`/f` is published, and something else keeps the journal from being begun again."""
+        local.save("/f", b"old")
+        local.publish()
+        local.save("/other~", b"")
+        return local
+
+    def test_names_a_backup_s_old_place_once(self, saved: Local) -> None:
+        saved.fs.rename(path("/f"), path("/f~"))
+        assert self.gone(saved) == 1, "it survives a crash at once"
+        saved.publish()
+        assert self.gone(saved) == 1
+
+    def test_names_what_was_removed_while_it_is_open_once(self, saved: Local) -> None:
+        handle = saved.fs.open(path("/f"), os.O_RDONLY)
+        saved.fs.rename(path("/f"), path("/.fuse_hidden01"))
+        wait_until(lambda: self.gone(saved) > 0, "the record")
+        saved.publish()
+        assert self.gone(saved) == 1
+        saved.fs.unlink(path("/.fuse_hidden01"))
+        saved.fs.release(handle)
+
+    def test_names_it_again_where_the_name_was_taken_and_removed_again(self, saved: Local) -> None:
+        saved.fs.rename(path("/f"), path("/f~"))
+        saved.save("/f", b"new")
+        saved.fs.unlink(path("/f"))
+        assert self.gone(saved) == 2
+        saved.publish()
+        assert self.gone(saved) == 2
+
+    def test_names_it_as_soon_as_there_is_room_again(self, saved: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+        append = Journal.append
+        handle = saved.fs.open(path("/f"), os.O_RDONLY)
+        full = threading.Event()
+
+        def refuse(self: Journal, record: Record) -> None:
+            full.set()
+            raise NoSpace("full")
+
+        monkeypatch.setattr(Journal, "append", refuse)
+        saved.fs.rename(path("/f"), path("/.fuse_hidden01"))
+        assert full.wait(DEADLINE)
+        with saved.fs.working.lock:
+            monkeypatch.setattr(Journal, "append", append)
+        saved.publish()
+        assert self.gone(saved) == 1
+        saved.fs.unlink(path("/.fuse_hidden01"))
+        saved.fs.release(handle)
