@@ -51,7 +51,8 @@ class Ledger:
         self._working = working
         self._directory = directory
         self._journal = Journal(directory / JOURNAL_FILE)
-        self._numbers = itertools.count()
+        #: Of the next spool file; an earlier process may have left some.
+        self._numbers = itertools.count(1 + max(map(_number_of, directory.glob("*.spool")), default=-1))
         self.is_synced = False
         #: Inodes that the journal has told of since it was begun.
         self._known: set[int] = set()
@@ -65,10 +66,7 @@ class Ledger:
         return spool.copy(self._new_path())
 
     def _new_path(self) -> Path:
-        path = self._directory / f"{next(self._numbers)}.spool"
-        while path.exists():
-            path = self._directory / f"{next(self._numbers)}.spool"
-        return path
+        return self._directory / f"{next(self._numbers)}.spool"
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -259,6 +257,10 @@ class Ledger:
         if isinstance(content, bytes):
             inode.spool = self.new_spool(BytesContent(content))
         return inode
+
+
+def _number_of(path: Path) -> int:
+    return int(path.stem) if path.stem.isdigit() else -1
 
 
 def _record_of(inode: Inode) -> Record:
