@@ -8,7 +8,8 @@ Records (see `journal` for their frame); paths are lists of names, `inode` is it
     ("g", path)             a published name was removed
     ("d", path)             the working set says nothing more about a name
 
-`content` is `None` if it is the published one, the bytes of a small file, or the name and size of a spool file.
+`content` is `None` if it is the published one, the bytes of a small file, or the name, size and CRC-32 of a spool file.
+A power cut can leave the record and not the file, which is then not what was closed: it is never published.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from basefs.errors import PathError, StoreError
 from basefs.fs.inode import Inode
 from basefs.fs.journal import Journal, Record
-from basefs.fs.spool import Spool, as_store_error
+from basefs.fs.spool import Spool, TornSpool, as_store_error
 from basefs.log.content import BytesContent, Content
 from basefs.log.hashes import EntryHash
-from basefs.view.names import Names
+from basefs.view.names import Names, display
 from basefs.view.states import Kind
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal"
+#: Name, size and checksum of a spool file.
+_File = tuple[str, int, "int | None"]
 
 
 class Ledger:
@@ -149,14 +152,14 @@ class Ledger:
         records = self._journal.load()
         inodes: dict[int, Inode] = {}
         # Opened at the end: what earlier records name may have been published and removed since.
-        spools: dict[int, tuple[str, int]] = {}
+        spools: dict[int, _File] = {}
         overlay = self._working.overlay
         try:
             for record in records:
                 self._replay(record, inodes, spools)
-            for number, (name, size) in spools.items():
+            for number, file in spools.items():
                 if inodes[number].names:
-                    inodes[number].spool = Spool.reopen(self._directory / Path(name).name, size)
+                    self._reopen(inodes[number], *file)
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
             kept = self._directory / f"{JOURNAL_FILE}.unreadable"
@@ -186,6 +189,19 @@ class Ledger:
             log.info("%d names were not published yet", sum(1 for _ in overlay.items()))
             self.rewrite()
 
+    def _reopen(self, inode: Inode, name: str, size: int, checksum: int | None) -> None:
+        try:
+            inode.spool = Spool.reopen(self._directory / Path(name).name, size, checksum)
+        except TornSpool as error:
+            where = display(min(inode.names))
+            log.error("%s is as it was before it was saved last, which the power cut came before: %s", where, error)
+            inode.dirty = False
+            if inode.base is None:
+                # There was nothing before.
+                for names in inode.names:
+                    self._working.overlay.drop(names)
+                inode.names = {}
+
     def _make_new(self, inode: Inode) -> None:
         if inode.kind is Kind.FILE and inode.spool is None:
             try:
@@ -198,7 +214,7 @@ class Ledger:
         inode.number = self._working.identities.new_number()
         inode.origin = inode.home = inode.base = inode.shown = None
 
-    def _replay(self, record: Record, inodes: dict[int, Inode], spools: dict[int, tuple[str, int]]) -> None:
+    def _replay(self, record: Record, inodes: dict[int, Inode], spools: dict[int, _File]) -> None:
         overlay = self._working.overlay
         if record[0] == "i":
             found = self._inode_of(record)
@@ -268,7 +284,7 @@ def _record_of(inode: Inode) -> Record:
     # What was written since the last close is no part of it; a published file then has its published content.
     spool = inode.kept if inode.unflushed and (inode.kept or inode.base or not inode.is_new) else inode.spool
     if inode.dirty and spool is not None:
-        content = (spool.path.name, len(spool)) if spool.is_on_disk else spool.read(len(spool), 0)
+        content = (spool.path.name, len(spool), spool.checksum()) if spool.is_on_disk else spool.read(len(spool), 0)
     return (
         "i",
         inode.number,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -32,11 +34,16 @@ def test_writes_and_truncations_are_those_of_a_plain_file(steps: list[int | tupl
                 expected = expected.ljust(offset, b"\0")[:offset] + data + expected[offset + len(data) :]
             assert len(spool) == len(expected)
             assert spool.read(1000, 0) == expected
+            if spool.is_on_disk and len(expected) % 2:
+                assert spool.checksum() == zlib.crc32(expected)
         copy = spool.copy(scratch / "copy")
         assert copy.content().whole() == expected
         assert spool.is_on_disk == (scratch / "spool").exists()
         if spool.is_on_disk:
-            assert Spool.reopen(scratch / "spool", len(expected)).read(1000, 0) == expected
+            again = Spool.reopen(scratch / "spool", len(expected), spool.checksum())
+            assert again.read(1000, 0) == expected
+            # Not the file: that is the other one's.
+            os.close(again._descriptor)
         for closing in (spool, copy):
             closing.close()
         assert list(scratch.iterdir()) == []
