@@ -5,30 +5,32 @@ PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
 PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
   nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr \
-  systemd mandoc man-db zsh fish
+  systemd mandoc man-db zsh fish procps openssl
 
-.PHONY: demo test lint format bench bench-fs bench-net bench-log bench-contents bench-growth posix storm captures man deb test-deb eval clean install
+.PHONY: help install demo test lint format bench bench-fs bench-log bench-contents bench-growth bench-net posix saving \
+  eval storm man deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    three nodes on this machine, until Ctrl-C"
-	@echo "make test    the whole test suite"
-	@echo "make lint    ruff and mypy"
-	@echo "make bench   what a copy of /etc costs, beside bindfs, and how soon others have it"
-	@echo "make bench-fs what file operations cost, beside bindfs and the plain disk"
-	@echo "make bench-log what entries cost, beside verifying signatures alone"
-	@echo "make bench-contents what large files cost in memory and in waiting, and edits in bytes"
-	@echo "make bench-growth what each edit adds to the log for good"
-	@echo "make bench-net how soon changes are on 30 nodes, in how many bytes; healing, newcomers, idle cost"
-	@echo "make eval    the experiments of the paper (EVAL='--quick': some minutes), and eval/REPORT.md"
-	@echo "make posix   public test programs on a mount (pjdfstest and fsx if there is cargo)"
-	@echo "make saving  what each way to save costs, and what others hear of it: docs/saving.md"
-	@echo "make storm   readers on one node while another one delivers 5000 changes"
-	@echo "make man     the manual pages, into build/man"
-	@echo "make deb     a Debian package for this release, into build/"
-	@echo "make test-deb installs it in a fresh Debian, uses it and purges it"
-	@echo "make captures what the documents show, from the real programs"
-	@echo "make clean   remove the virtual environment and caches"
+	@echo "make demo            three nodes on this machine, until Ctrl-C"
+	@echo "make test            the whole test suite"
+	@echo "make lint            ruff and mypy"
+	@echo "make format          what ruff can mend by itself"
+	@echo "make bench           what a copy of /etc costs, beside bindfs, and how soon others have it"
+	@echo "make bench-fs        what file operations cost, beside bindfs and the plain disk"
+	@echo "make bench-log       what entries cost, beside verifying signatures alone"
+	@echo "make bench-contents  what large files cost in memory and in waiting, and edits in bytes"
+	@echo "make bench-growth    what each edit adds to the log for good"
+	@echo "make bench-net       how soon changes are on 30 nodes, in how many bytes; healing, newcomers, idle cost"
+	@echo "make eval            the experiments of the paper (EVAL='--quick': some minutes), and eval/REPORT.md"
+	@echo "make posix           public test programs on a mount (pjdfstest and fsx if there is cargo)"
+	@echo "make saving          what each way to save costs, and what others hear of it: docs/saving.md"
+	@echo "make storm           readers on one node while another one delivers 5000 changes"
+	@echo "make man             the manual pages, into build/man"
+	@echo "make deb             a Debian package for this release, into build/"
+	@echo "make test-deb        installs it in a fresh Debian, uses it and purges it"
+	@echo "make captures        what the documents show, from the real programs"
+	@echo "make clean           remove the virtual environment and caches"
 
 install: $(VENV)/.system $(VENV)/.installed
 
@@ -102,7 +104,7 @@ saving: install
 # All of them take hours: EVAL takes the options of python -m eval, as --quick or --backend docker.
 eval: install
 	@sh install.sh --check-root "make eval"
-	@sh install.sh bindfs etcd-server docker.io debootstrap
+	@sh install.sh bindfs etcd-server syncthing docker.io debootstrap
 	@$(PYTHON) -m eval $(EVAL)
 
 storm: install
