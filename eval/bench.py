@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from eval.cluster import Cluster
 from eval.namespaces import NamespaceNetwork
-from eval.node import Node
+from eval.net.scenario import seconds_to_all
 from eval.places import basefs, bindfs, plain
 from eval.wait import wait_until
 
-NAME = "bench"
 #: Small changes whose time to all nodes is taken.
 CHANGES = 20
+#: Seconds for a change, or the copy, to be everywhere.
+PATIENCE = 120.0
 
 
 def main() -> None:
@@ -73,17 +75,9 @@ def _time(action: Callable[[], object]) -> float:
 
 def _bench_network(directory: Path, source: Path) -> None:
     with NamespaceNetwork(directory, 3) as network:
-        first, *others = network.nodes
-        first.basefs("genkey")
-        first.basefs("bootstrap", NAME, "-i", first.endpoint)
-        first.mount(NAME, "--owners")
-        for node in others:
-            node.basefs("genkey")
-            node.basefs("get", NAME, first.endpoint)
-            node.mount(NAME, "--owners")
-        for node in network.nodes:
-            wait_until(lambda node=node: node.alive(NAME) == 3, 60, "all nodes see each other")  # type: ignore[misc]
-        changes = [_spread(first, others, f"change {number}") for number in range(CHANGES)]
+        cluster = Cluster.start(network, writers=1)
+        first, *others = cluster.nodes
+        changes = [seconds_to_all(cluster.nodes, f"change{number}", b"small", PATIENCE) for number in range(CHANGES)]
         print("\n3 nodes, wan profile, seconds until all have it\n")
         print(f"{'one small change':28}{statistics.median(changes):.3f}")
         print(f"{'the slowest of ' + str(CHANGES):28}{max(changes):.3f}")
@@ -92,21 +86,12 @@ def _bench_network(directory: Path, source: Path) -> None:
         print(f"{'cp -a, on the first node':28}{time.monotonic() - start:.3f}")
         for node in others:
             command = ["diff", "-r", "--no-dereference", str(source), str(node.mountpoint / "copy")]
-            wait_until(lambda command=command: _succeeds(command), 120, f"{node.address} has the copy")  # type: ignore[misc]
+            wait_until(lambda command=command: _succeeds(command), PATIENCE, f"{node.address} has the copy")  # type: ignore[misc]
         print(f"{'  complete on all':28}{time.monotonic() - start:.3f}")
 
 
 def _succeeds(command: list[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _spread(writer: Node, others: list[Node], text: str) -> float:
-    start = time.monotonic()
-    (writer.mountpoint / "change").write_text(text)
-    for node in others:
-        path = node.mountpoint / "change"
-        wait_until(lambda path=path: path.read_text() == text, 60, f"{path} changes")  # type: ignore[misc]
-    return time.monotonic() - start
 
 
 if __name__ == "__main__":

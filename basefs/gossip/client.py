@@ -106,10 +106,6 @@ class Client:
         """Events of the given types, comma-separated: `user:NAME`, `member-join`, `query:NAME`, `*` ..."""
         return await self.open_stream("stream", {"Type": types}, limit)
 
-    async def monitor(self, level: str = "INFO", limit: int = STREAM_LIMIT) -> Subscription:
-        """The agent's log, as records with one key `Log`.  One monitor per connection."""
-        return await self.open_stream("monitor", {"LogLevel": level}, limit)
-
     async def query(
         self,
         name: str,
@@ -154,10 +150,6 @@ class Client:
         """Leave the cluster; the agent exits afterwards."""
         await self.call("leave", timeout=LEAVE_TIMEOUT)
 
-    async def force_leave(self, node: str) -> None:
-        """Mark a failed node as left."""
-        await self.call("force-leave", {"Node": node})
-
     async def tags(self, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
         """Change this node's tags (512 bytes in all)."""
         await self.call("tags", {"Tags": dict(set_ or {}), "DeleteTags": list(delete)})
@@ -166,14 +158,8 @@ class Client:
         """The agent's counters: maps `agent`, `runtime`, `serf`, `tags` of strings."""
         return await self.call("stats")
 
-    async def get_coordinate(self, node: str) -> Body | None:
-        """The node's network coordinate (`Vec`, `Error`, `Adjustment`, `Height`), None if the agent has none."""
-        reply = await self.call("get-coordinate", {"Node": node})
-        coordinate: Body | None = reply.get("Coord") if reply.get("Ok") else None
-        return coordinate
-
     async def open_stream(self, command: str, body: Body, limit: int = STREAM_LIMIT) -> Subscription:
-        """What `subscribe`, `monitor` and `query` are made of.  Raises AgentError as `call` does."""
+        """What `subscribe` and `query` are made of.  Raises AgentError as `call` does."""
         seq = self._request(command, body)
         subscription = self._subscriptions[seq] = Subscription(lambda: self._stop(seq), limit)
         try:

@@ -16,8 +16,6 @@ _FIELDS = {
     b".memberlist.udp.sent": "udp_sent",
     b".memberlist.udp.received": "udp_received",
     b".memberlist.tcp.sent": "tcp_sent",
-    b".memberlist.tcp.accept": "tcp_accepted",
-    b".memberlist.tcp.connect": "tcp_connected",
 }
 #: A single count over this is no message of Serf's.
 _MAX_COUNT = 2**31
@@ -27,14 +25,12 @@ _MAX_COUNT = 2**31
 class SerfTraffic:
     """Totals since this node was started, over all runs of the agent.
 
-    `udp_sent`, `udp_received`, `tcp_sent`: bytes of messages.  `tcp_accepted`, `tcp_connected`: connections.
+    `udp_sent`, `udp_received`, `tcp_sent`: bytes of messages.
     """
 
     udp_sent: int = 0
     udp_received: int = 0
     tcp_sent: int = 0
-    tcp_accepted: int = 0
-    tcp_connected: int = 0
 
     def take(self, datagram: bytes) -> None:
         """Count what one datagram says: lines of `NAME:VALUE|c`; everything else is left out."""

@@ -17,7 +17,7 @@ from basefs.errors import (
 )
 from basefs.log.contents import Contents
 from basefs.log.entries import Action
-from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.hashes import Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from basefs.view.draft import Draft
@@ -180,7 +180,3 @@ class Author(Writer):
     def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
         """`KeyHolder.revoke`, without what else its plan tells."""
         return self.key_holder.revoke(names, key_name, fingerprint, discard=discard).draft
-
-    def revert(self, names: Names, target: EntryHash) -> Draft:
-        """`Reverter.path`: make one path again what it was after one of its entries."""
-        return self.reverter.path(names, target)

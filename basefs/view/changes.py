@@ -52,21 +52,6 @@ class Change:
         """Whether nothing is there now."""
         return self.after is None
 
-    @property
-    def replaced(self) -> bool:
-        """Whether something of another kind is there now; the change stands for a removal and a creation."""
-        return self.before is not None and self.after is not None and self.before.kind is not self.after.kind
-
-    @property
-    def has_content(self) -> bool:
-        """Whether a file that was there has another content now."""
-        return (
-            self.before is not None
-            and self.after is not None
-            and self.before.kind is self.after.kind is Kind.FILE
-            and self.before.content != self.after.content
-        )
-
 
 class Seen(NamedTuple):
     """A loaded path as it was before the transaction."""

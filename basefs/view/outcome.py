@@ -27,7 +27,6 @@ class Outcome:
         contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
-        contested: whether more than one candidate stood here or at a later fork.
         awaited: whether a revert on this path names an entry that is not here, so that any entry may decide something.
     """
 
@@ -39,7 +38,6 @@ class Outcome:
     contributors: Mapping[Fingerprint, int]
     first: EntryHash
     from_below: bool = False
-    contested: bool = False
     awaited: bool = False
 
     @property

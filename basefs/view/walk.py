@@ -1,4 +1,4 @@
-"""The walk over one path: two passes over its entries, which form a forest (paper, section 3.1; design, section 4).
+"""The walk over one path: two passes over its entries, which form a forest (paper, section 3.1; docs/authority.md).
 
 * forward, from each chain's first entry: the state after each entry, and the keys valid there;
 * backward, from the last entries: the *outcome* of each branch, choosing at every fork by the paper's rules:
@@ -219,7 +219,7 @@ class Walk:
                 return replace(merged, from_below=from_below)
             others.append(merged)
         winner = max(others, key=lambda outcome: outcome.rank)
-        return replace(winner, contested=True, from_below=from_below or bool(directories))
+        return replace(winner, from_below=from_below or bool(directories))
 
     def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
         contributors: dict[Fingerprint, int] = {}

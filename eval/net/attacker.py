@@ -112,11 +112,6 @@ class Line:
                 return
         raise ConnectionError
 
-    async def swallow(self) -> None:
-        """Read until the node hangs up."""
-        while await self._reader.read(_CHUNK):
-            pass
-
 
 async def _answer(line: Line, data: bytes) -> None:
     """Have the node ask, and send it this."""

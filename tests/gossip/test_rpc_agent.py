@@ -95,7 +95,7 @@ def test_streams_end_and_binary_survives(tmp_path: Path) -> None:
             await client.respond(record["ID"], b"\x00\xfe")
             answers = [(reply["Type"], reply["From"], reply["Payload"]) async for reply in replies]
             assert answers == [("ack", "a", None), ("response", "a", b"\x00\xfe"), ("done", "", None)]
-            monitor = await client.monitor("DEBUG")
+            monitor = await client.open_stream("monitor", {"LogLevel": "DEBUG"})
             assert "Log" in await anext(monitor)
             await asyncio.gather(*(client.user_event("b", os.urandom(100)) for _ in range(50)))
             await events.aclose()
@@ -118,14 +118,14 @@ def test_own_coordinate_and_members(tmp_path: Path) -> None:
             assert sorted(member.name for member in await client.members()) == ["a", "b"]
             assert me.tags == {"sync": "4711"}
             assert me.status == "alive"
-            coordinate = await client.get_coordinate("a")
-            assert coordinate is not None and len(coordinate["Vec"]) == 8
-            assert await client.get_coordinate("nobody") is None
+            coordinate = await client.call("get-coordinate", {"Node": "a"})
+            assert coordinate["Ok"] and len(coordinate["Coord"]["Vec"]) == 8
+            assert not (await client.call("get-coordinate", {"Node": "nobody"}))["Ok"]
             await client.tags({"new": "1"}, delete=["sync"])
             mine = [member.tags for member in await client.members() if member.name == "a"]
             assert mine == [{"new": "1"}]
             await second.kill()
-            await client.force_leave("b")
+            await client.call("force-leave", {"Node": "b"})
 
     run(main())
 

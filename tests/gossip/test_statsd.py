@@ -21,7 +21,7 @@ def test_lines_are_added_up_and_others_left_out() -> None:
         b"serf-agent.memberlist.tcp.accept:1|c\nserf-agent.memberlist.gossip:0.04|ms\n"
         b"other.memberlist.udp.sent:5|g\nserf-agent.memberlist.udp.sent:-4|c\nserf-agent.memberlist.udp.sent:1e300|c"
     )
-    assert traffic == SerfTraffic(udp_sent=130, udp_received=7, tcp_sent=212, tcp_accepted=1)
+    assert traffic == SerfTraffic(udp_sent=130, udp_received=7, tcp_sent=212)
 
 
 @given(st.binary() | st.from_regex(rb"(x\.memberlist\.udp\.sent:.*\|c\n)*", fullmatch=True))

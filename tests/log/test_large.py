@@ -107,7 +107,7 @@ def test_a_content_that_no_cache_holds_is_made_anew(tmp_path: Path) -> None:
     replica = make_replica(tmp_path)
     first = write(replica, noise(0, LARGE)).entries[0]
     write(replica, noise(1, LARGE))
-    replica.commit(lambda author: author.revert(F, first.hash))
+    replica.commit(lambda author: author.reverter.path(F, first.hash))
     replica.close()
     for leftover in replica.directory.glob(f"{CACHE_FILE}*"):
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()

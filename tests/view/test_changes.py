@@ -19,8 +19,9 @@ from basefs.view.draft import Draft
 from basefs.view.names import Names
 from basefs.view.states import Kind, State
 
+from ..examples import rarely
 from ..helpers import ALICE, BOB, ROOT_KEY, genesis, make_replica, path
-from .histories import Step, World, rarely, steps
+from .histories import Step, World, steps
 from .test_laws import SEEDS
 
 
@@ -64,7 +65,7 @@ class Model:
             del states[names]
             return
         assert names == () or states[names[:-1]].kind is Kind.DIRECTORY, "what is created has a place"
-        if change.replaced:
+        if change.before is not None and change.before.kind is not change.after.kind:
             assert not any(other[:-1] == names for other in states if other), "what is replaced is empty"
         states[names] = change.after
 
@@ -156,7 +157,9 @@ def test_a_write_is_one_change(tmp_path: Path) -> None:
     replica.commit(lambda author: author.write((b"f",), b"one", mode=0o600))
     assert told(model) == [("create", "/f")]
     applied = replica.commit(lambda author: author.write((b"f",), b"two"))
-    assert applied.changes[0].has_content and applied.changes[0].entry == applied.entries[-1]
+    (change,) = applied.changes
+    assert change.before is not None and change.after is not None
+    assert change.before.content != change.after.content == change.entry.hash and change.entry == applied.entries[-1]
     assert told(model) == [("change", "/f")]
     replica.commit(lambda author: author.write((b"f",), b"two"))
     assert told(model) == []
