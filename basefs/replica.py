@@ -1,4 +1,4 @@
-"""The replica: log, view and Merkle state of one filesystem behind one lock (paper, section 4; design, section 1).
+"""The replica: log, view and Merkle state of one filesystem behind one lock (paper, section 4; docs/architecture.md).
 
 Invariants
 
@@ -80,7 +80,14 @@ class Replica(Queries):
         self._newcomer = Newcomer()
 
     @classmethod
-    def create(cls, directory: Path, identity: bytes | None, keys: Sequence[SigningKey] = ()) -> Replica:
+    def create(
+        cls,
+        directory: Path,
+        identity: bytes | None,
+        keys: Sequence[SigningKey] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> Replica:
         """An empty log of the filesystem whose root entry has this hash (`None`: of whichever comes first).
 
         The entries come by `apply`.  Raises `StoreError` if there is a log already.
@@ -90,7 +97,7 @@ class Replica(Queries):
             with store.transaction():
                 store.database.set_meta("identity", identity)
         store.close()
-        return cls(directory, keys)
+        return cls(directory, keys, clock=clock)
 
     def close(self) -> None:
         """Make everything durable and release the files."""

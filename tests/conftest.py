@@ -1,7 +1,8 @@
 """Hypothesis profiles, and what marked tests need.
 
-HYPOTHESIS_PROFILE selects a profile: "ci" by default, "slow" for a long hunt.  A test that needs what this machine
-lacks is skipped with the reason; in continuous integration (`CI` is set) it fails instead.
+HYPOTHESIS_PROFILE selects a profile: "ci" by default, "quick" while something is being changed, "slow" for a long hunt.
+A test that needs what this machine lacks is skipped with the reason; in continuous integration (`CI` is set) it fails
+instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.functio
 settings.register_profile(
     "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_CHECKS, report_multiple_bugs=False
 )
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=30)
 settings.register_profile("slow", settings.get_profile("ci"), max_examples=10_000)
 if os.environ.get("CI"):
     # The same examples each time: a change is judged by what it changes.  New ones are what the other runs are for.

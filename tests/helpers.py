@@ -96,20 +96,21 @@ def make_replica(
         clock: `None` is a clock of its own.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    Replica.create(directory, genesis()[0].hash).close()
-    replica = Replica(directory, keys, clock=clock or Clock())
+    replica = Replica.create(directory, genesis()[0].hash, keys, clock=clock or Clock())
     applied = replica.apply(genesis() if born is None else born, [])
     assert not applied.rejected
     return replica
 
 
-def copy_replica(replica: Replica, directory: Path, keys: Sequence[SigningKey] = ()) -> Replica:
+def copy_replica(
+    replica: Replica, directory: Path, keys: Sequence[SigningKey] = (), *, clock: Clock | None = None
+) -> Replica:
     """A replica that starts from a copy of another one's log: nothing but what is on disk."""
     directory.mkdir(parents=True)
     for name in (LOG_FILE, f"{LOG_FILE}-wal"):
         if (replica.directory / name).exists():
             shutil.copy(replica.directory / name, directory / name)
-    return Replica(directory, keys, clock=Clock())
+    return Replica(directory, keys, clock=clock or Clock())
 
 
 @dataclass(frozen=True)

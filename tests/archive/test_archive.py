@@ -22,8 +22,9 @@ from basefs.log.entries import Action, Entry
 from basefs.replica import LOG_FILE, Replica
 from basefs.view.names import Names
 from tests.archive.test_records import archive
+from tests.examples import rarely
 from tests.helpers import ALICE, ROOT_KEY, make_replica, noise, path, tree_of
-from tests.view.histories import Step, World, rarely, steps
+from tests.view.histories import Step, World, steps
 
 
 def exported(replica: Replica, names: Names = ()) -> bytes:

@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,6 +17,7 @@ from basefs.fs import plan
 from basefs.fs.scratch import is_scratch
 from basefs.replica import Applied, Replica
 from basefs.view.names import Names
+from tests.examples import part
 from tests.fs.local import Local
 from tests.fs.model import Inode, Model, Open, Type, Version
 from tests.helpers import ROOT_KEY
@@ -335,8 +335,8 @@ class Applications(RuleBasedStateMachine):
 
 TestApplications = Applications.TestCase
 #: The same histories each time in continuous integration; the profile "slow" hunts for new ones.
-TestApplications.settings = settings(
-    max_examples=max(1, settings().max_examples // 6),
+TestApplications.settings = part(
+    6,
     stateful_step_count=40,
     derandomize=os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci",
 )

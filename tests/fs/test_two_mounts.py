@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import part
 from tests.fs.pair import Opened, Side, make_equal, outcome, tree_of, two_mounts
 from tests.mounts import temporary_directory
 
@@ -214,8 +215,8 @@ class Play:
                 side.close(lambda opened, top=top: opened.where.startswith(top))  # type: ignore[misc]
 
 
-@settings(
-    max_examples=max(1, settings().max_examples // 25),
+@part(
+    25,
     derandomize=os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci",
 )
 @given(st.lists(STEPS, min_size=60, max_size=90))

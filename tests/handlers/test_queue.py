@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from basefs.handlers.queue import OVERFLOW, Event, Job, Queue
 from basefs.handlers.rules import Rule
+from tests.examples import part
 from tests.helpers import path
 
 TYPES = ("create", "modify", "attributes", "delete")
@@ -99,7 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=80, stateful_step_count=40)
+TestQueue.settings = part(4, stateful_step_count=40)
 
 
 def _drain(queue: Queue) -> list[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import StoreError, UsageError
@@ -14,6 +14,7 @@ from basefs.journal.journal import JOURNAL_FILE, Journal, Live, Record
 from basefs.view.events import EventType, Shape, events_between
 from basefs.view.names import Names
 from basefs.view.states import Kind
+from tests.examples import part
 from tests.helpers import path
 from tests.mounts import temporary_directory
 
@@ -62,7 +63,7 @@ def replay(start: dict[Names, Kind], records: list[Record]) -> dict[Names, Kind]
     return known
 
 
-@settings(max_examples=100)
+@part(3)
 @given(st.lists(st.tuples(changes, st.sampled_from(["told", "missed", "restart"])), max_size=8), st.data())
 def test_who_reads_on_from_any_token_knows_the_tree(history: list[tuple[list[Live], str]], data: st.DataObject) -> None:
     with temporary_directory() as directory:

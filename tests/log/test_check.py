@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import BaseFSError, DamagedLog, StoreError
@@ -22,6 +22,7 @@ from basefs.log.hashes import EntryHash
 from basefs.log.repair import repair
 from basefs.replica import LOG_FILE, Replica
 from basefs.view.tree import Names
+from tests.examples import part
 
 from ..helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
 
@@ -184,7 +185,7 @@ def _flip(value: object, chance: random.Random) -> object:
     return b"x" if value in (None, b"") else str(value) + "x"
 
 
-@settings(max_examples=60)
+@part(5)
 @given(st.sampled_from(TABLES), st.integers(0, 2**32 - 1))
 def test_any_bit_that_flips_is_found(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, table: str, seed: int
@@ -211,7 +212,7 @@ def test_any_bit_that_flips_is_found(
             assert table == "entries" and row[0] in (1, 2), "only without the root and its grant nothing can be done"
 
 
-@settings(max_examples=20)
+@part(15)
 @given(st.sampled_from(TABLES), st.integers(0, 2**32 - 1))
 def test_any_row_that_is_gone_is_found(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, table: str, seed: int

@@ -1,4 +1,4 @@
-"""The store: append-only, durable, and honest about damage (design, section 3.4)."""
+"""The store: append-only, durable, and honest about damage (docs/formats.md, section 8)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from basefs.log.schema import FORMAT
 from basefs.log.store import Store
 from basefs.replica import LOG_FILE, Replica
 from basefs.view.names import Names
+from tests.examples import part
 
 from ..helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
 from ..view.histories import Step, World, steps
@@ -150,6 +151,7 @@ class Expected:
         return {names: reduce(xor, hashes) for names, hashes in found.items()}
 
 
+@part(3)
 @given(steps(), st.integers(0, 2**32 - 1))
 def test_every_hash_equals_one_from_scratch(history: list[Step], seed: int) -> None:
     chance = random.Random(seed)

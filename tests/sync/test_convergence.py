@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, sha224
 from basefs.sync.memory import MemoryLog
 from basefs.sync.result import Reason
+from tests.examples import part
 
 from .helpers import ROOT, Pair, blocks_of, random_bytes, unsigned
 
@@ -94,7 +95,7 @@ def everything(log):
     return {Entry.decode(data).hash for data in log.walk(())}
 
 
-@settings(max_examples=150, deadline=None)
+@part(2)
 @given(st.data(), OPERATIONS, st.sampled_from([1, 50, 1000, 65536]))
 def test_logs_with_complete_contents_end_equal_in_one_session(data, operations, chunk):
     universe = Universe(operations)
@@ -109,7 +110,7 @@ def test_logs_with_complete_contents_end_equal_in_one_session(data, operations, 
     assert not logs[0].missing_blocks(1) and not logs[1].missing_blocks(1)
 
 
-@settings(max_examples=150, deadline=None)
+@part(2)
 @given(st.data(), OPERATIONS)
 def test_logs_with_partial_contents_end_equal_when_nothing_arrives_any_more(data, operations):
     universe = Universe(operations)

@@ -6,13 +6,14 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.sync.limits import Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.states import Role
+from tests.examples import part
 
 from .helpers import ROOT, Pair, Writer, blocks_of, random_bytes
 
@@ -163,7 +164,7 @@ def test_after_the_first_change_each_node_gets_each_entry_once(seed):
     assert all(size / count < 1100 for _, size in sizes[1:]), "bytes a node, of which 850 are the entry and its block"
 
 
-@settings(deadline=None, max_examples=60)
+@part(5)
 @given(st.integers(2, 7), st.integers(0, 2**32), st.lists(st.integers(0, 2**32), min_size=1, max_size=40))
 def test_whatever_is_cut_and_lost_all_become_equal(count, seed, steps):
     edges = random_graph(count, 3, seed)

@@ -9,13 +9,14 @@ import random
 import tracemalloc
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from basefs.sync.limits import Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.states import Role
+from tests.examples import part
 
 from .helpers import ROOT, Pair, Writer, random_bytes
 
@@ -89,7 +90,7 @@ def test_random_bytes(role, data):
     feed(role, data)
 
 
-@settings(deadline=None, max_examples=200)
+@part(2)
 @given(st.sampled_from(Role), st.data())
 def test_mutated_lines(role, data):
     lines = HEARD[role].split(b"\n")
@@ -118,7 +119,7 @@ def test_mutated_lines(role, data):
     feed(role, b"\n".join(lines))
 
 
-@settings(deadline=None, max_examples=100)
+@part(3)
 @given(st.sampled_from(Role), st.integers(0, 10**6), st.sampled_from([100, 3000, 65536]))
 @example(Role.RESPONDER, 109, 100)
 def test_lines_in_any_order(role, seed, chunk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.hashes import BlockHash, sha224
@@ -18,6 +18,7 @@ from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Reason
 from basefs.sync.states import Role
 from basefs.sync.wire import encode
+from tests.examples import part
 
 from .helpers import ROOT, Pair, Writer, random_bytes
 from .test_service import running, service
@@ -204,7 +205,7 @@ def test_a_place_in_a_queue_is_kept_while_others_bring_little():
     assert core.result is None and core.counters.rejected == 0, "what comes twice is no misbehaviour"
 
 
-@settings(max_examples=25, deadline=None)
+@part(12)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.sampled_from([700, 5000, 65536]))
 def test_any_sessions_cut_anywhere_bring_everything_to_all(seed, count, chunk):
     rng = random.Random(seed)

@@ -46,17 +46,22 @@ def result(blocks):
     return Result(Reason.COMPLETE, "", False, Counters(blocks_received=blocks))
 
 
+async def until_it_gives_up(found, asked, end):
+    """Each peer that is asked is left again, and `end` is called for its session."""
+    found.progress(True)
+    for count in range(1, MAX_TRIES + 1):
+        await until(lambda count=count: len(asked) == count)
+        end()
+        found.left(asked[-1])
+    assert found._timer is None
+
+
 def test_one_after_the_other_is_asked_and_not_for_ever(parts):
     log, _, _, asked, writer = parts
 
     async def main():
         found = started(parts)
-        found.progress(True)
-        for count in range(1, MAX_TRIES + 1):
-            await until(lambda count=count: len(asked) == count)
-            found.ended(result(0))
-            found.left(asked[-1])
-        assert found._timer is None
+        await until_it_gives_up(found, asked, lambda: found.ended(result(0)))
         assert all(one != two for one, two in itertools.pairwise(asked)), "nobody twice in succession"
         found.ended(result(1))
         assert found._timer is None, "it brought something else"
@@ -143,11 +148,7 @@ def test_another_content_is_looked_for_although_one_cannot_be_had(parts):
 
     async def main():
         found = started(parts)
-        found.progress(True)
-        for count in range(1, MAX_TRIES + 1):
-            await until(lambda count=count: len(asked) == count)
-            found.left(asked[-1])
-        assert found._timer is None
+        await until_it_gives_up(found, asked, lambda: None)
         writer.write((b"another",), random_bytes(100_000, 1))
         log.add(writer.entries, [])
         found.progress(True)

@@ -10,11 +10,13 @@ from hypothesis import given
 from basefs.errors import StoreError
 from basefs.log.forks import forked_paths
 from basefs.replica import LOG_FILE
+from tests.examples import rarely
 
 from ..helpers import ALICE, make_replica, path
 from .histories import Step, World, steps
 
 
+@rarely
 @given(steps())
 def test_whatever_lost_is_on_a_forked_path(history: list[Step]) -> None:
     with World.temporary() as world:

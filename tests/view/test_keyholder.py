@@ -14,8 +14,9 @@ from basefs.view.keyholder import Plan
 from basefs.view.names import Names
 from basefs.view.supposing import Difference
 
+from ..examples import rarely
 from ..helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, Shown, copy_replica, path, tree_of
-from .histories import KEYS, Step, World, rarely, steps
+from .histories import KEYS, Step, World, steps
 from .stories import Story, above, below
 from .test_author import User
 

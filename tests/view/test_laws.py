@@ -1,4 +1,4 @@
-"""The laws of the view, over random histories (design, section 4).
+"""The laws of the view, over random histories (docs/authority.md).
 
 The view is a pure function of the set of entries and complete blocks: order, batches, duplicates and restarts never
 matter, and the live view always equals a rebuild.
@@ -15,8 +15,9 @@ from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.view.states import Kind
 
+from ..examples import part, rarely
 from ..helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, keys_at, tree_of
-from .histories import Step, World, rarely, steps
+from .histories import Step, World, steps
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -34,6 +35,7 @@ def load_and_check(node: Node) -> None:
         node.replica.live_paths()
 
 
+@part(2)
 @given(steps(), SEEDS)
 def test_live_view_equals_a_rebuild_after_every_step(history: list[Step], seed: int) -> None:
     chance = random.Random(seed)
@@ -48,6 +50,7 @@ def test_live_view_equals_a_rebuild_after_every_step(history: list[Step], seed: 
             assert tree_of(world.copy(node).replica) == tree_of(node.replica)
 
 
+@part(2)
 @given(steps(), SEEDS)
 def test_same_set_same_tree(history: list[Step], seed: int) -> None:
     with World.temporary() as world:

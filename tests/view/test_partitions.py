@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from basefs.log.entries import Action
 from basefs.replica import LOG_FILE
 
+from ..examples import rarely
 from ..helpers import ALICE, BOB, ROOT_KEY, Clock, Node, Replica, copy_replica, make_replica, path, tree_of
-from .histories import Step, World, rarely, steps
+from .histories import Step, World, steps
 from .test_keyholder import plain
 from .test_laws import SEEDS
 
@@ -147,7 +148,7 @@ def test_a_log_restored_from_an_old_backup_makes_ordinary_branches(tmp_path: Pat
     assert node.replica.read((b"f",)) == b"on top of the lost days"
     assert node.replica.read(path("/d/x")) == b"x"
     (conflict,) = node.replica.survey((b"f",)).conflicts()
-    node.replica.commit(lambda author: author.revert((b"f",), conflict.lost.hash))
+    node.replica.commit(lambda author: author.reverter.path((b"f",), conflict.lost.hash))
     exchange(node, peer)
     assert peer.replica.read((b"f",)) == b"after the restore"
     for each in (node, peer):

@@ -14,8 +14,9 @@ from basefs.view.names import Names
 from basefs.view.states import State
 from basefs.view.tree import Tree
 
+from ..examples import rarely
 from ..helpers import Clock, make_replica, path
-from .histories import Step, World, rarely, steps
+from .histories import Step, World, steps
 
 
 def states(tree: Tree) -> dict[Names, State]:
