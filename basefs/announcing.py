@@ -1,4 +1,4 @@
-"""What this node has written, by gossip: as events where it is small, else as an announcement (design, section 6).
+"""What this node has written, by gossip: as events where it is small, else as an announcement (docs/architecture.md).
 
 While sessions stand, news goes over them, and the root hashes that are told there find what was lost.  Gossip is told
 only where no peer has confirmed the news, and seldom then; at once, however, where a peer does not even acknowledge it:

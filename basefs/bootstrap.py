@@ -1,4 +1,4 @@
-"""Birth of a filesystem: the entries that every log of it begins with (design, section 3.2)."""
+"""Birth of a filesystem: the entries that every log of it begins with (docs/formats.md, section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a node keeps its state, and the numbers that it runs with (design, section 8)."""
+"""Where a node keeps its state, and the numbers that it runs with (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SYNC_PORT_OFFSET = 1
 ALL_ADDRESSES = "0.0.0.0"
 
 #: Events that a burst of changes may cost before it is announced instead of gossiped.  Serf carries 2 to 4 events a
-#: second on 30 nodes (design, section 6), so beyond this a pull is quicker; below it a pull would only add round trips.
+#: second on 30 nodes (docs/network.md), so beyond this a pull is quicker; below it a pull would only add round trips.
 MAX_BLOCK_MESSAGES = 4
 #: Seconds of which a node waits a random part before it fetches what gossip has told it of, so that a packet which
 #: reaches several nodes does not make all of them connect at once.  More costs time and spares the announcer nothing
@@ -50,7 +50,7 @@ SYNC_PROBABILITY = 1.0
 STALL_SECONDS = 5.0
 #: Seconds between looks for lost peers and for files whose blocks stopped coming.
 WATCH_SECONDS = 0.5
-#: Seconds until what was committed survives a power cut (design, section 3.4).
+#: Seconds until what was committed survives a power cut (docs/architecture.md).
 DURABLE_SECONDS = 0.1
 
 #: The home of root where the package is installed, which makes it; the service units use it as well.

@@ -1,6 +1,6 @@
 """The daemon of one filesystem: the composition root.
 
-The FUSE loop runs in the main thread, everything else in one event-loop thread (paper, section 5.2; design, section 1).
+The FUSE loop runs in the main thread, everything else in one event-loop thread (docs/architecture.md).
 Parts are started in order on an exit stack, so whatever fails, what was started is stopped.
 """
 
@@ -34,7 +34,7 @@ from basefs.replica import Replica
 log = logging.getLogger(__name__)
 
 #: Seconds for which a thread may keep the interpreter lock while another one wants it.  At the default of 5 ms a FUSE
-#: operation takes 5 to 20 ms while the event loop is busy, with this 0.3 to 1 ms (measured; design, section 1).
+#: operation takes 5 to 20 ms while the event loop is busy, with this 0.3 to 1 ms (measured; docs/architecture.md).
 SWITCH_INTERVAL = 0.0002
 #: How many more objects are made than freed between two searches for garbage, and how many of these make one of the
 #: next generation.  A full search stops all threads for some 10 to 100 ms with a large tree; reference counts free

@@ -1,4 +1,4 @@
-"""Where a name leads: the nodes that its DNS TXT records list (design, section 8).
+"""Where a name leads: the nodes that its DNS TXT records list (docs/commands.md).
 
 A TXT record `basefs=IP` or `basefs=IP:PORT` names a node; a name may have many of them.
 """

@@ -1,4 +1,4 @@
-"""News over the sessions that stay open: what is pushed, and what is left to be fetched (design, section 7).
+"""News over sessions that stay open: what is pushed, and what is left to be fetched (docs/sync-protocol.md, section 5).
 
 Whatever enters the log, written here or learned from anybody, is passed on at once, so that it floods the graph of all
 standing sessions.  Entries go with their contents, as soon as these are complete.  A budget keeps bursts and large

@@ -1,4 +1,4 @@
-"""Which lost peers to try again, and when (design, section 7: sync at once after a heal).  No I/O and no clock.
+"""Which lost peers to try again, and when (docs/architecture.md: sync at once after a heal).  No I/O and no clock.
 
 Serf notices a failure late and a return later still: it tries a failed member every 30 s, and a short cut it never
 notices at all.  So a peer that a session could not reach is tried again by ourselves, soon at first; what that costs is

@@ -1,4 +1,4 @@
-"""What a node's owner may change: `$BASEFS_HOME/config`, an INI file (design, section 8).
+"""What a node's owner may change: `$BASEFS_HOME/config`, an INI file (docs/operations.md).
 
     [basefs]
     profile = lan

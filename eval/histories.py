@@ -10,7 +10,7 @@ from basefs.log.codecs import STORED
 from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.keys import SigningKey
 
-#: Live paths that a history ends with if it is long enough (design, section 9), and files in each directory.
+#: Live paths that a history ends with if it is long enough (docs/performance.md), and files in each directory.
 LIVE_PATHS = 4300
 _FILES_A_DIRECTORY = 20
 _BORN = 1_500_000_000

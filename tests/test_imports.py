@@ -1,4 +1,4 @@
-"""Imports go one way (design, section 1): read from the sources, so that a lazy import counts as well."""
+"""Imports go one way (docs/architecture.md): read from the sources, so that a lazy import counts as well."""
 
 from __future__ import annotations
 

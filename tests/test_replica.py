@@ -1,4 +1,4 @@
-"""The replica: what it accepts, from whom, in which order (design, section 3.5), and what it tells others."""
+"""The replica: what it accepts, from whom, in which order (docs/formats.md, section 4), and what it tells others."""
 
 from __future__ import annotations
 

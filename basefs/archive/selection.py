@@ -1,6 +1,6 @@
 """What the archive of a path must hold, so that whoever has nothing else can verify it and see the same tree there.
 
-By path, since an entry's parent is on its own path or the one above (design, section 3.2):
+By path, since an entry's parent is on its own path or the one above (docs/formats.md, section 3):
 - all entries at the path and below it;
 - the entries of each directory above it, but not of what else these hold: their mkdir entries, which the path hangs on,
   and their grants and revokes, which say whose signatures count;

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# mfusepy takes libfuse 2 where both are installed, unless told before it is imported (design, section 2).
+# mfusepy takes libfuse 2 where both are installed, unless told before it is imported.
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
 
 from basefs.errors import MountFailed, UsageError

@@ -1,4 +1,4 @@
-"""The publisher: publishes the working set when it is time, and takes over what became of it (design, section 5)."""
+"""The publisher: publishes the working set when it is time, and takes over what became of it (docs/architecture.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules: which command runs for which path (paper, section 4.1; design, section 5)."""
+"""Rules: which command runs for which path (paper, section 4.1; docs/reacting.md)."""
 
 from __future__ import annotations
 

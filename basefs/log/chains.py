@@ -1,4 +1,4 @@
-"""Chains: the blocks of contents, and the chains whose end has not arrived (paper, section 3.2.2; design, 3.3).
+"""Chains: the blocks of contents, and the chains whose end has not arrived (docs/formats.md, section 6).
 
 Invariants
 

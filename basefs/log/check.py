@@ -1,4 +1,4 @@
-"""Check: whether a log is whole, row by row, and what is wrong where (design, section 3.4).
+"""Check: whether a log is whole, row by row, and what is wrong where (docs/formats.md, section 8).
 
 A log is compared with what its rows make when each is taken as from a stranger (`rebuild`): every encoding, hash,
 signature, parent and grant, the order, and every derived table.  What this cannot see, because it changes nothing that

@@ -1,4 +1,4 @@
-"""Codecs: how the content of a write becomes the bytes of its chain (design, section 3.3).
+"""Codecs: how the content of a write becomes the bytes of its chain (docs/formats.md, section 6).
 
 A chain is `tag (1 B) + encoded`.  A codec is a keyframe (the whole content) or a delta against the content of the
 entry's parent.  Decoding never trusts the sender: it stops at the size that the signed entry states.
@@ -24,7 +24,7 @@ from basefs.errors import InvalidEntry
 from basefs.log.blocks import block_count
 from basefs.log.content import PIECE, Content
 
-#: bsdiff needs 17 times the old size in memory; above this another codec serves (design, section 3.3).
+#: bsdiff needs 17 times the old size in memory; above this another codec serves (docs/formats.md, section 6).
 MAX_BSDIFF = 1024 * 1024
 #: zstandard keeps the old content as dictionary in memory; a larger one is refused.
 MAX_ZSTD_DICTIONARY = 64 * 1024 * 1024

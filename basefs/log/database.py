@@ -1,4 +1,4 @@
-"""The database file: connections, transactions, durability and damage (design, section 3.4).
+"""The database file: connections, transactions, durability and damage (docs/formats.md, section 8).
 
 Invariants
 

@@ -1,4 +1,4 @@
-"""Granted keys: what a signature is checked against (design, section 3.5).
+"""Granted keys: what a signature is checked against (docs/formats.md, section 4).
 
 Invariant: `granted` holds a key for a path exactly if an accepted grant of it hangs there, in force or not.  All of it
 is in memory as well, since every entry that arrives asks for it.

@@ -1,4 +1,4 @@
-"""Intake: what is accepted into the log, and what waits or is refused (design, section 3.5).
+"""Intake: what is accepted into the log, and what waits or is refused (docs/formats.md, section 4).
 
 From anyone, at any time: valid encoding, known parent, a place in the DAG, a key that was granted on the path or above
 it by an entry of the log, and a valid signature.  Everything else waits in bounded memory or is refused; none of it

@@ -1,4 +1,4 @@
-"""Paths: every path that an entry ever named, and the Merkle tree over them (paper, section 3.2.2; design, section 7).
+"""Paths: every path that an entry ever named, and the Merkle tree over them (docs/formats.md, section 7).
 
 Invariant: after a transaction the hash of a path is the XOR of what its own entries contribute and of its sub-paths'
 hashes.  What an entry contributes is decided in `store` and `chains`.

@@ -1,4 +1,4 @@
-"""Placement: where an entry stands in the DAG (design, section 3.2)."""
+"""Placement: where an entry stands in the DAG (docs/formats.md, section 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEW_PATH = -1
 
 
 class EntryKind(IntEnum):
-    """Where an entry stands relative to its parent (design, section 3.2)."""
+    """Where an entry stands relative to its parent (docs/formats.md, section 3)."""
 
     SUCCESSOR = 0
     CHILD = 1

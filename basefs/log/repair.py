@@ -1,4 +1,4 @@
-"""Repair: replace a damaged log by what is whole of it; peers bring the rest (design, section 3.4).
+"""Repair: replace a damaged log by what is whole of it; peers bring the rest (docs/formats.md, section 8).
 
 The new log is built beside the old one and takes its place at once, so a crash leaves one of the two.  The old one is
 kept under another name: nothing is thrown away.  What is whole but builds on something that is lost waits in the new

@@ -1,4 +1,4 @@
-"""The append-only store: entries and what is derived from them, in one SQLite file (design, section 3.4).
+"""The append-only store: entries and what is derived from them, in one SQLite file (docs/formats.md, section 8).
 
 Invariants
 
@@ -275,7 +275,7 @@ class Store:
     def place(self, entry: Entry) -> Placed | None:
         """Where an entry would stand; `None` while its parent is unknown.
 
-        Raises `InvalidEntry` if it can stand nowhere (design, section 3.2), and `DamagedLog` behind a damaged row.
+        Raises `InvalidEntry` if it can stand nowhere (docs/formats.md, section 3), `DamagedLog` behind a damaged row.
         """
         if entry.is_root:
             return place_root(entry)

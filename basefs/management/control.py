@@ -1,4 +1,4 @@
-"""The control socket: how commands talk to a running daemon (design, section 8).
+"""The control socket: how commands talk to a running daemon (docs/commands.md).
 
 A UNIX socket (0600) that carries one JSON object a line each way: `{"command": ..., "arguments": {...}}` and
 `{"result": ...}` or `{"error": CLASS, "message": ...}`.  A command that answers with a stream sends any number of lines

@@ -1,4 +1,4 @@
-"""The exit code of every error of ours: the only place where one becomes the other (design, section 8)."""
+"""The exit code of every error of ours: the only place where one becomes the other (docs/commands.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets: `NAME:/PATH`, or a path inside a mounted tree (design, section 8)."""
+"""Targets: `NAME:/PATH`, or a path inside a mounted tree (docs/commands.md)."""
 
 from __future__ import annotations
 

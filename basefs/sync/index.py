@@ -1,4 +1,4 @@
-"""The items of one path, ordered by key, so that any prefix can be listed or aggregated (design, section 7).
+"""The items of one path, ordered by key, so that any prefix can be listed or aggregated (docs/sync-protocol.md, 2).
 
 The items of a path are its own entries (key: the entry's hash) and its sub-paths (key: SHA-224 of the name, so that
 similar names spread evenly).  The XOR of the values of all items is the hash of the path.

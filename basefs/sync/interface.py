@@ -1,4 +1,4 @@
-"""What the sync protocol needs from the log: a Protocol, so that `sync` never imports the replica (design, 7)."""
+"""What the sync protocol (docs/sync-protocol.md) needs from the log: a Protocol, so that it imports no replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sessions of this node that stay open for news: to whom, how many, and for how long (design, section 7).
+"""The sessions of this node that stay open for news: to whom, how many, how long (docs/sync-protocol.md, section 5).
 
 A few random members each, renewed now and then, make a random graph over the cluster: with three each it is connected
 almost surely, and news crosses it in a few hops.  Sessions that bring news a second time become lazy, until those that

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 VERSION = 1
 
-#: Data bytes of the largest block (design, section 3.3).
+#: Data bytes of the largest block (docs/formats.md, section 5).
 MAX_BLOCK_DATA = 32 * 1024
 
 #: Bytes of a line, without its newline.  A 32 KiB block takes 43.7 KiB in base64 and the longest possible LS 53.6 KiB;

@@ -1,4 +1,4 @@
-"""History: every revision of a path, and which of them lost a conflict to what (design, section 4).
+"""History: every revision of a path, and which of them lost a conflict to what (docs/authority.md).
 
 Read from the same two passes that decide what the path is, so it can never tell another story than the view.
 """

@@ -1,4 +1,4 @@
-"""Grants and revokes, planned before they are written (design, section 4).
+"""Grants and revokes, planned before they are written (docs/authority.md).
 
 A plan supposes its entries and compares the trees.  Where the tree would change under its users it acknowledges what
 is there now: behind every path whose last signer stops being valid, and behind every path that would be something

@@ -1,4 +1,4 @@
-"""Permissions: which keys may write at a path, and with what authority (paper, section 3.1.1; design, section 4).
+"""Permissions: which keys may write at a path, and with what authority (paper, section 3.1.1; docs/authority.md).
 
 A key is valid at a path if it is granted there or on a directory above; its authority is the depth of the shallowest
 such directory, 0 being the root and the highest.  Rules for what a revoke takes back:

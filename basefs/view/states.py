@@ -1,4 +1,4 @@
-"""States: what a path is after an entry, and the step from one to the next (design, section 3.1)."""
+"""States: what a path is after an entry, and the step from one to the next (docs/formats.md, section 1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from basefs.log.hashes import EntryHash
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 LINK_MODE = 0o777
-#: The bits that are kept: setuid, setgid and sticky never are (design, section 3.1).
+#: The bits that are kept: setuid, setgid and sticky never are (docs/formats.md, section 1).
 MODE_MASK = 0o777
 
 

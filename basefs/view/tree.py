@@ -1,4 +1,4 @@
-"""The live tree: every path that is there now, resolved on demand and kept up to date (design, section 4).
+"""The live tree: every path that is there now, resolved on demand and kept up to date (docs/authority.md).
 
 Invariants
 

@@ -23,7 +23,7 @@ from eval.traffic import Meter, Traffic
 BLOCKS = (0, 1, 2, 4, 16, 64, 254)
 #: Bytes of a small change.
 SMALL = 100
-#: Bytes of content in a block that can be gossiped (design, section 3.3).
+#: Bytes of content in a block that can be gossiped (docs/formats.md, section 5).
 BLOCK_BYTES = 480
 #: Seconds for a change to arrive everywhere, after which the run is given up.
 PATIENCE = 400.0

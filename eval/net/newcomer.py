@@ -18,7 +18,7 @@ from eval.node import COMMAND, Node
 from eval.rows import Row, Rows
 from eval.traffic import Meter
 
-#: Entries of the history (design, section 9).
+#: Entries of the history (docs/network.md).
 ENTRIES = 130_000
 #: Entries given to the log at once while the history is made.
 _SLICE = 512

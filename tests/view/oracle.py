@@ -1,4 +1,5 @@
-"""The view once more, simple and slow: straight from design.md, section 4, by plain recursion over the set of entries.
+"""The view once more, simple and slow: straight from the rules (docs/authority.md, docs/formats.md,
+section 3, docs/deviations.md), by plain recursion over the set of entries.
 
 No store, no order of arrival, nothing incremental, nothing shared with `basefs.view.resolution` and `permissions`: what
 both agree on is not a slip of one of them.  Only the step from one state to the next (`states.step`) is the same code.

@@ -33,7 +33,7 @@ def shown(replica: Replica) -> dict[Names, tuple[State, Depths]]:
 
 
 @given(steps(), SEEDS)
-def test_the_view_is_what_the_design_says(history: list[Step], seed: int) -> None:
+def test_the_view_is_what_the_rules_say(history: list[Step], seed: int) -> None:
     with World.temporary() as world:
         for step in history:
             world.play(step)

@@ -1,4 +1,4 @@
-"""Grants and revokes: who may take what back from whom (paper, section 3.1.1; design, section 4)."""
+"""Grants and revokes: who may take what back from whom (paper, section 3.1.1; docs/authority.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's rules about keys that come and go (paper, section 3.1.1; design, section 4), one test each."""
+"""The paper's rules about keys that come and go (paper, section 3.1.1; docs/authority.md), one test each."""
 
 from __future__ import annotations
 

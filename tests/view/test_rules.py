@@ -1,4 +1,4 @@
-"""Conflicts: the paper's rules one by one (paper, section 3.1; design, section 4)."""
+"""Conflicts: the paper's rules one by one (paper, section 3.1; docs/authority.md)."""
 
 from __future__ import annotations
 
