@@ -13,26 +13,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
 from basefs.log import codecs
-from basefs.log.blocks import Block
+from basefs.log.ancestry import MAX_DELTAS, Ancestry, Log, begins_anew
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
-from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
-from basefs.log.placement import EntryKind, Placed
+from basefs.log.placement import Placed
 
-#: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
-#: would save blocks on files that change often, fewer would make them quicker to read.
-MAX_DELTAS = 32
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
 MIN_CACHED_DELTAS = 4
 #: Largest content, bytes.  An entry could state 2**48 - 1, and whoever reads it must find room to unpack it.
 MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
-#: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
-_BLOCKS_AT_ONCE = 16
 #: Bytes of a content for which all that decoding needs is looked up at once: whoever opens a small file while a batch
 #: is arriving waits for the lock once, and not for each step.
 _AT_ONCE = 64 * 1024
@@ -40,21 +33,6 @@ _AT_ONCE = 64 * 1024
 _STEPS_AT_ONCE, _ALL_BLOCKS_AT_ONCE = MAX_DELTAS + 1, 512
 #: Bytes by which a delta's chain may exceed its content: no writer makes one that exceeds it by more than a tag.
 _CHAIN_SLACK = 64 * 1024
-#: Chains whose length is kept in memory, about 150 bytes each.
-_REMEMBERED_SIZES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """The write entries from a content back to where decoding can start.
-
-    Attributes:
-        writes: newest first.
-        delta_bytes: bytes of the deltas among them.
-    """
-
-    writes: tuple[Placed, ...]
-    delta_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +48,12 @@ class _Step:
     keyframe: bool
 
 
-class Chains(Protocol):
-    """Where blocks are, `basefs/log/chains.py` or `basefs/log/committed.py`."""
-
-    def block(self, hash: BlockHash) -> Block | None:
-        """A block, or `None` if it is unknown or damaged."""
-
-    def is_complete(self, first: bytes) -> bool:
-        """Whether all blocks of a chain are here."""
-
-
-class Log(Protocol):
-    """Where entries and blocks are, `basefs/log/store.py` or `basefs/log/committed.py`."""
-
-    @property
-    def chains(self) -> Chains:
-        """The blocks."""
-
-    def get(self, hash: EntryHash) -> Placed | None:
-        """An entry, or `None` if it is unknown or damaged."""
-
-
 class Contents:
-    """Reads the contents of one log.  `source` and `is_complete` need the lock, the others take it.
+    """Reads the contents of one log.  Thread-safe.
 
     Attributes:
         lock: what serialises the use of the log.
+        ancestry: what each content builds on.
     """
 
     def __init__(self, store: Log, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
@@ -103,97 +61,9 @@ class Contents:
         self._store = store
         self._cache = cache
         self.lock = lock
-        self._complete: set[EntryHash] = set()
-        self._sizes: dict[BlockHash, int] = {}
+        self.ancestry = Ancestry(store, lock)
         #: Large contents that a thread is materialising; others wait for it.
         self._busy: dict[EntryHash, threading.Lock] = {}
-
-    def source(self, entry: EntryHash) -> EntryHash | None:
-        """The write entry whose content the path had at `entry`; `None` where it was no file.
-
-        Raises `IncompleteContent` if an entry on the way is unknown.
-        """
-        hash = entry
-        path: int | None = None
-        while True:
-            placed = self._store.get(hash)
-            if placed is None:
-                raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
-            action = placed.entry.action
-            if path not in (None, placed.path):
-                # A revert to an entry of another path is none.
-                return None
-            path = None
-            if action is Action.WRITE:
-                return hash
-            if action in (Action.REVERT, Action.LINK):
-                path = placed.path if action is Action.REVERT else None
-                hash = EntryHash(placed.entry.content)
-            elif action in (Action.MODE, Action.ACK):
-                hash = placed.entry.parent
-            else:
-                return None
-
-    def _base(self, write: Placed) -> EntryHash | None:
-        return self.source(write.entry.parent) if write.kind is EntryKind.SUCCESSOR else None
-
-    def is_complete(self, write: Placed) -> bool:
-        """Whether the content of a write entry can be read: its blocks are here, and those of all it builds on."""
-        visited: list[EntryHash] = []
-        current: Placed | None = write
-        while current is not None and current.entry.hash not in self._complete:
-            first = BlockHash(current.entry.content)
-            if not self._store.chains.is_complete(first):
-                return False
-            visited.append(current.entry.hash)
-            if not first or current.kind is not EntryKind.SUCCESSOR or self._is_keyframe(first):
-                break
-            try:
-                base = self._base(current)
-            except IncompleteContent:
-                return False
-            current = None if base is None else self._store.get(base)
-        if len(self._complete) > 100_000:
-            self._complete.clear()
-        self._complete.update(visited)
-        return True
-
-    def _is_keyframe(self, first: BlockHash) -> bool:
-        block = self._store.chains.block(first)
-        return block is None or _begins_anew(block.data)
-
-    def lineage(self, write: EntryHash) -> Lineage:
-        """What decoding the content of a write entry needs.  Raises `IncompleteContent`."""
-        writes: list[Placed] = []
-        delta_bytes = 0
-        hash: EntryHash | None = write
-        while hash is not None:
-            with self.lock:
-                placed = self._store.get(hash)
-                if placed is None:
-                    raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
-                writes.append(placed)
-                first = BlockHash(placed.entry.content)
-                if not first or self._is_keyframe(first):
-                    break
-                hash = self._base(placed)
-            delta_bytes += self._chain_size(first)
-        return Lineage(tuple(writes), delta_bytes)
-
-    def _chain_size(self, first: BlockHash) -> int:
-        """Bytes of a complete chain."""
-        size = self._sizes.get(first)
-        if size is None:
-            try:
-                size = sum(map(len, self._chain(first)))
-            except InvalidEntry as error:
-                raise IncompleteContent(str(error)) from None
-            if len(self._sizes) >= _REMEMBERED_SIZES:
-                self._sizes.clear()
-            self._sizes[first] = size
-        return size
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def size(self, write: EntryHash) -> int:
         """Bytes of the content of a write entry, as it states.  Raises `IncompleteContent` for an unknown one."""
@@ -264,11 +134,11 @@ class Contents:
             with self.lock:
                 placed = self._whole(self._store.get(hash), write)
                 first = BlockHash(placed.entry.content)
-                keyframe = not first or self._is_keyframe(first)
-                base = None if keyframe else self._base(placed)
+                keyframe = not first or self.ancestry.is_keyframe(first)
+                base = None if keyframe else self.ancestry.base(placed)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
-            steps.append(_Step(hash, placed.entry.size, first, self._chain(first), keyframe))
+            steps.append(_Step(hash, placed.entry.size, first, self.ancestry.chain(first), keyframe))
             hash = base
         return steps, BytesContent(b"")
 
@@ -293,9 +163,9 @@ class Contents:
             if chain is None:
                 return None
             room -= len(chain)
-            keyframe = not chain or _begins_anew(chain[0])
+            keyframe = not chain or begins_anew(chain[0])
             steps.append(_Step(hash, placed.entry.size, first, iter([b"".join(chain)] if chain else []), keyframe))
-            hash = None if keyframe else self._base(placed)
+            hash = None if keyframe else self.ancestry.base(placed)
         return steps, BytesContent(b"")
 
     def _whole(self, placed: Placed | None, write: EntryHash) -> Placed:
@@ -339,20 +209,6 @@ class Contents:
             return self._cache.write_file(step.write, (data,), step.size)
         return BytesContent(data)
 
-    def _chain(self, first: BlockHash) -> Iterator[bytes]:
-        """The bytes of a chain, some blocks at a time.  Raises `InvalidEntry` where one is missing or damaged."""
-        hash = first
-        while hash != ZERO_HASH:
-            parts: list[bytes] = []
-            with self.lock:
-                while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
-                    block = self._store.chains.block(hash)
-                    if block is None:
-                        raise InvalidEntry(f"block {hash.hex()[:12]} is missing or damaged")
-                    parts.append(block.data)
-                    hash = block.next
-            yield b"".join(parts)
-
     def keep(self, write: EntryHash, content: Content) -> None:
         """Keep a content that was just written, since it is likely to be read next."""
         self._cache.keep(write, content)
@@ -365,14 +221,6 @@ class Contents:
     def close(self) -> None:
         """Release the cache."""
         self._cache.close()
-
-
-def _begins_anew(chain: bytes) -> bool:
-    """Whether a chain that begins so decodes without the content before, or not at all."""
-    try:
-        return codecs.is_keyframe(chain[:1])
-    except InvalidEntry:
-        return True
 
 
 class LoggedContent(Content):

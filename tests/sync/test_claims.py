@@ -206,13 +206,18 @@ def test_a_session_that_is_stuck_does_not_keep_others_from_asking():
     assert claims.may_ask(one)
 
 
-def test_who_has_to_wait_lets_others_ask():
-    claims = Claims()
-    one, two = object(), object()
+def told_to_wait():
+    """Claims of two sessions, of which one has asked for a block, and was told to wait."""
+    claims, one, two = Claims(), object(), object()
     claims.moved(one)
     claims.take(BLOCK, one)
     assert claims.is_coming(BLOCK)
     claims.let_go(one)
+    return claims, one, two
+
+
+def test_who_has_to_wait_lets_others_ask():
+    claims, one, two = told_to_wait()
     assert not claims.is_coming(BLOCK) and not claims.held_by_other(BLOCK, two)
     claims.take(BLOCK, one)
     assert claims.is_coming(BLOCK) and claims.held_by_other(BLOCK, two)
@@ -277,11 +282,7 @@ def test_who_asks_again_after_others_has_the_same_time_again():
 
 
 def test_who_asks_again_after_it_was_told_to_wait_has_the_same_time_again():
-    claims = Claims()
-    one, two = object(), object()
-    claims.moved(one)
-    claims.take(BLOCK, one)
-    claims.let_go(one)
+    claims, one, two = told_to_wait()
     claims.tick(2 * FRUITLESS)
     claims.moved(one)
     claims.take(BLOCK, one)

@@ -1,0 +1,186 @@
+"""What a content builds on: the writes back to one that decodes without another.
+
+The content at an entry is that of the nearest write, and a delta builds on the content at its parent (docs/formats.md,
+section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from basefs.errors import IncompleteContent, InvalidEntry
+from basefs.log import codecs
+from basefs.log.blocks import Block
+from basefs.log.entries import Action
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.placement import EntryKind, Placed
+
+#: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
+#: would save blocks on files that change often, fewer would make them quicker to read.
+MAX_DELTAS = 32
+#: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
+_BLOCKS_AT_ONCE = 16
+#: Chains whose length is kept in memory, about 150 bytes each.
+_REMEMBERED_SIZES = 10_000
+#: Writes that are known to be complete, about 100 bytes each.
+_REMEMBERED_COMPLETE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The write entries from a content back to where decoding can start.
+
+    Attributes:
+        writes: newest first.
+        delta_bytes: bytes of the deltas among them.
+    """
+
+    writes: tuple[Placed, ...]
+    delta_bytes: int
+
+
+class Chains(Protocol):
+    """Where blocks are, `basefs/log/chains.py` or `basefs/log/committed.py`."""
+
+    def block(self, hash: BlockHash) -> Block | None:
+        """A block, or `None` if it is unknown or damaged."""
+
+    def is_complete(self, first: bytes) -> bool:
+        """Whether all blocks of a chain are here."""
+
+
+class Log(Protocol):
+    """Where entries and blocks are, `basefs/log/store.py` or `basefs/log/committed.py`."""
+
+    @property
+    def chains(self) -> Chains:
+        """The blocks."""
+
+    def get(self, hash: EntryHash) -> Placed | None:
+        """An entry, or `None` if it is unknown or damaged."""
+
+
+class Ancestry:
+    """What the contents of one log build on.  Needs the lock where nothing else is said."""
+
+    def __init__(self, store: Log, lock: AbstractContextManager[object]) -> None:
+        """`lock` must be one that its holder may take again."""
+        self._store = store
+        self._lock = lock
+        self._complete: set[EntryHash] = set()
+        self._sizes: dict[BlockHash, int] = {}
+
+    def source(self, entry: EntryHash) -> EntryHash | None:
+        """The write entry whose content the path had at `entry`; `None` where it was no file.
+
+        Raises `IncompleteContent` if an entry on the way is unknown.
+        """
+        hash = entry
+        path: int | None = None
+        while True:
+            placed = self._store.get(hash)
+            if placed is None:
+                raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+            action = placed.entry.action
+            if path not in (None, placed.path):
+                # A revert to an entry of another path is none.
+                return None
+            path = None
+            if action is Action.WRITE:
+                return hash
+            if action in (Action.REVERT, Action.LINK):
+                path = placed.path if action is Action.REVERT else None
+                hash = EntryHash(placed.entry.content)
+            elif action in (Action.MODE, Action.ACK):
+                hash = placed.entry.parent
+            else:
+                return None
+
+    def base(self, write: Placed) -> EntryHash | None:
+        """The write entry on which a write builds, `None` where there is none.  Raises as `source`."""
+        return self.source(write.entry.parent) if write.kind is EntryKind.SUCCESSOR else None
+
+    def is_complete(self, write: Placed) -> bool:
+        """Whether the content of a write entry can be read: its blocks are here, and those of all it builds on."""
+        visited: list[EntryHash] = []
+        current: Placed | None = write
+        while current is not None and current.entry.hash not in self._complete:
+            first = BlockHash(current.entry.content)
+            if not self._store.chains.is_complete(first):
+                return False
+            visited.append(current.entry.hash)
+            if not first or current.kind is not EntryKind.SUCCESSOR or self.is_keyframe(first):
+                break
+            try:
+                base = self.base(current)
+            except IncompleteContent:
+                return False
+            current = None if base is None else self._store.get(base)
+        if len(self._complete) > _REMEMBERED_COMPLETE:
+            self._complete.clear()
+        self._complete.update(visited)
+        return True
+
+    def is_keyframe(self, first: BlockHash) -> bool:
+        """Whether the chain that this block begins decodes without the content before, or not at all."""
+        block = self._store.chains.block(first)
+        return block is None or begins_anew(block.data)
+
+    def lineage(self, write: EntryHash) -> Lineage:
+        """What decoding the content of a write entry needs.  Takes the lock.  Raises `IncompleteContent`."""
+        writes: list[Placed] = []
+        delta_bytes = 0
+        hash: EntryHash | None = write
+        while hash is not None:
+            with self._lock:
+                placed = self._store.get(hash)
+                if placed is None:
+                    raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+                writes.append(placed)
+                first = BlockHash(placed.entry.content)
+                if not first or self.is_keyframe(first):
+                    break
+                hash = self.base(placed)
+            delta_bytes += self._chain_size(first)
+        return Lineage(tuple(writes), delta_bytes)
+
+    def _chain_size(self, first: BlockHash) -> int:
+        """Bytes of a complete chain."""
+        size = self._sizes.get(first)
+        if size is None:
+            try:
+                size = sum(map(len, self.chain(first)))
+            except InvalidEntry as error:
+                raise IncompleteContent(str(error)) from None
+            if len(self._sizes) >= _REMEMBERED_SIZES:
+                self._sizes.clear()
+            self._sizes[first] = size
+        return size
+
+    def chain(self, first: BlockHash) -> Iterator[bytes]:
+        """The bytes of a chain, some blocks at a time.  Raises `InvalidEntry` where one is missing or damaged.
+
+        Takes the lock.
+        """
+        hash = first
+        while hash != ZERO_HASH:
+            parts: list[bytes] = []
+            with self._lock:
+                while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
+                    block = self._store.chains.block(hash)
+                    if block is None:
+                        raise InvalidEntry(f"block {hash.hex()[:12]} is missing or damaged")
+                    parts.append(block.data)
+                    hash = block.next
+            yield b"".join(parts)
+
+
+def begins_anew(chain: bytes) -> bool:
+    """Whether a chain that begins so decodes without the content before, or not at all."""
+    try:
+        return codecs.is_keyframe(chain[:1])
+    except InvalidEntry:
+        return True
