@@ -18,7 +18,7 @@ from basefs.view.names import Names
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind
 
-from ..helpers import BOB, make_replica, path
+from ..helpers import BOB, ROOT_KEY, copy_replica, make_replica, path
 
 
 @contextmanager
@@ -43,8 +43,14 @@ def counted(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
         monkeypatch.undo()
 
 
-def grown(directory: Path, files: int) -> Replica:
-    """`/d` with many files, and `/e` with one; all of it has been looked at."""
+@pytest.fixture(scope="module")
+def born(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Replica]:
+    """Closed replicas with so many files, to begin with copies of them."""
+    return {files: grow(tmp_path_factory.mktemp("born"), files) for files in (3, 30, 300)}
+
+
+def grow(directory: Path, files: int) -> Replica:
+    """A closed replica with `/d`, which holds many files, and `/e` with one."""
     replica = make_replica(directory)
 
     def make(author: Author) -> Iterator[Draft]:
@@ -55,14 +61,21 @@ def grown(directory: Path, files: int) -> Replica:
             yield author.write((b"d", b"%d" % number), b"")
 
     replica.commit(make)
+    replica.close()
+    return replica
+
+
+def looked_at(born: Replica, directory: Path) -> Replica:
+    """A copy, all of which has been looked at."""
+    replica = copy_replica(born, directory, (ROOT_KEY,))
     replica.observe()
     return replica
 
 
 def cost(
-    directory: Path, files: int, make: Callable[[Author], Draft], monkeypatch: pytest.MonkeyPatch
+    born: Replica, directory: Path, make: Callable[[Author], Draft], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
-    replica = grown(directory, files)
+    replica = looked_at(born, directory)
     applied = replica.plan(make)
     with counted(replica, monkeypatch) as counts:
         replica.apply(applied.entries, applied.blocks)
@@ -82,20 +95,24 @@ CHANGES: list[Callable[[Author], Draft]] = [
 
 @pytest.mark.parametrize("make", CHANGES)
 def test_one_entry_costs_its_path_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Author], Draft]
+    born: dict[int, Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Author], Draft]
 ) -> None:
-    few = cost(tmp_path / "few", 3, make, monkeypatch)
-    many = cost(tmp_path / "many", 300, make, monkeypatch)
+    few = cost(born[3], tmp_path / "few", make, monkeypatch)
+    many = cost(born[300], tmp_path / "many", make, monkeypatch)
     assert few == many
     assert many["paths"] <= 2 and many["statements"] > 0
 
 
-def test_a_write_behind_the_current_one_resolves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cost(tmp_path, 30, CHANGES[0], monkeypatch)["paths"] == 0
+def test_a_write_behind_the_current_one_resolves_nothing(
+    born: dict[int, Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cost(born[30], tmp_path / "copy", CHANGES[0], monkeypatch)["paths"] == 0
 
 
-def test_a_grant_and_a_revoke_cost_their_subtree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica = grown(tmp_path, 200)
+def test_a_grant_and_a_revoke_cost_their_subtree(
+    born: dict[int, Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = looked_at(born[300], tmp_path / "copy")
     for make in (
         lambda author: author.grant((b"e",), b"bob", BOB.public),
         lambda author: author.revoke((b"e",), b"bob", BOB.fingerprint),
@@ -103,12 +120,12 @@ def test_a_grant_and_a_revoke_cost_their_subtree(tmp_path: Path, monkeypatch: py
         draft = replica.plan(make)
         with counted(replica, monkeypatch) as counts:
             replica.apply(draft.entries, draft.blocks)
-        # The directory, its file, and nothing of the two hundred beside it.
+        # The directory, its file, and nothing of the three hundred beside it.
         assert counts["paths"] <= 4
     draft = replica.plan(lambda author: author.grant((b"d",), b"bob", BOB.public))
     with counted(replica, monkeypatch) as counts:
         replica.apply(draft.entries, draft.blocks)
-    assert 200 <= counts["paths"] <= 204
+    assert 300 <= counts["paths"] <= 304
     replica.close()
 
 

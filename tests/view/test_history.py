@@ -27,7 +27,7 @@ def standings(replica: Replica, text: str) -> list[tuple[Entry, Standing]]:
 
 
 def revert(replica: Replica, text: str, target: Entry) -> int:
-    return len(replica.commit(lambda author: author.revert(path(text), target.hash)).entries)
+    return len(replica.commit(lambda author: author.reverter.path(path(text), target.hash)).entries)
 
 
 def test_revisions_come_newest_first_and_the_last_one_is_current(story: Story) -> None:
