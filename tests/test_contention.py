@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import basefs.log.cache
-import basefs.log.intake
+import basefs.log.verifying
 import basefs.replica
 from basefs.errors import DamagedLog, NotFound, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
@@ -188,7 +188,7 @@ def test_nobody_waits_for_signatures(
         answers.append(in_time(reader.root_hash))
         verify(entry, public)
 
-    monkeypatch.setattr(basefs.log.intake, "verify", verify_slowly)
+    monkeypatch.setattr(basefs.log.verifying, "verify", verify_slowly)
     assert reader.apply(written.entries, written.blocks).entries == written.entries
     assert answers == [True] * len(written.entries)
     # Once, and not at all where the entry is known.
