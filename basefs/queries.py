@@ -213,7 +213,7 @@ class Queries:
         with self._lock:
             if entry not in self._store:
                 raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
-            source = self._contents.ancestry.source(entry)
+            source = self._contents.lineages.source(entry)
         return BytesContent(b"") if source is None else self._contents.open(source)
 
     def open_write(self, write: EntryHash) -> Content:

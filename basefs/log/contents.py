@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
 from basefs.log import codecs
-from basefs.log.ancestry import MAX_DELTAS, Ancestry, Log, begins_anew
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.lineage import MAX_DELTAS, Lineages, Log, begins_anew
 from basefs.log.placement import Placed
 
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
@@ -53,7 +53,7 @@ class Contents:
 
     Attributes:
         lock: what serialises the use of the log.
-        ancestry: what each content builds on.
+        lineages: what each content builds on.
     """
 
     def __init__(self, store: Log, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
@@ -61,7 +61,7 @@ class Contents:
         self._store = store
         self._cache = cache
         self.lock = lock
-        self.ancestry = Ancestry(store, lock)
+        self.lineages = Lineages(store, lock)
         #: Large contents that a thread is materialising; others wait for it.
         self._busy: dict[EntryHash, threading.Lock] = {}
 
@@ -134,11 +134,11 @@ class Contents:
             with self.lock:
                 placed = self._whole(self._store.get(hash), write)
                 first = BlockHash(placed.entry.content)
-                keyframe = not first or self.ancestry.is_keyframe(first)
-                base = None if keyframe else self.ancestry.base(placed)
+                keyframe = not first or self.lineages.is_keyframe(first)
+                base = None if keyframe else self.lineages.base(placed)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
-            steps.append(_Step(hash, placed.entry.size, first, self.ancestry.chain(first), keyframe))
+            steps.append(_Step(hash, placed.entry.size, first, self.lineages.chain(first), keyframe))
             hash = base
         return steps, BytesContent(b"")
 
@@ -165,7 +165,7 @@ class Contents:
             room -= len(chain)
             keyframe = not chain or begins_anew(chain[0])
             steps.append(_Step(hash, placed.entry.size, first, iter([b"".join(chain)] if chain else []), keyframe))
-            hash = None if keyframe else self.ancestry.base(placed)
+            hash = None if keyframe else self.lineages.base(placed)
         return steps, BytesContent(b"")
 
     def _whole(self, placed: Placed | None, write: EntryHash) -> Placed:

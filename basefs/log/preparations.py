@@ -21,12 +21,12 @@ from itertools import islice
 
 from basefs.errors import NoSpace, StoreError
 from basefs.log import codecs
-from basefs.log.ancestry import MAX_DELTAS
 from basefs.log.blocks import Block, split
 from basefs.log.cache import disk_error
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
+from basefs.log.lineage import MAX_DELTAS
 from basefs.log.spool import Spool
 
 #: Contents that are encoded under the lock, bytes of the new and the old one together: that takes 2 ms at the most.
@@ -198,7 +198,7 @@ class Preparations:
     def _base(self, content: Content, base: EntryHash) -> Content | None:
         """The content of the write `base`, if a delta against it is a good idea."""
         try:
-            lineage = self._contents.ancestry.lineage(base)
+            lineage = self._contents.lineages.of(base)
             if len(lineage.writes) > MAX_DELTAS or lineage.delta_bytes >= max(content.size, 4096):
                 return None
             if max(content.size, self._contents.size(base)) > codecs.MAX_DELTA_CONTENT:

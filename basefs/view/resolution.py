@@ -88,7 +88,7 @@ class Resolver:
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
-        return self._contents.ancestry.is_complete(write)
+        return self._contents.lineages.is_complete(write)
 
     def linked(self, target: EntryHash, hops: int = 0) -> State:
         """The current state of the file that an entry belongs to, whatever became of that entry's own name.

@@ -219,7 +219,7 @@ class Writer(Signer):
         base = state.content if state.kind is Kind.FILE else None
         if base is not None and self.preparations.is_same(content, base):
             return self.set_attributes(names, mode=mode, owner=owner, mtime=mtime)
-        write = self._write(draft, key, tip.hash, names[-1], content, self._contents.ancestry.source(tip.hash), stamp)
+        write = self._write(draft, key, tip.hash, names[-1], content, self._contents.lineages.source(tip.hash), stamp)
         if state.kind is Kind.FILE:
             kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
             self._follow_with_mode(draft, key, write, step(state, write, complete=True), *kept)
@@ -240,7 +240,7 @@ class Writer(Signer):
             names, node = self._owner(names, node)
             base = node.state.content
             if base is None or not self.preparations.is_same(content, base):
-                self.preparations.want(content, self._contents.ancestry.source(node.outcome.tips[0].hash))
+                self.preparations.want(content, self._contents.lineages.source(node.outcome.tips[0].hash))
         except StoreError:
             # The draft will meet it again, and tell.
             return

@@ -10,11 +10,11 @@ import pytest
 
 from basefs.errors import DamagedLog
 from basefs.log import codecs
-from basefs.log.ancestry import MAX_DELTAS
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, split
 from basefs.log.cache import ContentCache
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
+from basefs.log.lineage import MAX_DELTAS
 from basefs.replica import CACHE_FILE, Applied, Replica
 
 from ..helpers import ROOT_KEY, copy_replica, make_replica, noise, path
@@ -223,8 +223,8 @@ def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> N
     astray = ROOT_KEY.sign(first.hash, 1, Action.REVERT, b"f", other.hash)
     replica.apply([astray], [])
     contents = replica._contents
-    assert contents.ancestry.source(other.hash) == other.hash
-    assert contents.ancestry.source(astray.hash) is None
+    assert contents.lineages.source(other.hash) == other.hash
+    assert contents.lineages.source(astray.hash) is None
     replica.close()
 
 

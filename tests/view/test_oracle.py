@@ -22,7 +22,7 @@ def oracle_of(node: Node) -> Oracle:
     def complete(entry: Entry) -> bool:
         placed = store.get(entry.hash)
         assert placed is not None
-        return node.replica._contents.ancestry.is_complete(placed)
+        return node.replica._contents.lineages.is_complete(placed)
 
     return Oracle(node.entries.values(), complete)
 

@@ -63,7 +63,7 @@ class Log(Protocol):
         """An entry, or `None` if it is unknown or damaged."""
 
 
-class Ancestry:
+class Lineages:
     """What the contents of one log build on.  Needs the lock where nothing else is said."""
 
     def __init__(self, store: Log, lock: AbstractContextManager[object]) -> None:
@@ -129,7 +129,7 @@ class Ancestry:
         block = self._store.chains.block(first)
         return block is None or begins_anew(block.data)
 
-    def lineage(self, write: EntryHash) -> Lineage:
+    def of(self, write: EntryHash) -> Lineage:
         """What decoding the content of a write entry needs.  Takes the lock.  Raises `IncompleteContent`."""
         writes: list[Placed] = []
         delta_bytes = 0
