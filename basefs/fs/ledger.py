@@ -8,12 +8,14 @@ Records (see `journal` for their frame); paths are lists of names, `inode` is it
     ("g", path)             a published name was removed
     ("d", path)             the working set says nothing more about a name
 
-`content` is `None` if it is the published one, the bytes of a small file, or the name, size and CRC-32 of a spool file.
-A power cut can leave the record and not the file, which is then not what was closed: it is never published.
+`content` is `None` if it is the published one, the bytes of a small file, or name, size and CRC-32 of a spool file.  A
+power cut can leave the record and not the file, which is then not what was closed: it is never published.  The CRC-32
+is `None` for large files that were not written from the beginning to the end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from pathlib import Path
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal"
-#: Name, size and checksum of a spool file.
-_File = tuple[str, int, "int | None"]
+#: Name, size and checksum of a spool file; versions before 0.1 told no checksum.
+_File = tuple[str, int] | tuple[str, int, "int | None"]
 
 
 class Ledger:
@@ -154,17 +156,19 @@ class Ledger:
         # Opened at the end: what earlier records name may have been published and removed since.
         spools: dict[int, _File] = {}
         overlay = self._working.overlay
+        is_whole = True
         try:
             for record in records:
                 self._replay(record, inodes, spools)
-            for number, file in spools.items():
-                if inodes[number].names:
-                    self._reopen(inodes[number], *file)
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
             kept = self._directory / f"{JOURNAL_FILE}.unreadable"
             kept.write_bytes((self._directory / JOURNAL_FILE).read_bytes())
+            is_whole = False
             log.error("what was not published could not be read in full (%r); it is kept in %s", error, kept)
+        for number, file in spools.items():
+            if inodes[number].names:
+                self._reopen(inodes[number], *file)
         for inode in inodes.values():
             if not inode.names:
                 continue
@@ -183,18 +187,26 @@ class Ledger:
                     self._working.by_origin[inode.origin] = inode
         used = {inode.spool.path for inode in inodes.values() if inode.spool is not None and inode.names}
         for path in self._directory.glob("*.spool"):
-            if path not in used:
+            if path in used:
+                continue
+            if is_whole:
                 path.unlink(missing_ok=True)
+            else:
+                path.replace(path.with_suffix(".unreadable"))
         if records:
             log.info("%d names were not published yet", sum(1 for _ in overlay.items()))
             self.rewrite()
 
-    def _reopen(self, inode: Inode, name: str, size: int, checksum: int | None) -> None:
+    def _reopen(self, inode: Inode, name: str, size: int, checksum: int | None = None) -> None:
+        path = self._directory / Path(name).name
         try:
-            inode.spool = Spool.reopen(self._directory / Path(name).name, size, checksum)
+            inode.spool = Spool.reopen(path, size, checksum)
         except TornSpool as error:
+            kept = path.with_suffix(".torn")
+            with contextlib.suppress(OSError):
+                path.replace(kept)
             where = display(min(inode.names))
-            log.error("%s is as it was before it was saved last, which the power cut came before: %s", where, error)
+            log.error("%s is as before it was saved last, when the power was cut (%s); see %s", where, error, kept)
             inode.dirty = False
             if inode.base is None:
                 # There was nothing before.

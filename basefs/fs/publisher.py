@@ -115,6 +115,14 @@ class Publisher:
         If `patient`, without what is probably renamed in a moment, and not all at once while very much changes.
         Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
         """
+        try:
+            self._publish(patient=patient)
+        except BaseException:
+            # Whoever asked: what is pending must not wait for the next change.
+            self._ask()
+            raise
+
+    def _publish(self, *, patient: bool) -> None:
         working = self._working
         with self._publishing:
             with working.lock:

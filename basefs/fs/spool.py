@@ -6,6 +6,7 @@ write never fills the memory.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import zlib
@@ -19,7 +20,7 @@ from basefs.log.contents import MAX_CONTENT_BYTES
 #: and a file on disk for each would slow a copy down; the journal gives its room back when all of it is published.
 MEMORY_BYTES = 8 * 1024
 #: Bytes that are read again for a checksum when a file is closed, at the most; 0.05 s.  What is written from the
-#: beginning to the end need not be.
+#: beginning to the end need not be.  Larger ones that are not have none: somebody waits for the close.
 _CHECKED_BYTES = 32 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 
@@ -71,12 +72,14 @@ class Spool:
         try:
             spool._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             spool._size = os.fstat(spool._descriptor).st_size
-            if spool._size == size and checksum in (None, spool._check(size)):
+            if spool._size == size and (checksum is None or checksum == spool._check()):
                 return spool
+            reason = "it is not what was written"
         except OSError as error:
-            raise TornSpool(f"{path}: {error.strerror}") from None
-        os.close(spool._descriptor)
-        raise TornSpool(f"{path} is not what was written")
+            reason = os.strerror(error.errno or errno.EIO)
+        if spool.is_on_disk:
+            os.close(spool._descriptor)
+        raise TornSpool(f"{path}: {reason}")
 
     def __len__(self) -> int:
         return self._size
@@ -108,18 +111,23 @@ class Spool:
                 memory.extend(bytes(offset - len(memory)))
             memory[offset:end] = data
         else:
-            if offset == self._checked:
-                self._checksum = zlib.crc32(data, self._checksum)
-                self._checked = end
-            elif offset < self._checked:
-                self._checksum = self._checked = 0
+            begin = offset
             try:
                 view = memoryview(data)
                 while view:
                     written = os.pwrite(self._descriptor, view, offset)
                     view, offset = view[written:], offset + written
             except OSError as error:
+                self._checksum = self._checked = 0
+                with contextlib.suppress(OSError):
+                    # What came after the end is no part of it, whatever it is extended to.
+                    os.ftruncate(self._descriptor, self._size)
                 raise as_store_error(error, "this file") from None
+            if begin == self._checked:
+                self._checksum = zlib.crc32(data, self._checksum)
+                self._checked = end
+            elif begin < self._checked:
+                self._checksum = self._checked = 0
         self._size = max(self._size, end)
 
     def truncate(self, length: int) -> None:
@@ -144,38 +152,20 @@ class Spool:
             raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
         if self._descriptor >= 0 or size <= MEMORY_BYTES:
             return
+        descriptor = -1
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            os.pwrite(self._descriptor, self._memory, 0)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            if os.pwrite(descriptor, self._memory, 0) < len(self._memory):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            self.close()
-            self._descriptor = -1
+            # It stays what it is, in memory.
+            if descriptor >= 0:
+                os.close(descriptor)
+                self.path.unlink(missing_ok=True)
             raise as_store_error(error, "this file") from None
+        self._descriptor = descriptor
         self._checksum, self._checked = zlib.crc32(self._memory), len(self._memory)
         self._memory = bytearray()
-
-    def checksum(self) -> int | None:
-        """By which `reopen` knows the file; `None` if that would take too long, and it was synced instead.
-
-        Raises `StoreError`.
-        """
-        if self._size - self._checked > _CHECKED_BYTES:
-            self.sync()
-            return None
-        try:
-            return self._check(self._size)
-        except OSError as error:
-            raise as_store_error(error, self.path) from None
-
-    def _check(self, size: int) -> int:
-        while self._checked < size:
-            piece = os.pread(self._descriptor, min(_PIECE_BYTES, size - self._checked), self._checked)
-            if not piece:
-                # Somebody else has cut the file; no checksum of the rest is right.
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            self._checksum = zlib.crc32(piece, self._checksum)
-            self._checked += len(piece)
-        return self._checksum
 
     def content(self) -> Content:
         """All of it, for a reader who closes it; nobody may change the spool while a file of it is being read."""
@@ -190,6 +180,25 @@ class Spool:
             return Spool.of(path, content)
         finally:
             content.close()
+
+    def checksum(self) -> int | None:
+        """By which `reopen` knows the file; `None` if it would take too long.  Raises `StoreError`."""
+        if self._size - self._checked > _CHECKED_BYTES:
+            return None
+        try:
+            return self._check()
+        except OSError as error:
+            raise as_store_error(error, self.path) from None
+
+    def _check(self) -> int:
+        while self._checked < self._size:
+            piece = os.pread(self._descriptor, min(_PIECE_BYTES, self._size - self._checked), self._checked)
+            if not piece:
+                # Somebody else has cut the file.
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self._checked += len(piece)
+        return self._checksum
 
     def sync(self) -> None:
         """Make the file, if there is one, survive a power cut.  Raises `StoreError`."""

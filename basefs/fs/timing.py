@@ -13,9 +13,10 @@ URGENT_SECONDS = 0.005
 #: More names than this are a burst: a tree that is copied, unpacked or removed.  So many take 0.1 s to publish, which
 #: nobody who makes them would notice.
 BURST_NAMES = 64
-#: Seconds after which a burst is published though it goes on, and the names at which it is, so that memory is bounded.
+#: Seconds after which a burst is published though it goes on, and the names at which it is, so that memory is bounded:
+#: what a name has of up to 8 KiB is kept there.
 BURST_SECONDS = 10.0
-MAX_NAMES = 20_000
+MAX_NAMES = 12_000
 
 
 class Timing:

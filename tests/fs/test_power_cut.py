@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from basefs.fs import spool
+from basefs.fs.journal import Journal, Record
+from basefs.fs.ledger import JOURNAL_FILE
 from basefs.fs.spool import MEMORY_BYTES
 from basefs.fs.workingset import DIRECTORY
 from basefs.replica import Replica
@@ -51,6 +53,11 @@ def after_a_cut(local: Local, tear: Callable[[Path], object], target: Path) -> L
     return Local(Replica(target, [ROOT_KEY]))
 
 
+def torn_files(directory: Path) -> list[Path]:
+    """Where what is left of the files is kept for people."""
+    return [directory / DIRECTORY / f"{number}.torn" for number in range(2, 5)]
+
+
 @pytest.mark.parametrize("tear", TEARS)
 def test_what_is_not_whole_is_as_it_was_before(
     local: Local, scratch: Path, tear: Callable[[Path], object], caplog: pytest.LogCaptureFixture
@@ -68,6 +75,7 @@ def test_what_is_not_whole_is_as_it_was_before(
     assert found.listing("/").keys() == {*local.listing("/").keys()} - {b"new"}
     assert (found.load("/old"), found.load("/replaced"), found.load("/small")) == (OLD, OLD, b"small")
     assert all(name in caplog.text for name in ("/old", "/new", "/replaced"))
+    assert all(torn.exists() != (tear is Path.unlink) for torn in torn_files(scratch / "found"))
     found.publish()
     assert found.fs.unpublished() == 0
     assert found.replica.totals()["entries"] == entries + 1
@@ -78,7 +86,7 @@ def test_what_is_not_whole_is_as_it_was_before(
 
 @pytest.mark.parametrize("checked", [0, spool._CHECKED_BYTES])
 def test_what_is_whole_is_published(local: Local, scratch: Path, checked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it was written, and also where it is synced instead of read again."""
+    """However it was written, and also where it is not read again."""
     monkeypatch.setattr(spool, "_CHECKED_BYTES", checked)
     handle = local.open_writer("/f")
     local.fs.write(handle, NEW[LARGE // 2 :], LARGE // 2)
@@ -87,5 +95,33 @@ def test_what_is_whole_is_published(local: Local, scratch: Path, checked: int, m
     found = after_a_cut(local, lambda file: None, scratch / "found")
     found.publish()
     assert found.replica.read(path("/f")) == NEW
+    found.fs.close()
+    found.replica.close()
+
+
+def rewritten(local: Local, target: Path, change: Callable[[Record], list[Record]]) -> Local:
+    """A new daemon that finds other records of the same files."""
+    shutil.copytree(local.replica.directory, target)
+    journal = Journal(target / DIRECTORY / JOURNAL_FILE)
+    journal.reset([changed for record in journal.load() for changed in change(record)])
+    journal.close()
+    return Local(Replica(target, [ROOT_KEY]))
+
+
+def test_what_was_recorded_without_a_checksum_is_published(local: Local, scratch: Path) -> None:
+    local.save("/f", NEW)
+    found = rewritten(local, scratch / "found", lambda record: [(*record[:-1], record[-1][:2])])
+    found.publish()
+    assert found.replica.read(path("/f")) == NEW
+    found.fs.close()
+    found.replica.close()
+
+
+def test_what_no_readable_record_names_is_kept(local: Local, scratch: Path) -> None:
+    local.save("/f", NEW)
+    found = rewritten(local, scratch / "found", lambda record: [("of a later version", ()), record])
+    assert b"f" not in found.listing("/")
+    kept = (scratch / "found" / DIRECTORY).glob("*.unreadable")
+    assert NEW in {file.read_bytes() for file in kept}
     found.fs.close()
     found.replica.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.errors import TooLarge
+from basefs.errors import NoSpace, StoreError, TooLarge
 from basefs.fs import spool as module
 from basefs.fs.spool import Spool
 from basefs.log.contents import MAX_CONTENT_BYTES
@@ -42,7 +43,6 @@ def test_writes_and_truncations_are_those_of_a_plain_file(steps: list[int | tupl
         if spool.is_on_disk:
             again = Spool.reopen(scratch / "spool", len(expected), spool.checksum())
             assert again.read(1000, 0) == expected
-            # Not the file: that is the other one's.
             os.close(again._descriptor)
         for closing in (spool, copy):
             closing.close()
@@ -64,3 +64,34 @@ def test_a_large_file_is_sparse(scratch: Path) -> None:
     assert (scratch / "spool").stat().st_blocks * 512 < 10**6
     assert spool.read(5, 10**9 - 2) == b"\0\0end"
     spool.close()
+
+
+def test_a_write_that_fails_leaves_what_was_there(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is whole after a restart, and shows zeros where it is extended."""
+    monkeypatch.setattr(module, "MEMORY_BYTES", 0)
+    spool = Spool(scratch / "spool")
+    spool.write(b"first", 0)
+    pwrite = os.pwrite
+
+    def half(descriptor: int, data: bytes, offset: int) -> int:
+        pwrite(descriptor, data[: len(data) // 2], offset)
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "pwrite", half)
+        with pytest.raises(NoSpace):
+            spool.write(b"second", 5)
+    assert len(spool) == 5
+    os.close(Spool.reopen(scratch / "spool", 5, spool.checksum())._descriptor)
+    spool.truncate(8)
+    assert spool.read(8, 0) == b"first\0\0\0"
+    os.close(Spool.reopen(scratch / "spool", 8, spool.checksum())._descriptor)
+    spool.close()
+
+
+def test_what_finds_no_room_on_the_disk_stays_in_memory(scratch: Path) -> None:
+    spool = Spool(scratch / "missing" / "spool")
+    spool.write(b"small", 0)
+    with pytest.raises(StoreError):
+        spool.write(bytes(module.MEMORY_BYTES), 5)
+    assert spool.read(100, 0) == b"small" and len(spool) == 5

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from basefs.bootstrap import bootstrap
+from basefs.errors import StoreError
 from basefs.fs.overlay import Overlay
 from basefs.fs.plan import MAX_STEPS
 from basefs.fs.timing import BURST_NAMES, BURST_SECONDS, MAX_NAMES, MAX_SECONDS, URGENT_SECONDS, Timing
-from basefs.replica import Applied
+from basefs.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.helpers import ROOT_KEY, path
+from tests.mounts import wait_until
 
 QUIET = 0.05
 MANY = BURST_NAMES + 1
@@ -122,6 +124,20 @@ class TestAPublisher:
         assert hasty.fs.unpublished() == 0
         assert hasty.load("/more") == b"y"
         assert hasty.fs.working.replica.check_view() == []
+
+    def test_tries_again_what_failed_for_somebody_else(self, hasty: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+        hasty.fs.start()
+        commit = Replica.commit
+
+        def fail(self: Replica, *arguments: object, **options: object) -> Applied:
+            raise StoreError("not now")
+
+        monkeypatch.setattr(Replica, "commit", fail)
+        hasty.save("/f", b"x")
+        with pytest.raises(StoreError):
+            hasty.publish()
+        monkeypatch.setattr(Replica, "commit", commit)
+        wait_until(lambda: hasty.fs.unpublished() == 0, "another try")
 
     def test_does_not_take_what_never_leaves_this_node_for_a_burst(self, hasty: Local) -> None:
         for number in range(2 * BURST_NAMES):
