@@ -39,6 +39,22 @@ MAX_WAITING = 100_000
 MAX_WATCHED = 256
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What has become of a path and is not performed yet.
+
+    Attributes:
+        before: what the mount shows to those who watch it.
+        after: what the view shows.
+        shown: whether the kernel is right as soon as it has forgotten what it knew.  It is not where a name came or
+            went, nor where somebody has an older version open, which to the kernel is the same file.
+    """
+
+    before: State | None
+    after: State | None
+    shown: bool
+
+
 @dataclass(slots=True)
 class _Watch:
     """A file that was replaced while somebody has it open.
@@ -69,11 +85,13 @@ class Mirror:
         self._working = working
         self._kernel = kernel
         self._root = os.fsencode(mountpoint)
-        self._waiting: OrderedDict[Names, tuple[State | None, State | None]] = OrderedDict()
+        self._waiting: OrderedDict[Names, _Waiting] = OrderedDict()
         self._wake = threading.Condition()
         #: When the change that is being performed was begun, monotonic seconds.
         self._since: float | None = None
         self._performing: Names | None = None
+        #: Whether the kernel is right about it all the same, see `_Waiting`.
+        self._performing_shown = False
         self._stopped = False
         #: Whether a change hung, so that the kernel must be told of all others without the mount.
         self._given_up = False
@@ -131,11 +149,17 @@ class Mirror:
             return len(self._waiting) + (self._since is not None)
 
     def is_settled(self, names: Names) -> bool:
-        """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not."""
-        if not self._working.replica.is_told(names):
+        """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not.
+
+        Those who watch may not have been told yet: one change takes several turns of the thread that serves.
+        """
+        if not self._working.replica.is_told(names) or not self._kernel.is_current(names):
             return False
         with self._wake:
-            return names not in self._waiting and names != self._performing
+            waiting = self._waiting.get(names)
+            if names == self._performing and not self._performing_shown:
+                return False
+            return waiting is None or waiting.shown
 
     def check(self) -> None:
         """Give up if a change hangs; call this now and then."""
@@ -169,20 +193,25 @@ class Mirror:
             changes = [c for c in changes if c.before is not c.after]
         if self._given_up:
             self._forget([c.names for c in changes])
+        held = {inode.origin for inode in list(self._working.opened)}
+        known = [c.names for c in changes if c.before and c.after and c.before.origin not in held]
         with self._wake:
             if self._stopped or not changes:
                 return
             for change in changes:
-                self._add(change)
+                self._add(change, is_held=change.before is not None and change.before.origin in held)
             self._wake.notify()
-        held = {inode.origin for inode in list(self._working.opened)}
         # Known at once to those who ask, and to those who watch a moment later.
-        self._kernel.invalidate([c.names for c in changes if c.before and c.after and c.before.origin not in held])
+        self._kernel.invalidate(known)
 
-    def _add(self, change: Change) -> None:
+    def _add(self, change: Change, *, is_held: bool) -> None:
         """Several changes of a path that wait become one."""
-        before, _ = self._waiting.pop(change.names, (change.before, None))
-        self._waiting[change.names] = (before, change.after)
+        before, after = change.before, change.after
+        shown = not is_held and before is not None and after is not None and before.kind is after.kind
+        waiting = self._waiting.pop(change.names, None)
+        if waiting is not None:
+            before, shown = waiting.before, shown and waiting.shown
+        self._waiting[change.names] = _Waiting(before, after, shown)
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popitem(last=False)
 
@@ -211,11 +240,11 @@ class Mirror:
             with self._wake:
                 if not self._waiting:
                     continue
-                names, (before, after) = self._waiting.popitem(last=False)
-                self._performing = names
+                names, waiting = self._waiting.popitem(last=False)
+                self._performing, self._performing_shown = names, waiting.shown
                 self._since = time.monotonic()
             try:
-                self._perform(names, before, after)
+                self._perform(names, waiting.before, waiting.after)
             except OSError as error:
                 # Somebody here has changed the path meanwhile, and the kernel knows that.
                 log.debug("%r was not shown to watchers: %s", names, error)
@@ -246,6 +275,9 @@ class Mirror:
                 self._kernel.invalidate([names])
                 return
             self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)
+            if self.held:
+                # Opened after the kernel had been told, and before this one was made.
+                self._performing_shown = False
         path = self._root + b"/" + b"/".join(names)
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:
