@@ -15,6 +15,7 @@ Invariants
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -41,6 +42,7 @@ from basefs.queries import CACHE_FILE, LOG_FILE, Queries
 from basefs.sync.interface import AddResult
 from basefs.view.appearance import Attributes
 from basefs.view.author import Author
+from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.names import Names
 
@@ -220,8 +222,12 @@ class Replica(Queries):
         except BaseException:
             if shown:
                 # The view shows entries that the log does not have; for those who look at it, nothing has changed.
-                self._view.tree.undo()
-                self._view.appearance.forget(self._view.tree.disturbed)
+                try:
+                    self._view.tree.undo()
+                    self._view.appearance.forget(self._view.tree.disturbed)
+                except (BaseFSError, sqlite3.Error):
+                    # What was there before cannot be read now; who looks meets that.
+                    self._forget_view()
             raise
         return self._taken(batch, blocks, shown=shown, local=True, large=preparations.large), kept
 
@@ -315,15 +321,7 @@ class Replica(Queries):
         """What a transaction did that was committed now, and of which the view has seen the first `shown` entries."""
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
-        self._show(batch.accepted[shown:], completed, now=int(batch.now))
-        changes = () if self._live is None else self._live.tree.settle()
-        if self._live is not None:
-            is_linking = any(placed.entry.action is Action.LINK for placed in batch.accepted)
-            if is_linking:
-                # A link counts for all names of its file, also where nobody has looked.
-                self._live.appearance.forget(None)
-            else:
-                self._live.appearance.renew(self._live.tree.disturbed)
+        changes = self._see(batch.accepted, shown, completed, now=int(batch.now))
         return Applied(
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=tuple(blocks) if local else (),
@@ -340,10 +338,43 @@ class Replica(Queries):
             changes=changes,
         )
 
+    def _see(
+        self, accepted: Sequence[Placed], shown: int, completed: Sequence[EntryHash], *, now: int
+    ) -> tuple[Change, ...]:
+        """What a committed transaction has changed in the view, which has seen its first `shown` entries before.
+
+        Where the log cannot be read the view forgets what it knows, and tells no changes: the entries are in the log
+        and must be told to the others, and who looks at the view meets the error.
+        """
+        try:
+            self._show(accepted[shown:], completed, now=now)
+            if self._live is None:
+                return ()
+            changes = self._live.tree.settle()
+        except (BaseFSError, sqlite3.Error) as error:
+            reason = self._store.database.translate(error) if isinstance(error, sqlite3.Error) else error
+            log.error("what has changed cannot be shown before it is asked for: %s", reason)
+            self._forget_view()
+            return ()
+        if any(placed.entry.action is Action.LINK for placed in accepted):
+            # A link counts for all names of its file, also where nobody has looked.
+            self._live.appearance.forget(None)
+        else:
+            self._live.appearance.renew(self._live.tree.disturbed)
+        return changes
+
+    def _forget_view(self) -> None:
+        if self._live is not None:
+            self._live.tree.forget()
+            self._live.appearance.forget(None)
+
     def _show(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         """Let the view take in what the log has."""
         try:
             self._update_view(accepted, completed, now=now)
+        except (StoreError, sqlite3.Error):
+            # The log cannot be read, so nothing can be built from it now.
+            raise
         except Exception:
             # The entries are in the log and must be told to the others, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")

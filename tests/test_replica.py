@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.errors import IsADirectory, LocalProtocolError, NotADirectory, NotFound, StoreError
+from basefs.errors import DamagedLog, IsADirectory, LocalProtocolError, NotADirectory, NotFound, ReadOnly, StoreError
 from basefs.log import orphans
 from basefs.log.blocks import Block, split
 from basefs.log.entries import Action, Entry
@@ -479,6 +480,60 @@ def test_a_series_that_fails_changes_nothing(replica: Replica) -> None:
     assert (tree_of(replica), replica.root_hash()) == (before, root_hash)
     assert replica.check_view() == []
     replica.commit(lambda author: author.write(path("/d/e"), b"a file now"))
+
+
+def malformed(*_: object) -> None:
+    """What SQLite says of a page that it cannot read."""
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorname = "SQLITE_CORRUPT"
+    raise error
+
+
+def test_what_was_committed_is_told_though_the_log_cannot_be_read_afterwards(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica.commit(lambda author: author.write(path("/d/f"), b"1"))
+    assert list(replica.names_in(path("/d"))) == [b"f"]
+    heard: list[Applied] = []
+    replica.subscribe(heard.append)
+    # Who may write in a directory has changed, so what is in it is looked at again.
+    monkeypatch.setattr(replica._store, "entries_under", malformed)
+    grant = ROOT_KEY.sign(DIRECTORY.hash, 2, Action.GRANT, b"alice", ALICE.public)
+    applied = replica.apply([grant], [])
+    assert applied.entries == (grant,)
+    assert heard == [applied], "others must hear of it"
+    assert replica.damaged == 1
+    with pytest.raises(DamagedLog):
+        replica.names_in(path("/d"))
+    with pytest.raises(ReadOnly):
+        replica.commit(lambda author: author.write(path("/d/f"), b"2"))
+    assert replica.apply([], []).entries == ()
+    # As if that page could be read again: nothing of the view is wrong.
+    monkeypatch.undo()
+    assert list(replica.names_in(path("/d"))) == [b"f"]
+    assert [grant.entry.name for grant in replica.grants(path("/d"))] == [b"alice"]
+    assert replica.check_view() == []
+    caplog.clear()
+
+
+def test_a_series_that_fails_because_the_log_cannot_be_read_changes_nothing(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = tree_of(replica)
+
+    def drafts(author: Author) -> Iterator[Draft]:
+        yield author.write(path("/d/f"), b"1")
+        # Of what the transaction has made, and of what there was before it.
+        monkeypatch.setattr(replica._store, "entries_at", malformed)
+        monkeypatch.setattr(replica._store.paths, "find", malformed)
+        malformed()
+
+    with pytest.raises(DamagedLog):
+        replica.commit(drafts)
+    monkeypatch.undo()
+    assert tree_of(replica) == before
+    assert replica.check_view() == []
+    caplog.clear()
 
 
 def test_two_threads_write_at_once(replica: Replica) -> None:

@@ -345,6 +345,11 @@ class Tree:
                 self._refresh(names, directory, None, directory.touched)
         self.settle()
 
+    def forget(self) -> None:
+        """End a transaction after which the log could not be read: all is resolved again when somebody looks."""
+        self._ledger = Ledger()
+        self.root.children = None
+
     def rebuild(self) -> None:
         """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
         self._ledger.note((), self.root, None)
