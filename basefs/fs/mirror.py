@@ -16,9 +16,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from basefs.errors import PathError
 from basefs.fs.inode import Inode
 from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
 from basefs.fs.overlay import MISSING
@@ -148,11 +149,16 @@ class Mirror:
         with self._wake:
             return len(self._waiting) + (self._since is not None)
 
-    def is_settled(self, names: Names) -> bool:
+    def is_settled(self, names: Names, opened: Inode | None = None) -> bool:
         """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not.
 
         Those who watch may not have been told yet: one change takes several turns of the thread that serves.
+
+        `opened`: what somebody has just opened there.
         """
+        if opened is not None and self._is_late(names, opened):
+            self._hold(names)
+            return False
         if not self._working.replica.is_told(names) or not self._kernel.is_current(names):
             return False
         with self._wake:
@@ -160,6 +166,24 @@ class Mirror:
             if names == self._performing and not self._performing_shown:
                 return False
             return waiting is None or waiting.shown
+
+    def _is_late(self, names: Names, opened: Inode) -> bool:
+        """Whether an older version was looked up before a change, and opened after it was told who has it open."""
+        if opened.dirty or opened.parted or opened.home != names:
+            return False
+        try:
+            return self._working.replica.attributes(names).content != opened.base
+        except PathError:
+            return False
+
+    def _hold(self, names: Names) -> None:
+        """Somebody has an older version open than the one that the kernel is about to be told of."""
+        with self._wake:
+            waiting = self._waiting.get(names)
+            if waiting is not None:
+                self._waiting[names] = replace(waiting, shown=False)
+            if names == self._performing:
+                self._performing_shown = False
 
     def check(self) -> None:
         """Give up if a change hangs; call this now and then."""

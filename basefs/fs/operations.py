@@ -214,7 +214,7 @@ class Operations:
     def opened(self, path: str, handle: int) -> Pages:
         """What the kernel may do with the pages of a file that was just opened."""
         names = parse(path)
-        settled = self._mirror is None or self._mirror.is_settled(names)
+        settled = self._mirror is None or self._mirror.is_settled(names, self._fs.inode_of(handle))
         return self._fs.pages(names, handle, settled=settled)
 
     @_translated

@@ -146,6 +146,23 @@ def test_a_change_of_what_somebody_has_open_is_not_settled_before_the_mirror_has
     assert not mirror.is_settled(FILE), "the changes that wait have become one"
 
 
+def test_who_opens_what_was_looked_up_before_the_change_has_it_open(
+    local: Local, mirror: Mirror, forgetful: Forgetful
+) -> None:
+    """The mirror may be told who has the file open after it was looked up for somebody, and before that one has it."""
+    forgetful.may.set()
+    handle = local.fs.open(FILE, os.O_RDONLY)
+    inode = local.fs.inode_of(handle)
+    local.fs.working.opened.discard(inode)
+    change(local, b"second")
+    local.fs.working.opened.add(inode)
+    wait_until(lambda: mirror.is_settled(FILE), "the kernel's caches")
+    assert not mirror.is_settled(FILE, inode)
+    assert not mirror.is_settled(FILE), "the kernel may learn the size of the version that is open"
+    local.fs.release(handle)
+    assert not mirror.is_settled(FILE)
+
+
 def test_a_name_that_came_is_not_settled_before_the_mirror_has_made_it(
     local: Local, mirror: Mirror, forgetful: Forgetful
 ) -> None:
