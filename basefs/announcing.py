@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from basefs import config
 from basefs.gossip.events import MAX_EVENT, Address, encode_announcement, encode_events
@@ -21,6 +22,7 @@ from basefs.replica import Replica
 from basefs.sync.limits import DEFAULT_LIMITS
 from basefs.sync.service import SyncService
 from basefs.sync.shell import Session
+from basefs.sync.uplink import Flow
 
 #: Seconds until a peer of a standing session should have told its root hash, after news has gone over it.
 SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
@@ -35,6 +37,15 @@ ACKNOWLEDGED_ROUND_TRIPS = 3
 #: Seconds between two events that are gossiped because peers have not: Serf carries few, and what is dropped here is
 #: still found by the root hashes.
 HURRY_SECONDS = 0.5
+#: Events of one change that are gossiped for this reason: what Serf's packets carry in a second (`bucket.slots`, wan
+#: profile, five nodes or more), so that none waits for its first turn.  With more of them each would have fewer
+#: repetitions, on a network that needs them; a larger change is announced.
+HURRY_EVENTS = 16
+#: Such changes that are looked at again and again, while they wait for a link that may only be narrow.
+MAX_LOOKED_AGAIN = 8
+
+#: When to look at a change, what the standing sessions had sent by then, and its events.
+_Carried: TypeAlias = tuple[float, Mapping[Session, Flow], list[bytes]]
 
 
 class Announcer:
@@ -57,15 +68,16 @@ class Announcer:
         self._address = address
         self._loop = loop
         self._max_events = max_events
+        #: Where peers do not acknowledge them; somebody who wants no events at all gets none.
+        self._most_events = max(max_events, HURRY_EVENTS) if max_events else 0
         self._entries: list[Entry] = []
         self._blocks: list[Block] = []
         self._large = False
         self._gathering: asyncio.TimerHandle | None = None
         self._announcing: asyncio.TimerHandle | None = None
         self._safety: asyncio.TimerHandle | None = None
-        #: Events of changes that the standing sessions should carry, oldest first: when to look at them, and what the
-        #: sessions had sent by then.
-        self._carried: deque[tuple[float, Mapping[Session, int], list[bytes]]] = deque()
+        #: Changes that the standing sessions should carry, oldest first.
+        self._carried: deque[_Carried] = deque()
         self._may_hurry_at = 0.0
         self._looking: asyncio.TimerHandle | None = None
         self._announced_at = loop.time() - SAFETY_PAUSE
@@ -85,7 +97,7 @@ class Announcer:
         """Take in what was written here; `large`: contents came with it whose blocks are not among these."""
         self._large |= large
         self._entries.extend(entries)
-        if len(self._blocks) <= self._max_events:
+        if len(self._blocks) <= self._most_events:
             # Beyond that they will not be gossiped, so there is no need to hold a large file here.
             self._blocks.extend(blocks)
         if self._gathering is None:
@@ -110,15 +122,22 @@ class Announcer:
         entries, blocks, large = self._entries, self._blocks, self._large
         self._entries, self._blocks, self._large = [], [], False
         events = [] if large else self._events(entries, blocks)
-        if events and not self._sync.standing:
+        if self._sync.standing:
+            self._look_later(events)
+        elif 0 < len(events) <= self._max_events:
             self._gossip.send(events)
             return
-        if events:
-            self._look_later(events)
         self.mention()
 
     def _look_later(self, events: list[bytes]) -> None:
-        """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent."""
+        """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent.
+
+        More than `max_events` only where packets are lost, since on a narrow link they would be in the way of what the
+        peers wait for.  Without any events the change was too large, and is announced then.
+        """
+        if not events and self._carried and not self._carried[-1][2]:
+            # Of several large changes in a row the last one tells as much as all.
+            self._carried.pop()
         patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.longest_round_trip)
         self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), events))
         if self._looking is None:
@@ -127,23 +146,31 @@ class Announcer:
     def _look(self) -> None:
         self._looking = None
         now = self._loop.time()
+        later: list[_Carried] = []
         while self._carried and self._carried[0][0] <= now:
             _, mark, events = self._carried.popleft()
-            if now >= self._may_hurry_at and self._sync.kept.lacks(mark):
+            if now < self._may_hurry_at or not self._sync.kept.lacks(mark):
+                continue
+            if not 0 < len(events) <= self._max_events and not self._sync.kept.loses(mark):
+                later.append((now + ACKNOWLEDGED_SECONDS, mark, events))
+            elif events:
                 self._may_hurry_at = now + HURRY_SECONDS * len(events)
                 self._gossip.send(events)
+            else:
+                self.announce()
+        self._carried.extend(later[-MAX_LOOKED_AGAIN:])
         if self._carried:
             self._looking = self._loop.call_at(self._carried[0][0], self._look)
 
     def _events(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> list[bytes]:
         """The events that carry these, none if they would be too many."""
-        if len(blocks) > self._max_events or len(entries) > 4 * self._max_events:
+        if len(blocks) > self._most_events or len(entries) > 4 * self._most_events:
             return []
         encoded = [entry.encode() for entry in entries]
         if any(len(raw) > MAX_EVENT for raw in encoded) or any(len(b.data) > GOSSIP_BLOCK_DATA for b in blocks):
             return []
         events = encode_events(encoded, [block.encode() for block in blocks], self._address())
-        return events if len(events) <= self._max_events else []
+        return events if len(events) <= self._most_events else []
 
     def _make_sure(self) -> None:
         self._safety = None

@@ -13,16 +13,14 @@ from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.replica import Applied, Replica
 from basefs.sync.parcels import chain, content_of, next_block
 from basefs.sync.service import SyncService
-from basefs.sync.uplink import LONG
 
-#: Bytes of entries and blocks that a node pushes in `PUSH_SECONDS`, and at once after a while of silence.  A push may
-#: reach a node from several sides (a file of 8 KiB cost each of 6 nodes 33 KB), so what is more costs less when each
-#: node fetches it once, a tenth of a second later.
-PUSH_BYTES = 4 * 1024
-PUSH_SECONDS = 0.5
-#: The same where round trips are long: to fetch takes six or more of them.  With 320 ms one way a file of 8 KiB was on
-#: 4 nodes after 0.6 s instead of 3.7 s; on 8 nodes it took up to three times the bytes.
-LONG_PUSH_BYTES = 16 * 1024
+#: Bytes of entries and blocks that a node pushes at once after a while of silence, and a second in the long run.  A
+#: file of 7 KiB cost each of 8 nodes 10.0 kB when it was pushed and 11.6 kB when each fetched it: a push compares
+#: nothing, and the sessions are a tree.  To fetch takes six round trips or more, and on a bad network a new connection.
+#: More at once would be in the way of other news; more a second would send twice, in a storm or after a cut, what is
+#: fetched as well.
+PUSH_BYTES = 16 * 1024
+PUSH_RATE = 8 * 1024
 #: Bytes that hardly any entry is below: with less than this left of them nothing more is looked at.
 _LEAST = 160
 #: Entries of one flush; a longer list is told from its length alone to be a burst.
@@ -36,11 +34,6 @@ HINT_SECONDS = 0.25
 HINT_AT_LATEST = 1.0
 #: Seconds between two root hashes told because of bursts.
 TELL_SECONDS = 0.25
-
-
-def budget_for(round_trip: float) -> int:
-    """Bytes that may be pushed in `PUSH_SECONDS` to peers that are so many seconds away, there and back."""
-    return LONG_PUSH_BYTES if round_trip >= LONG else PUSH_BYTES
 
 
 class Pusher:
@@ -121,8 +114,7 @@ class Pusher:
 
     def _fill(self) -> None:
         now = self._loop.time()
-        most = budget_for(self._sync.kept.round_trip)
-        self._budget = min(most, self._budget + (now - self._filled_at) * most / PUSH_SECONDS)
+        self._budget = min(PUSH_BYTES, self._budget + (now - self._filled_at) * PUSH_RATE)
         self._filled_at = now
 
     def _size(self, encoded: bytes) -> int | None:

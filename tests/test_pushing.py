@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from basefs.pushing import LONG_PUSH_BYTES, PUSH_BYTES, Pusher, budget_for
+from basefs.pushing import PUSH_BYTES, Pusher
 from basefs.replica import Applied, Replica
 from basefs.sync.service import SyncService
 
@@ -104,14 +104,12 @@ def test_a_large_content_is_told_and_fetched_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_more_is_pushed_where_fetching_takes_many_long_round_trips(tmp_path: Path) -> None:
-    assert budget_for(0.0) == budget_for(0.05) == PUSH_BYTES
-    assert budget_for(0.2) == LONG_PUSH_BYTES > PUSH_BYTES
-
+def test_a_content_of_some_kilobytes_is_pushed_after_a_while_of_silence(tmp_path: Path) -> None:
     async def main() -> None:
-        async with connected(tmp_path) as (one, _):
-            # As the kernel has measured it on this very connection, which is short.
-            await until(lambda: 0 < one.sync.kept.round_trip < 0.1)
+        async with connected(tmp_path) as (one, two):
+            one.write(b"file", noise(1, 15 * 480))
+            await until(lambda: equal(one, two) and not two.replica.missing_blocks(1))
+            assert two.gaps == 0, "nothing had to be fetched"
 
     asyncio.run(main())
 

@@ -12,9 +12,12 @@ import termios
 
 from basefs.sync.uplink import Flow
 
-#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32.
+#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32; and how many segments
+#: were sent again, and how many with data in all, as u32.
 _RTT = 68
+_REPEATED = 100
 _MIN_RTT = 148
+_SEGMENTS = 156
 _INFO_SIZE = 192
 #: Bytes written at once, and kept for who reads.
 CHUNK = 64 * 1024
@@ -22,6 +25,16 @@ CHUNK = 64 * 1024
 _READ = 256 * 1024
 #: Of a connection over which nothing has come back yet.
 _UNKNOWN = 0xFFFFFFFF
+#: The option of linux/tcp.h for the longest time-out, in milliseconds (Linux 6.15); Python has no name for it.
+_TCP_RTO_MAX_MS = 44
+#: Seconds, and round trips, after which the kernel sends again what was not acknowledged, however often that was in
+#: vain.  It would double the time up to two minutes: where half of all packets are lost, a connection then does nothing
+#: most of the time (docs/network.md).  Less than a second is not allowed, and less than a round trip would send
+#: everything twice.
+RETRY_SECONDS = 1.0
+RETRY_ROUND_TRIPS = 3
+#: The longest that the kernel allows.
+_RETRY_AT_MOST = 120.0
 
 
 def outstanding(writer: asyncio.StreamWriter) -> int:
@@ -38,14 +51,26 @@ def _in_kernel(writer: asyncio.StreamWriter) -> int:
     return int.from_bytes(answer, sys.byteorder)
 
 
-def give_up_after(writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Have the kernel end a connection once what was sent has not been acknowledged for so long (RFC 5482).
+def retry_after(round_trip: float) -> float:
+    """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
+    return min(max(RETRY_SECONDS, RETRY_ROUND_TRIPS * round_trip), _RETRY_AT_MOST)
 
-    By itself it would go on for a quarter of an hour, with up to two minutes between two attempts.
+
+def persist(writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Have the kernel try again and again, and end a connection on which nothing is acknowledged for so many seconds.
+
+    By itself it would go on for a quarter of an hour, with up to two minutes between two attempts.  Call it now and
+    then, since round trips change.  A kernel that does not know one of these options goes on as it does for everybody.
     """
     connection = writer.get_extra_info("socket")
-    with contextlib.suppress(OSError):  # it has ended already
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+    latest = _info(connection).get(_RTT, 0) / 1e6
+    options = (
+        (_TCP_RTO_MAX_MS, round(retry_after(latest) * 1000)),
+        (socket.TCP_USER_TIMEOUT, round(seconds * 1000)),  # RFC 5482
+    )
+    for option, value in options:
+        with contextlib.suppress(OSError):  # not known, or the connection has ended
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def read_some(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:
@@ -65,26 +90,28 @@ async def throw_away(reader: asyncio.StreamReader, most: int) -> None:
         most -= len(data)
 
 
-def round_trip(writer: asyncio.StreamWriter) -> float:
-    """Seconds of the shortest round trip on a connection, 0 if unknown."""
-    return _round_trips(writer.get_extra_info("socket"))[1]
-
-
 def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:
     """The state of a connection on which `sent` bytes were written."""
     waiting = outstanding(writer)
-    latest, shortest = _round_trips(writer.get_extra_info("socket"))
-    return Flow(waiting, max(sent - waiting, 0), shortest, latest)
+    info = _info(writer.get_extra_info("socket"))
+    shortest = info.get(_MIN_RTT, 0)
+    return Flow(
+        outstanding=waiting,
+        acknowledged=max(sent - waiting, 0),
+        shortest=0.0 if shortest == _UNKNOWN else shortest / 1e6,
+        latest=info.get(_RTT, 0) / 1e6,
+        segments=info.get(_SEGMENTS, 0),
+        repeated=info.get(_REPEATED, 0),
+    )
 
 
-def _round_trips(connection: socket.socket) -> tuple[float, float]:
-    """Seconds of the latest (smoothed) and of the shortest round trip, 0 if unknown."""
+def _info(connection: socket.socket) -> dict[int, int]:
+    """What the kernel tells of a connection, by place; nothing of a closed one or from an old kernel."""
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
     except (OSError, ValueError):
-        return 0.0, 0.0
-    if len(info) < _MIN_RTT + 4:
-        return 0.0, 0.0  # an old kernel
-    (latest,) = struct.unpack_from("=I", info, _RTT)
-    (shortest,) = struct.unpack_from("=I", info, _MIN_RTT)
-    return latest / 1e6, 0.0 if shortest == _UNKNOWN else shortest / 1e6
+        return {}
+    places = (_RTT, _REPEATED, _MIN_RTT, _SEGMENTS)
+    if len(info) < max(places) + 4:
+        return {}
+    return {place: struct.unpack_from("=I", info, place)[0] for place in places}

@@ -19,6 +19,7 @@ from basefs.sync.schedule import Address
 from basefs.sync.shell import Session
 from basefs.sync.standing import Standing
 from basefs.sync.states import Role
+from basefs.sync.uplink import LONG, Flow
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ MAX_STANDING = 12
 MAX_STANDING_PER_HOST = 6
 #: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
 LIFETIME = (300.0, 600.0)
+#: Share of packets that were sent before, beyond which packets are being lost.  A narrow link on which a queue has
+#: grown repeats a fifth of them in vain, one that loses half of all packets more than half.
+LOSSY = 1 / 3
 #: Seconds between two looks at what stands.
 _LOOK = 0.5
 #: Seconds until a peer that would not, or could not, is asked again.
@@ -83,11 +87,6 @@ class SessionKeeper:
         """The peers of the sessions that stand."""
         return sorted(session.address for session in self._sessions)
 
-    @property
-    def round_trip(self) -> float:
-        """Seconds of the shortest round trip to a peer of a standing session, the median of all; 0 without any."""
-        return median_low([session.round_trip for session in self._sessions] or [0.0])
-
     def differs(self, address: Address) -> bool:
         """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""
         return any(news.differs for session, news in self._news() if session.address == address)
@@ -110,15 +109,31 @@ class SessionKeeper:
         """Seconds of a round trip lately to the farthest of these peers; 0 if unknown."""
         return max((session.flow().latest for session in self._sessions), default=0.0)
 
-    def mark(self) -> dict[Session, int]:
-        """What was sent until now, for `lacks`: bytes of each session."""
-        return {session: session.counters.bytes_sent for session in self._sessions}
+    def mark(self) -> dict[Session, Flow]:
+        """What was sent until now, for `lacks` and `loses`."""
+        return {session: session.flow() for session in self._sessions}
 
-    def lacks(self, mark: Mapping[Session, int]) -> bool:
-        """Whether some peer has not acknowledged all that `mark` tells; of a session that has ended nobody knows."""
-        return any(
-            session not in self._sessions or session.flow().acknowledged < sent for session, sent in mark.items()
-        )
+    def lacks(self, mark: Mapping[Session, Flow]) -> bool:
+        """Whether some peer has not acknowledged all that was sent; of a session that has ended nobody knows."""
+        return any(self._waits(session, then) for session, then in mark.items())
+
+    def loses(self, mark: Mapping[Session, Flow]) -> bool:
+        """Whether some such peer has not because packets are lost, rather than that the link is narrow or long.
+
+        On a narrow link a queue makes round trips long.
+        """
+        if median_low([session.flow().latest for session in self._sessions] or [0.0]) >= LONG:
+            return False
+        return any(self._waits(session, then) and self._repeats_itself(session, then) for session, then in mark.items())
+
+    def _waits(self, session: Session, then: Flow) -> bool:
+        return session not in self._sessions or session.flow().acknowledged < then.acknowledged + then.outstanding
+
+    def _repeats_itself(self, session: Session, then: Flow) -> bool:
+        if session not in self._sessions:
+            return True
+        now = session.flow()
+        return now.repeated - then.repeated > LOSSY * (now.segments - then.segments)
 
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 #: Sessions that this node opens at once.  More would fetch the same news from several peers.
 MAX_OUTGOING = 4
+#: Round trips for a connection, where those to the peers of standing sessions are long: it takes one, and some are much
+#: longer than others.
+CONNECT_ROUND_TRIPS = 3
 #: Requests that wait for one of them; further ones are dropped, the periodic session makes up for it.
 MAX_WAITING = 256
 
@@ -212,7 +215,7 @@ class SyncService:
                 *address,
                 own_port=self.port,
                 limits=self._limits,
-                connect_timeout=self._connect_timeout,
+                connect_timeout=max(self._connect_timeout, CONNECT_ROUND_TRIPS * self.kept.longest_round_trip),
                 progress=lambda session: self._progress(address, session),
                 keeper=keeper,
                 shared=self._shared,

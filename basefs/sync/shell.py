@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
-from basefs.sync.connection import CHUNK, flow, give_up_after, outstanding, read_some, round_trip, throw_away
-from basefs.sync.limits import STILL_WAITING
+from basefs.sync.connection import CHUNK, flow, outstanding, persist, read_some, throw_away
+from basefs.sync.limits import DEFAULT_LIMITS, STILL_WAITING
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.schedule import Address
@@ -182,11 +182,6 @@ class Session:
         """Whether the peer serves others first."""
         return self._core.waits
 
-    @property
-    def round_trip(self) -> float:
-        """Seconds to the peer and back, the shortest that was seen; 0 if unknown."""
-        return round_trip(self._writer)
-
     def flow(self) -> Flow:
         """See `Upload`."""
         return flow(self._writer, self._core.counters.bytes_sent)
@@ -210,7 +205,6 @@ class Session:
             if self._core.standing and not self._stands:
                 self._stands = True
                 self.address = (self.address[0], self._core.peer.port)
-                give_up_after(self._writer, _UNREACHABLE)
                 self._keeper.began(self)
             if self._core.take_gap():
                 self._keeper.gap(self)
@@ -296,4 +290,5 @@ class Session:
         while self._core.result is None:
             self._core.tick(loop.time(), outstanding(self._writer))
             self._signal()
+            persist(self._writer, _UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
             await asyncio.sleep(_TICK)

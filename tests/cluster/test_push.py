@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -116,3 +117,9 @@ def test_what_no_peer_acknowledges_is_gossiped(cluster: Cluster) -> None:
     for node in others:
         wait_until((node.mountpoint / "small").exists, PATIENCE, f"{node.address} has it")
         assert (node.mountpoint / "small").read_text() == "news"
+    # More than is gossiped without a need; not so much that Serf could not carry it.
+    content = random.Random(1).randbytes(15 * 480)
+    (writer.mountpoint / "larger").write_bytes(content)
+    for node in others:
+        path = node.mountpoint / "larger"
+        wait_until(lambda path=path: path.exists() and path.read_bytes() == content, PATIENCE, f"{node.address} has it")  # type: ignore[misc]

@@ -1,0 +1,65 @@
+"""What the keeper of standing sessions concludes from what the kernel tells of their connections."""
+
+from __future__ import annotations
+
+import random
+
+from basefs.sync.keeper import SessionKeeper
+from basefs.sync.uplink import Flow
+
+
+class Line:
+    """A session as the keeper sees it here: the state of its connection, which a test sets."""
+
+    def __init__(self, **flow):
+        self.now = Flow(outstanding=0, acknowledged=1000, segments=10)
+        self.after(**flow)
+
+    def after(self, **flow):
+        self.now = Flow(**{**{name: getattr(self.now, name) for name in Flow.__dataclass_fields__}, **flow})
+
+    def flow(self):
+        return self.now
+
+
+def keeper(*lines):
+    kept = SessionKeeper(list, lambda address: None, lambda session: None, lambda session: None, random.Random(1), 3)
+    kept._sessions = dict.fromkeys(lines, 0.0)
+    return kept
+
+
+def test_what_was_sent_and_acknowledged_is_not_lacking():
+    one, two = Line(), Line(outstanding=500)
+    kept = keeper(one, two)
+    mark = kept.mark()
+    assert kept.lacks(mark)
+    two.after(outstanding=0, acknowledged=1500, segments=12, repeated=2)
+    assert not kept.lacks(mark)
+    assert not kept.loses(mark), "packets were lost, but it has arrived"
+    two.after(outstanding=300)
+    assert not kept.lacks(mark), "that was sent later"
+
+
+def test_a_narrow_link_is_no_lossy_one():
+    line = Line(outstanding=11_000)
+    kept = keeper(line, Line())
+    mark = kept.mark()
+    line.after(acknowledged=4000, outstanding=8000, segments=18, repeated=2)
+    assert kept.lacks(mark) and not kept.loses(mark)
+    line.after(segments=18, repeated=5)
+    assert kept.loses(mark)
+    line.after(latest=0.8)
+    assert kept.loses(mark), "the other one is short"
+    slow = Line(latest=0.8)
+    kept = keeper(line, slow)
+    assert not kept.loses(mark), "round trips are long because of a queue, in which packets wait and are sent again"
+
+
+def test_of_a_session_that_has_ended_nobody_knows():
+    line = Line()
+    kept = keeper(line)
+    mark = kept.mark()
+    assert not kept.lacks(mark) and not kept.loses(mark)
+    kept._sessions.clear()
+    assert kept.lacks(mark) and kept.loses(mark)
+    assert not kept.lacks({}) and not kept.loses({})
