@@ -35,7 +35,6 @@ GRACE = 2.0
 #: Bytes of a refused peer that are read and thrown away.  Closing with unread bytes resets the connection, and the
 #: peer might never see the reason; reading for ever would be a gift to a flooder.
 _LINGER_BYTES = 1024 * 1024
-
 #: Seconds for which entries wait for their blocks, to be given to the log with them: the peer may serve others first.
 _PATIENCE = 1.0
 #: Seconds between two looks whether it is this session's turn to upload, or to ask.
@@ -117,6 +116,7 @@ class Session:
             await asyncio.wait({sender}, timeout=GRACE)
             if sender.done():  # if it failed, why is still to be told
                 self._write_rest()
+            sender.cancel()  # or it would go on behind the end, once it is its turn or the peer reads again
             if self._core.result and self._core.result.reason is not Reason.COMPLETE:
                 with contextlib.suppress(OSError, RuntimeError):
                     self._writer.write_eof()

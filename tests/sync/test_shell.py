@@ -22,6 +22,7 @@ from basefs.sync.penalty import Pace, PenaltyBox
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
+from basefs.sync.shared import Shared
 from basefs.sync.wire import encode
 
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
@@ -230,6 +231,38 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert server.sessions == 0 and first
             out.close()
+
+    run(main())
+
+
+def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(monkeypatch, caplog):
+    """On a busy node a sender may wait for longer than the end of its session does."""
+    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "GRACE", 0.5)
+
+    async def main():
+        given_up = asyncio.Event()
+        write_eof = asyncio.StreamWriter.write_eof
+
+        def listen(self):
+            write_eof(self)
+            given_up.set()
+
+        monkeypatch.setattr(asyncio.StreamWriter, "write_eof", listen)
+        writer = Writer()
+        writer.write((b"f",), random_bytes(1 << 20))
+        limits = dataclasses.replace(DEFAULT_LIMITS, idle_timeout=0.5)
+        shared = Shared()
+        async with serving(writer.log(), limits=limits, shared=shared) as server:
+            reader, out = await asyncio.open_connection(HOST, server.port)
+            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
+            await reader.readline()
+            async with shared.turns:
+                await given_up.wait()
+            await until(lambda: not server.sessions)
+            out.close()
+            assert [result.reason for _, result in server.results] == [Reason.TIMEOUT]
+        assert not caplog.records
 
     run(main())
 
