@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from basefs.management.main import COMMANDS, basefs
+from basefs.management.main import COMMANDS, basefs, summary
 from eval.transcript import Player, machines, parse, render
 
 ROOT = Path(__file__).parent.parent
@@ -38,16 +38,9 @@ def help_text(name: str) -> str:
 def with_help(text: str) -> str:
     """A document with the help texts of today behind their marks, and the table of commands."""
     text = _HELP.sub(lambda mark: f"<!-- help: {mark['name']} -->\n\n```text\n{help_text(mark['name'])}\n```\n", text)
-    rows = [f"| [{name}](#{name}) | {_summary(name)} |" for name in COMMANDS]
+    rows = [f"| [{name}](#{name}) | {summary(basefs.get_command(click.Context(basefs), name))} |" for name in COMMANDS]
     table = "\n".join(["<!-- commands -->", "| command | what it does |", "| --- | --- |", *rows, "<!-- end -->\n"])
     return _TABLE.sub(lambda _: table, text)
-
-
-def _summary(name: str) -> str:
-    """The first sentence of a help text."""
-    command = basefs.get_command(click.Context(basefs), name)
-    paragraph = " ".join((command.help if command is not None and command.help else "").split("\n\n")[0].split())
-    return re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(".:;")
 
 
 def capture(path: Path) -> bool:

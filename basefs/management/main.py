@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import keyword
 import os
+import re
 import signal
 import sys
 from typing import NoReturn
@@ -66,6 +67,18 @@ class _Commands(click.Group):
         if VARIABLE in os.environ:
             importlib.import_module("basefs.management.completing").prepare(command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command with what it does, in as many lines as that needs: click would cut it off with dots."""
+        rows = [(name, summary(self.get_command(ctx, name))) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def summary(command: click.Command | None) -> str:
+    """What a command does: the beginning of its help text, up to the first stop."""
+    paragraph = " ".join((command.help if command is not None and command.help else "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(".:;")
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -355,6 +355,19 @@ class TestFiles:
         assert (here / "f").read_text() == "another"
         assert os.listdir(here) == ["f"]
 
+    def test_a_directory_that_is_removed_while_somebody_has_it_open(self, here: Path) -> None:
+        (here / "gone").mkdir()
+        (here / "gone/file").touch()
+        opened = os.open(here / "gone", os.O_RDONLY)
+        try:
+            (here / "gone/file").unlink()
+            (here / "gone").rmdir()
+            with pytest.raises(OSError) as caught:
+                os.unlink("file", dir_fd=opened)
+            assert caught.value.errno == errno.ESTALE
+        finally:
+            os.close(opened)
+
     def test_rename_over_a_file_that_somebody_reads(self, here: Path) -> None:
         (here / "f").write_text("old")
         (here / "new").write_text("new")
