@@ -2,7 +2,7 @@
 
 Invariants:
 1. The log is given at most `Limits.batch` entries, with the blocks that follow them, in one call: what has come at once
-   and belongs to one answer is one transaction.
+   is one transaction, as far as nothing stands between that needs the log to have it.
 2. Lines are taken in the order in which they came: entries are in the log before their blocks are offered, or come
    with them.
 3. A block is asked for at most once in a session, an entry at most once in a round: a peer that does not have it

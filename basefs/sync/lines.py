@@ -5,9 +5,11 @@ from __future__ import annotations
 from basefs.errors import RemoteProtocolError
 from basefs.sync.limits import MAX_LINE
 
-#: How a line of entries begins, and the lines that belong together.
+#: How a line of entries begins.
 ENTRIES = b"ENTRIES "
-_DATA = (ENTRIES, b"BLOCKS ")
+#: Lines that may come between entries which are given to the log together: data, and requests for what the peer lacks,
+#: which have nothing to do with what it sends.  A list is compared with the log, so it waits until that has them.
+_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")
 
 
 class LineBuffer:
@@ -54,10 +56,11 @@ class LineBuffer:
             self._start = self._searched = 0
         return line
 
-    def belongs(self, line: bytes) -> bool:
-        """Whether what was gathered may go on with this line, or with what follows it.
 
-        Answers to requests for many small files hold an entry each, and a transaction for each costs more than the
-        entry.  What an EOF leads to is looked at again at the EOF behind the entries that follow.
-        """
-        return line.startswith(_DATA) or (line == b"EOF" and self._data.startswith(ENTRIES, self._start))
+def belongs(line: bytes | None, *, more: bool) -> bool:
+    """Whether entries that were gathered may become more behind this line; `more`: an answer with some follows.
+
+    Answers to requests for many small files hold an entry each, and a transaction for each costs more than the entry.
+    What an EOF leads to is looked at again at the EOF of the next answer.
+    """
+    return line is not None and (line.startswith(_BETWEEN) or (more and line == b"EOF"))

@@ -128,6 +128,12 @@ class Outbox:
         return bool(self._wishes or self._writing) or len(self._outstanding) > self._blocks_outstanding
 
     @property
+    def entries_follow(self) -> bool:
+        """Whether the answer behind the one that is arriving may hold entries: blocks that were asked for do not belong
+        to any that have just come."""
+        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], BlockReq)
+
+    @property
     def ready(self) -> bool:
         """Whether `take` would do something."""
         answers = self._answers and not self.dormant

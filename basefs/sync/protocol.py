@@ -21,7 +21,7 @@ from basefs.sync.claims import Claims
 from basefs.sync.conversation import Conversation
 from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, Limits
-from basefs.sync.lines import ENTRIES, LineBuffer
+from basefs.sync.lines import ENTRIES, LineBuffer, belongs
 from basefs.sync.messages import Refusal, Wait
 from basefs.sync.result import Reason, Result
 from basefs.sync.standing import Standing
@@ -144,7 +144,7 @@ class SyncProtocol:
                 if line is None and self._half and self.patient:
                     # A transaction for the entries and another one for their blocks cost twice as much as one.
                     break
-                if self._talk.intake.gathered and not (line is not None and self._lines.belongs(line)):
+                if self._talk.intake.gathered and not belongs(line, more=self._talk.outbox.entries_follow):
                     self._talk.intake.seal()
                     continue
                 if line is None:

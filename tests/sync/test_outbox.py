@@ -204,3 +204,18 @@ def test_an_answer_that_waits_for_another_session_is_not_asked_for_all_the_time(
     arrived.append(True)
     assert box.take(1000) == b"two\nEOF\n"
     assert not box.dormant and box.idle
+
+
+def test_it_knows_whether_the_next_answer_may_hold_entries():
+    box = outbox()
+    assert not box.entries_follow
+    box.ask([*paths(b"a", b"b"), BlockReq(sha224(b"1")), BlockReq(sha224(b"2"))])
+    drain(box)
+    box.ask(paths(b"c"))
+    drain(box)
+    seen = []
+    while box.current is not None:
+        seen.append(box.entries_follow)
+        box.close_answer()
+    # Behind a: b; behind b and the first block: a block; behind the second one: c.
+    assert seen == [True, False, False, True, False]

@@ -668,8 +668,8 @@ def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
     assert core.closed and core.result.reason is Reason.RUBBISH
 
 
-def sync_counting(*logs, **options):
-    """Have a session; returns how many entries each call of `add` was given, and how many blocks."""
+def counting(logs):
+    """How many entries each call of `add` of these logs is given from now on, and how many blocks."""
     calls = []
     for log in logs:
         add = log.add
@@ -679,6 +679,12 @@ def sync_counting(*logs, **options):
             return add(entries, blocks)
 
         log.add = count
+    return calls
+
+
+def sync_counting(*logs, **options):
+    """Have a session; see `counting`."""
+    calls = counting(logs)
     sync(*logs, **options)
     return calls
 
@@ -691,6 +697,26 @@ def test_many_small_files_are_few_transactions_whoever_asks_for_them():
     calls = sync_counting(left.log(), right.log())
     assert sum(entries for entries, _ in calls) == 320
     assert len(calls) <= 80
+
+
+def test_what_the_peer_asks_for_between_its_answers_cuts_no_transaction():
+    left, right = Writer(), Writer()
+    for number in range(160):
+        left.write((b"d%d" % (number % 2), b"x%d" % number), b"x%d" % number)
+        right.write((b"d%d" % (number % 2), b"y%d" % number), b"y%d" % number)
+    logs = left.log(), right.log()
+    calls = counting(logs)
+    cores = SyncProtocol(logs[0], Role.RESPONDER), SyncProtocol(logs[1], Role.INITIATOR)
+    while not all(core.closed for core in cores):
+        for core, other in (cores, cores[::-1]):
+            # All that one has to say has come before the other one looks at it.
+            while core.wants_send:
+                other.receive_data(core.data_to_send(65536))
+            while other.wants_work:
+                other.work()
+    assert logs[0].root_hash() == logs[1].root_hash()
+    assert sum(entries for entries, _ in calls) >= 320
+    assert len(calls) <= 8
 
 
 @pytest.mark.parametrize("chunk", [1, 100, 1000, 65536])
