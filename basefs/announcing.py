@@ -44,8 +44,9 @@ HURRY_EVENTS = 16
 #: Such changes that are looked at again and again, while they wait for a link that may only be narrow.
 MAX_LOOKED_AGAIN = 8
 
-#: When to look at a change, what the standing sessions had sent by then, and its events.
-_Carried: TypeAlias = tuple[float, Mapping[Session, Flow], list[bytes]]
+#: When to look at a change, what the standing sessions had sent by then, and its entries and blocks: none if it is too
+#: large to be gossiped.
+_Carried: TypeAlias = tuple[float, Mapping[Session, Flow], list[Entry], list[Block]]
 
 
 class Announcer:
@@ -121,25 +122,28 @@ class Announcer:
         self._gathering = None
         entries, blocks, large = self._entries, self._blocks, self._large
         self._entries, self._blocks, self._large = [], [], False
-        events = [] if large else self._events(entries, blocks)
+        if large or not self._may_fit(entries, blocks):
+            entries, blocks = [], []
         if self._sync.standing:
-            self._look_later(events)
-        elif 0 < len(events) <= self._max_events:
-            self._gossip.send(events)
-            return
+            self._look_later(entries, blocks)
+        else:
+            events = self._events(entries, blocks)
+            if 0 < len(events) <= self._max_events:
+                self._gossip.send(events)
+                return
         self.mention()
 
-    def _look_later(self, events: list[bytes]) -> None:
-        """Gossip these events if the peers of standing sessions turn out not to acknowledge what they were sent.
+    def _look_later(self, entries: list[Entry], blocks: list[Block]) -> None:
+        """Gossip a change if the peers of standing sessions turn out not to acknowledge what they were sent.
 
-        More than `max_events` only where packets are lost, since on a narrow link they would be in the way of what the
-        peers wait for.  Without any events the change was too large, and is announced then.
+        More events than `max_events` only where packets are lost, since on a narrow link they would be in the way of
+        what the peers wait for.  A larger change is announced then.
         """
-        if not events and self._carried and not self._carried[-1][2]:
+        if not entries and self._carried and not self._carried[-1][2]:
             # Of several large changes in a row the last one tells as much as all.
             self._carried.pop()
         patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.longest_round_trip)
-        self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), events))
+        self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), entries, blocks))
         if self._looking is None:
             self._looking = self._loop.call_later(patience, self._look)
 
@@ -148,11 +152,12 @@ class Announcer:
         now = self._loop.time()
         later: list[_Carried] = []
         while self._carried and self._carried[0][0] <= now:
-            _, mark, events = self._carried.popleft()
+            _, mark, entries, blocks = self._carried.popleft()
             if now < self._may_hurry_at or not self._sync.kept.lacks(mark):
                 continue
+            events = self._events(entries, blocks)
             if not 0 < len(events) <= self._max_events and not self._sync.kept.loses(mark):
-                later.append((now + ACKNOWLEDGED_SECONDS, mark, events))
+                later.append((now + ACKNOWLEDGED_SECONDS, mark, entries, blocks))
             elif events:
                 self._may_hurry_at = now + HURRY_SECONDS * len(events)
                 self._gossip.send(events)
@@ -162,10 +167,12 @@ class Announcer:
         if self._carried:
             self._looking = self._loop.call_at(self._carried[0][0], self._look)
 
+    def _may_fit(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> bool:
+        """Whether it is worth encoding these."""
+        return len(blocks) <= self._most_events and len(entries) <= 4 * self._most_events
+
     def _events(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> list[bytes]:
         """The events that carry these, none if they would be too many."""
-        if len(blocks) > self._most_events or len(entries) > 4 * self._most_events:
-            return []
         encoded = [entry.encode() for entry in entries]
         if any(len(raw) > MAX_EVENT for raw in encoded) or any(len(b.data) > GOSSIP_BLOCK_DATA for b in blocks):
             return []
