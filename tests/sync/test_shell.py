@@ -107,13 +107,25 @@ def test_large_contents_in_both_directions_at_once():
     run(main())
 
 
+def one_adds_at_a_time(log):
+    """The log, for sessions of several nodes: those of one take turns to add, and it has no lock of its own."""
+    lock, add = threading.Lock(), log.add
+
+    def locked(entries, blocks):
+        with lock:
+            return add(entries, blocks)
+
+    log.add = locked
+    return log
+
+
 def test_both_begin_at_once():
     async def main():
         left, right = Writer(), Writer()
         for number in range(300):
             left.write((b"l%d" % number,), b"x%d" % number)
             right.write((b"r%d" % number,), b"y%d" % number)
-        logs = left.log(), right.log()
+        logs = one_adds_at_a_time(left.log()), one_adds_at_a_time(right.log())
         async with serving(logs[0]) as one, serving(logs[1]) as two:
             results = await asyncio.gather(
                 sync_with(logs[0], HOST, two.port),
