@@ -24,6 +24,7 @@ from basefs.sync.shared import Shared
 from basefs.sync.slices import slice_of_answers
 from basefs.sync.standing import Standing
 from basefs.sync.states import Role
+from basefs.sync.timers import Awake
 from basefs.sync.uplink import FREE_BYTES, Flow
 
 log = logging.getLogger(__name__)
@@ -286,9 +287,9 @@ class Session:
         return True
 
     async def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, awake = asyncio.get_running_loop(), Awake(2 * _TICK)
         while self._core.result is None:
-            self._core.tick(loop.time(), outstanding(self._writer))
+            self._core.tick(awake.time(loop.time()), outstanding(self._writer))
             self._signal()
             persist(self._writer, _UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
             await asyncio.sleep(_TICK)

@@ -8,6 +8,26 @@ from basefs.sync.messages import Refusal
 from basefs.sync.result import Counters, Reason
 
 
+class Awake:
+    """A clock that stands still while this node itself does nothing, because its machine is busy or was suspended.
+
+    What a peer has sent meanwhile lies unread, so that time is no delay of the peer's.
+    """
+
+    def __init__(self, longest: float) -> None:
+        """`longest`: seconds between two looks that count at the most."""
+        self._longest = longest
+        self._looked_at: float | None = None
+        self._passed = 0.0
+
+    def time(self, now: float) -> float:
+        """Seconds since the first look, `now` in seconds of any steady clock."""
+        if self._looked_at is not None:
+            self._passed += min(now - self._looked_at, self._longest)
+        self._looked_at = now
+        return self._passed
+
+
 class Timers:
     """When something last moved, and when something was last gained."""
 

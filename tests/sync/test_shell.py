@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import random
 import threading
+import time
 
 import pytest
 
@@ -223,6 +224,38 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
+
+    run(main())
+
+
+def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatch):
+    """A machine without a moment to spare must not ban those who were in time."""
+    monkeypatch.setattr(shell, "_TICK", 0.02)
+    ticks = []
+    tick = SyncProtocol.tick
+
+    def count(self, now, on_the_way=0):
+        ticks.append(now)
+        tick(self, now, on_the_way)
+
+    monkeypatch.setattr(SyncProtocol, "tick", count)
+
+    async def main():
+        limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
+        shared = Shared()
+        async with serving(Writer().log(), limits=limits, shared=shared) as server:
+            reader, out = await asyncio.open_connection(HOST, server.port)
+            await until(lambda: server.sessions)
+            async with shared.turns:
+                out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)))
+                await until(lambda: ticks)
+                time.sleep(1)  # nothing else runs
+                before = len(ticks)
+                await until(lambda: len(ticks) > before)
+            assert (await reader.readline()).startswith(b"SAME ")
+            out.close()
+            await until(lambda: server.results)
+            assert server.results[0][1].reason is not Reason.TIMEOUT
 
     run(main())
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from basefs.sync.limits import Limits
-from basefs.sync.timers import Timers
+from basefs.sync.timers import Awake, Timers
 
 LIMITS = Limits(greeting_timeout=10, idle_timeout=60, stall_timeout=300)
+
+
+def test_time_in_which_this_node_did_nothing_does_not_count():
+    awake = Awake(2.0)
+    assert [awake.time(now) for now in (1000.0, 1001.0, 1003.0, 1063.0, 1064.0)] == [0.0, 1.0, 3.0, 5.0, 6.0]
 
 
 def test_greeting():
