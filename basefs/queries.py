@@ -318,6 +318,11 @@ class Queries:
         with self._lock:
             return self._store.chains.raw(hash)
 
+    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
+        """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
+        with self._lock:
+            return self._store.chains.block_behind(hash, count)
+
     def incomplete(self) -> list[tuple[Names, Entry, Incomplete]]:
         """The writes whose content is not complete, with their paths; those that changed last first."""
         with self._lock:

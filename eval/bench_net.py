@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning
+from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
 from eval.rows import Rows
@@ -25,6 +25,7 @@ SCENARIOS: dict[str, Scenario] = {
     "newcomer": newcomer.SCENARIO,
     "idle": idle.SCENARIO,
     "large": large.SCENARIO,
+    "several": several.SCENARIO,
     "hostile": hostile.SCENARIO,
 }
 RESULTS = Path("eval/results")

@@ -324,6 +324,21 @@ def test_chains_that_share_their_end(replica: Replica) -> None:
     assert set(replica.apply([], end).completed) == {write.hash for write in writes}
 
 
+def test_where_a_chain_goes_on(replica: Replica) -> None:
+    replica.apply(genesis((ROOT_KEY, ALICE)), [])
+    chain = split(noise(4, 5000))
+    write = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"long", chain[0].hash, 5000)
+    replica.apply([write], chain[:8])
+    assert [replica.block_behind(chain[place].hash, 3) for place in range(6)] == [
+        *(chain[place + 3].hash for place in range(5)),
+        None,
+    ]
+    replica.apply([], chain[8:])
+    assert replica.block_behind(chain[0].hash, len(chain) - 1) == chain[-1].hash
+    assert replica.block_behind(chain[0].hash, len(chain)) is None
+    assert replica.block_behind(chain[0].hash[::-1], 1) is None  # type: ignore[arg-type]
+
+
 def test_a_block_that_nobody_names_costs_no_disk(replica: Replica) -> None:
     replica.apply([], split(noise(1, 5000)))
     assert replica.totals()["blocks"] == 0

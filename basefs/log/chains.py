@@ -148,6 +148,17 @@ class Chains:
             hash, last = BlockHash(row[0]), hash
         return hash, last
 
+    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
+        """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
+        # Not verified, as in `_follow`: who asks verifies each block that it gets.
+        query = "SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?"
+        for _ in range(count):
+            row = self._db.execute(query, (hash,)).fetchone()
+            if row is None:
+                return None
+            hash = BlockHash(row[0])
+        return hash if self._db.execute("SELECT 1 FROM blocks WHERE hash = ?", (hash,)).fetchone() else None
+
     def expects(self, hash: BlockHash) -> bool:
         """Whether some chain waits for exactly this block."""
         return hash in self._expected

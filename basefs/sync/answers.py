@@ -9,8 +9,8 @@ from basefs.sync.compare import Missing, Node, Plan, compare
 from basefs.sync.index import EMPTY, Indexes
 from basefs.sync.intake import Intake
 from basefs.sync.interface import LogState, Path
-from basefs.sync.limits import MAX_HASHES
-from basefs.sync.messages import LATER, WHOLE, BlockReq, EntryReq, Ls, PathReq, Request
+from basefs.sync.limits import MAX_HASHES, MAX_MARKS, PART_BLOCKS
+from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, Chain, ChainReq, EntryReq, Ls, PathReq, Request
 from basefs.sync.outbox import Wish
 from basefs.sync.parcels import Packer, block_after, chain, next_block, ordered
 from basefs.sync.result import Counters
@@ -27,7 +27,7 @@ class Answers:
     """Answers the peer's requests from the log, and derives our own requests from its lists.
 
     Attributes:
-        bytes: of blocks, in the answer to a BLOCK_REQ that is being made.
+        bytes: of blocks, in the answer to a BLOCK_REQ that is being made, and in those that it goes on from.
     """
 
     def __init__(self, state: LogState, counters: Counters, intake: Intake) -> None:
@@ -40,6 +40,9 @@ class Answers:
         #: Whether other sessions of this node ask before this one.
         self._waits = False
         self.bytes = 0
+        #: Whether the last such answer did not reach the end of a chain, and what follows it.
+        self._goes_on = False
+        self._following: BlockHash | None = None
 
     def new_round(self) -> None:
         """Look at the log anew."""
@@ -97,6 +100,8 @@ class Answers:
                 return self._packer.entries(ordered(self._state, hashes))
             case BlockReq(hash):
                 return self._stream(hash, self._follow(hash))
+            case ChainReq(hash):
+                return self._marks(hash)
 
     def _stream(self, first: BlockHash, blocks: Iterator[bytes]) -> Iterator[bytes]:
         if len(self._streamed) < _MAX_STREAMED:
@@ -104,24 +109,39 @@ class Answers:
         return self._packer.blocks(blocks)
 
     def _follow(self, hash: BlockHash) -> Iterator[bytes]:
-        """A chain from a block on, for as long as it is here or another session brings it.
+        """A part of a chain from a block on, for as long as it is here or another session brings it.
 
-        Not before it has something: two nodes that lack the same would wait for each other.
+        Not before the peer has something of it: two nodes that lack the same would wait for each other.
         """
-        self.bytes = 0
+        has_begun = hash == self._following
+        self.bytes = self.bytes if self._goes_on else 0
+        self._goes_on = False
+        count = 0
         try:
-            while hash != ZERO_HASH:
+            while hash != ZERO_HASH and count < PART_BLOCKS:
                 block = self._state.block(hash)
                 if block is not None:
                     self.bytes += len(block)
+                    count += 1
                     yield block
                     hash = next_block(block)
-                elif self.bytes and self._intake.comes_elsewhere(hash):
+                elif (has_begun or count) and self._intake.comes_elsewhere(hash):
                     yield LATER
                 else:
                     return
+            self._goes_on = hash != ZERO_HASH
         finally:
-            self.bytes = 0
+            self._following = hash
+            self.bytes = self.bytes if self._goes_on else 0
+
+    def _marks(self, hash: BlockHash) -> Iterator[bytes]:
+        marks: list[BlockHash] = []
+        while len(marks) < MAX_MARKS and (mark := self._state.block_behind(hash, PART_BLOCKS)) is not None:
+            marks.append(mark)
+            hash = mark
+            yield PAUSE
+        if marks:
+            yield encode(Chain(tuple(marks)))
 
     def _settle(self, theirs: Ls, ask: Callable[[Sequence[Wish]], None]) -> Iterator[bytes]:
         index = yield from self._indexes.open(theirs.path)

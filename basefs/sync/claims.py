@@ -7,7 +7,10 @@ several at once.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from basefs.log.hashes import BlockHash
+from basefs.sync.parts import Parts
 
 #: Seconds without a byte after which a session does not count any more: what it should bring may be asked for
 #: elsewhere.
@@ -23,6 +26,7 @@ class Claims:
     Attributes:
         bytes: of all blocks that have come, in whichever session.
         accepted, accepted_bytes: what was new, likewise, counted as in `Counters`.
+        parts: what is known of a large content, and who brings which part of it.
     """
 
     def __init__(self) -> None:
@@ -34,6 +38,7 @@ class Claims:
         self.bytes = 0
         self.accepted = 0
         self.accepted_bytes = 0
+        self.parts = Parts(self._counts)
         self._asking: object | None = None
         #: Who has asked last, whether it has its answer or not.
         self._asked: object | None = None
@@ -83,18 +88,28 @@ class Claims:
 
     def held_by_other(self, hash: BlockHash, owner: object) -> bool:
         """Whether another session than `owner` will bring a block, as it seems."""
-        holder = self._owners.get(hash)
-        return holder is not owner and self.is_coming(hash)
+        return self._holder(hash) is not owner and self.is_coming(hash)
 
     def is_coming(self, hash: BlockHash) -> bool:
         """Whether some session will bring a block, as it seems."""
-        holder = self._owners.get(hash)
+        holder = self._holder(hash)
         return holder is not None and self._counts(holder)
 
+    def _holder(self, hash: BlockHash) -> object | None:
+        return self.parts.owner(hash) if self.parts.tracks(hash) else self._owners.get(hash)
+
     def take(self, hash: BlockHash, owner: object) -> None:
-        """This session will bring a block."""
-        self._owners[hash] = owner
-        self._gained_at.setdefault(owner, self._now)
+        """This session will bring a block, unless it is known who will."""
+        if not self.parts.tracks(hash):
+            self._owners[hash] = owner
+            self._gained_at.setdefault(owner, self._now)
+
+    def take_part(self, owner: object, asked: Container[BlockHash], peer: object = None) -> BlockHash | None:
+        """See `Parts.take`."""
+        if not self.parts.owned(owner) and self._asking is not owner:
+            # It had nothing to bring, so that it has all the time again.
+            self._moved_at[owner] = self._gained_at[owner] = self._now
+        return self.parts.take(owner, asked, peer)
 
     def came(self, hash: BlockHash, size: int) -> None:
         """A block of `size` bytes is here."""
@@ -105,6 +120,7 @@ class Claims:
         """The peer of a session lets it wait: others may ask for its blocks."""
         for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
             del self._owners[hash]
+        self.parts.let_go(owner)
         if self._asking is not owner:
             # It has the same time again when it asks again.
             self._gained_at.pop(owner, None)
@@ -113,6 +129,7 @@ class Claims:
         """A session is over, whatever it has brought."""
         self.has_answer(owner)
         self.let_go(owner)
+        self.parts.ended(owner)
         self._moved_at.pop(owner, None)
         self._gained_at.pop(owner, None)
         if self._asked is owner:

@@ -21,6 +21,8 @@ from basefs.sync.messages import (
     BlockReq,
     Blocks,
     BlocksRec,
+    Chain,
+    ChainReq,
     Close,
     Eager,
     Entries,
@@ -72,7 +74,7 @@ class Conversation:
         self._port = port
         self._limits = limits
         self._stay = stay
-        self.intake = Intake(log, self.counters, limits, claims)
+        self.intake = Intake(log, self.counters, limits, claims, self.peer)
         self.answers = Answers(log, self.counters, self.intake)
         self.outbox = Outbox(self.answers.write, limits.backlog, self.answers.turn)
         self.standing = Standing(log, self.outbox, self.counters, limits)
@@ -93,7 +95,7 @@ class Conversation:
         if self._receiving is not None and not isinstance(message, Ls | Refuse):
             raise RemoteProtocolError("BLOCKS_REC belongs to an LS right behind it")
         match message:
-            case Ls() | PathReq() | EntryReq() | BlockReq():
+            case Ls() | PathReq() | EntryReq() | BlockReq() | ChainReq():
                 self._follow(Event.REQUEST)
                 if isinstance(message, Ls) and self._receiving is not None:
                     message = with_receiving(message, self._receiving)
@@ -110,11 +112,16 @@ class Conversation:
             case Blocks(blocks):
                 self._expect_data()
                 self.intake.put_blocks(blocks, request=self.outbox.current, streaming=self.stands)
+            case Chain(hashes):
+                self._expect_data()
+                self.intake.share.learn(self.outbox.current, hashes)
             case Eof():
                 self._follow(Event.EOF)
                 answered = self.outbox.close_answer()
                 self.counters.answer_ended(for_entries=isinstance(answered, Missing | PathReq | EntryReq))
-                if not isinstance(answered, BlockReq):
+                if isinstance(answered, BlockReq | ChainReq):
+                    self.outbox.ask(self.intake.answered(answered))
+                else:
                     self.outbox.ask(self.intake.wanted_blocks())
                 if not self.outbox.expects_entries:
                     self.outbox.ask(self.intake.wanted_parents())

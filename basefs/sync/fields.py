@@ -11,7 +11,9 @@ from basefs.log.entries import ROOT_NAME, check_name
 from basefs.log.hashes import HASH_SIZE
 from basefs.sync.interface import Path
 from basefs.sync.limits import MAX_PATH
+from basefs.sync.messages import Kind, Part
 
+_PART = re.compile(rb"-|[ec][0-9a-f]{1,%d}" % (2 * HASH_SIZE))
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
 
 
@@ -81,3 +83,16 @@ def decode_path(field: bytes) -> Path:
     if path_size(path) > MAX_PATH:
         raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
     return path
+
+
+def encode_part(part: Part) -> bytes:
+    """'-' for all items, otherwise 'e' or 'c' and the prefix."""
+    return b"-" if part.kind is Kind.ALL else (part.kind.value + part.prefix).encode("ascii")
+
+
+def decode_part(field: bytes) -> Part:
+    """Undo `encode_part`.  Raises `RemoteProtocolError` for anything that it does not write."""
+    if not _PART.fullmatch(field):
+        raise RemoteProtocolError("an LS is about '-', or 'e' or 'c' and a prefix")
+    text = field.decode()
+    return Part(Kind(text[0]), text[1:])

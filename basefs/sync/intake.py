@@ -24,9 +24,11 @@ from basefs.log.hashes import BlockHash, EntryHash, sha224
 from basefs.sync.claims import Claims
 from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import BATCH_BYTES, MAX_HASHES, Limits
-from basefs.sync.messages import BlockReq, EntryReq
+from basefs.sync.messages import BlockReq, ChainReq, EntryReq
 from basefs.sync.orphans import Orphans
+from basefs.sync.peer import Peer
 from basefs.sync.result import Counters
+from basefs.sync.share import Share
 from basefs.sync.stream import Stream
 
 #: Encoded entries, and the blocks that followed them.
@@ -34,10 +36,21 @@ Batch: TypeAlias = tuple[list[bytes], list[bytes]]
 
 
 class Intake:
-    """Entries and blocks that were received and are not in the log yet."""
+    """Entries and blocks that were received and are not in the log yet.
 
-    def __init__(self, state: LogState, counters: Counters, limits: Limits, claims: Claims | None = None) -> None:
-        """`claims`: what the sessions of this node expect; `None`: there is no other one."""
+    Attributes:
+        share: what this session brings of a content that comes in parts.
+    """
+
+    def __init__(
+        self,
+        state: LogState,
+        counters: Counters,
+        limits: Limits,
+        claims: Claims | None = None,
+        peer: Peer | None = None,
+    ) -> None:
+        """`claims`: what the sessions of this node expect; `None`: there is no other one.  `peer`: who sends it."""
         self._state = state
         self._claims = Claims() if claims is None else claims
         self._counters = counters
@@ -50,14 +63,14 @@ class Intake:
         self._gathered_bytes = 0
         self._orphans = Orphans(limits.orphan_bytes)
         self._wanted: dict[BlockHash, None] = {}
-        self._asked_blocks: set[BlockHash] = set()
         self._asked_entries: set[EntryHash] = set()
         self._stream = Stream(self._claims)
+        self.share = Share(state, self._claims, self, limits, peer or Peer())
 
     @property
     def pending(self) -> bool:
         """Whether `step` has something to do; no further line may be read before it has done it."""
-        return bool(self._batches) or self._offered is not None
+        return bool(self._batches) or self._offered is not None or self._claims.parts.is_due(self)
 
     def new_round(self) -> None:
         """Forget what did not come: it will be found to be missing again."""
@@ -96,13 +109,16 @@ class Intake:
 
     def offer(self) -> Batch:
         """The next batch, for `add` of the log, in whichever thread; `added` must follow."""
-        self._offered = self._batches.popleft()
+        self._offered = self._batches.popleft() if self._batches else ([], self._claims.parts.give(self))
         return self._offered
 
     def added(self, result: AddResult) -> None:
         """What became of the batch that was offered.  Raises `RemoteProtocolError`."""
         assert self._offered is not None, "a batch was offered"
         (batch, blocks), self._offered = self._offered, None
+        if not batch:
+            # They were counted when they came.
+            return self._claims.parts.given(self, len(blocks))
         if result.missing_parents or self._orphans:
             here = self._hold(batch, set(result.missing_parents))
             # The log cannot take the blocks of orphans.  They are held before anything is released, to go with them.
@@ -118,10 +134,14 @@ class Intake:
         `streaming`: the peer sends all that it has, so what is missing after them is not worth asking for; the same is
         true if it was asked for blocks.
         """
+        self._counters.blocks_received += len(blocks)
         if isinstance(request, BlockReq):
             streaming = True
             self._stream.check(request, blocks)
-        self._counters.blocks_received += len(blocks)
+            blocks, held, known = self.share.sort(blocks, request)
+            self._came(held + known)
+            if held:
+                self._gain(len(held), sum(map(len, held)))
         if self._gathered[0]:
             # Those of the entries that have just come.
             self._gathered[1].extend(blocks)
@@ -136,25 +156,40 @@ class Intake:
             self._account(_without_strays(result, len(offered)) if orphaned else result, offered)
             if not streaming:
                 self._want(result.missing_blocks)
+        self._came(blocks)
+        if self.share.made_up:
+            # Not before the log has what it can take: the other sessions count on it.
+            raise RemoteProtocolError(self.share.made_up)
+
+    def _came(self, blocks: Sequence[bytes]) -> None:
         for block in blocks:
             hash = BlockHash(sha224(block))
             self._wanted.pop(hash, None)
             self._stream.came(hash, len(block))
 
-    def missing_blocks(self) -> list[BlockReq]:
+    def missing_blocks(self) -> list[BlockReq | ChainReq]:
         """What to ask for at the start of a round: chains that earlier sessions or gossip left incomplete."""
-        return self.ask_blocks(self._state.missing_blocks(self._limits.missing_blocks))
+        return [*self.ask_blocks(self._state.missing_blocks(self._limits.missing_blocks)), *self.share.ask()]
 
     def ask_blocks(self, hashes: Sequence[BlockHash]) -> list[BlockReq]:
         """Requests for those of these blocks that were not asked for before."""
         requests = []
         for hash in hashes:
-            known = hash in self._asked_blocks or len(self._asked_blocks) >= self._limits.asked
-            if not known and not self._claims.held_by_other(hash, self):
-                self._asked_blocks.add(hash)
+            if self.share.may_ask(hash):
+                self.share.asked.add(hash)
                 self._claims.take(hash, self)
                 requests.append(BlockReq(hash))
         return requests
+
+    def answered(self, request: BlockReq | ChainReq) -> list[BlockReq | ChainReq]:
+        """What to ask for next, when an answer has ended that could have brought blocks, or told of them."""
+        wishes: list[BlockReq | ChainReq] = []
+        if isinstance(request, BlockReq):
+            self.share.let_go(request)
+            following = self._stream.rest(request)
+            if following is not None and not self.share.goes_on(request, following):
+                wishes += self.ask_blocks([following])
+        return wishes + self.share.ask()
 
     def wanted_blocks(self) -> list[BlockReq]:
         """Requests for the rest of the contents that arrived in part, to be sent when an answer has ended."""
@@ -201,9 +236,10 @@ class Intake:
         """Something has come from the peer."""
         self._claims.moved(self)
 
-    def tick(self, now: float) -> None:
-        """Tell the time, in seconds."""
+    def tick(self, now: float) -> str:
+        """Tell the time, in seconds.  Returns what the peer has made up, as others have shown; '': nothing."""
         self._claims.tick(now)
+        return self.share.made_up
 
     def close(self) -> None:
         """The session is over."""
@@ -215,11 +251,7 @@ class Intake:
         # A content that moved on is a gain, even to a log that counts nothing but entries.
         gained = result.accepted or int(bool(result.missing_blocks))
         if gained:
-            size = sum(map(len, offered))
-            self._counters.accepted += gained
-            self._counters.accepted_bytes += size
-            self._claims.gained(self, gained, size)
-            self._stream.gained()
+            self._gain(gained, sum(map(len, offered)))
         self._counters.rejected += len(result.rejected)
         if result.rejected:
             self._counters.refusal = result.rejected[-1]
@@ -227,6 +259,12 @@ class Intake:
             raise RemoteProtocolError(
                 f"{self._counters.rejected} entries or blocks were refused, the last because: {result.rejected[-1]}"
             )
+
+    def _gain(self, count: int, size: int) -> None:
+        self._counters.accepted += count
+        self._counters.accepted_bytes += size
+        self._claims.gained(self, count, size)
+        self._stream.gained()
 
     def _hold(self, batch: list[bytes], missing: set[EntryHash]) -> list[EntryHash]:
         """Keep what has to wait; returns the entries of this batch that need not."""

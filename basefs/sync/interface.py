@@ -99,6 +99,9 @@ class LogState(Protocol):
     def block(self, hash: BlockHash) -> bytes | None:
         """A block: next hash (28 bytes) and data (up to 32 KiB)."""
 
+    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
+        """The block so many places behind one in its chain; None if it is not here, or the chain ends before."""
+
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
         """Verify and append, entries first.  Never raises for bad input."""
 

@@ -47,6 +47,14 @@ MAX_REQUESTS = 256
 #: them: fewer keep entries ahead of contents, more fetch many small contents faster over long links.
 MAX_BLOCK_REQUESTS = 32
 
+#: Blocks in the answer to one BLOCK_REQ, and from each to the next one that a CHAIN names: 1 MiB of large ones.
+#: Larger: more waits behind a peer that turns out to be slow; smaller: more requests, and a pause after each where
+#: nobody tells what comes next.
+PART_BLOCKS = 32
+
+#: Hashes in a CHAIN: 64 MiB of a content, which costs who tells it 20 ms.
+MAX_MARKS = 64
+
 #: Bytes of those requests: one more may be sent while they are below this.  Bounds what a peer makes us hold.
 REQUEST_WINDOW = 1024 * 1024
 

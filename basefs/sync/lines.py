@@ -9,7 +9,7 @@ from basefs.sync.limits import MAX_LINE
 ENTRIES = b"ENTRIES "
 #: Lines that may come between entries which are given to the log together: data, and requests for what the peer lacks,
 #: which have nothing to do with what it sends.  A list is compared with the log, so it waits until that has them.
-_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")
+_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ", b"CHAIN_REQ ")
 
 
 class LineBuffer:

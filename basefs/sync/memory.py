@@ -117,6 +117,15 @@ class MemoryLog:
         """See `LogState`."""
         return self._blocks.get(hash)
 
+    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
+        """See `LogState`."""
+        for _ in range(count):
+            block = self._blocks.get(hash)
+            if block is None:
+                return None
+            hash = BlockHash(block[:HASH_SIZE])
+        return hash if hash in self._blocks else None
+
     def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
         """See `LogState`."""
         return tuple(self._waiting)[:limit]

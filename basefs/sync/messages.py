@@ -106,7 +106,14 @@ class EntryReq:
 
 @dataclass(frozen=True, slots=True)
 class BlockReq:
-    """A block and all that follow it in its chain are wanted."""
+    """A block and those that follow it in its chain are wanted, `PART_BLOCKS` in all."""
+
+    hash: BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReq:
+    """Where a chain goes on behind a block is wanted."""
 
     hash: BlockHash
 
@@ -123,6 +130,13 @@ class Blocks:
     """Blocks (next hash and data), in the order of their chain."""
 
     blocks: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Of the blocks behind the one that was asked for, in the order of the chain, each `PART_BLOCKS`th."""
+
+    hashes: tuple[BlockHash, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +204,7 @@ class Refuse:
     text: str
 
 
-Request = Ls | PathReq | EntryReq | BlockReq
+Request = Ls | PathReq | EntryReq | BlockReq | ChainReq
 Bearing = Lazy | Eager
-Message = Hash | Same | Request | Entries | Blocks | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse
+Data = Entries | Blocks | Chain
+Message = Hash | Same | Request | Data | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse

@@ -64,6 +64,7 @@ def core_of(
         shared.contacts.told((host, peer), log, state.digest())
 
     core = SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims)
+    core.peer.host = host
     core.peer.subscribe(tells)
     return core
 

@@ -1,6 +1,6 @@
 """What is to be sent, lazily: nothing is made before the transport can take it.
 
-Three sources, in this order: control lines (HASH, CLOSE), own requests as far as the window allows (BLOCK_REQs last),
+Three sources, in this order: control lines (HASH, CLOSE), own requests as far as the window allows (for blocks last),
 answers to the peer's requests in the order in which these came, each with its EOF.
 
 Answers never wait for the window: two sides that wait for each other would wait for ever.  Requests that an answer
@@ -17,12 +17,12 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.compare import Missing, Node
 from basefs.sync.fields import path_size
 from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq
+from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, ChainReq, EntryReq, Eof, PathReq
 from basefs.sync.wire import encode
 
 #: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists, and a `Missing` a
 #: PATH_REQ; or nothing, if what the peer has there has come from somebody else.
-Wish = Node | Missing | PathReq | EntryReq | BlockReq
+Wish = Node | Missing | PathReq | EntryReq | BlockReq | ChainReq
 
 #: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
 _PIECES = 16
@@ -56,7 +56,7 @@ class Outbox:
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
         self._wishes: deque[Wish] = deque()
-        self._later: deque[Wish] = deque()  # BLOCK_REQs
+        self._later: deque[Wish] = deque()  # for blocks
         self._blocks_outstanding = 0
         self._writing: tuple[Wish, Iterator[bytes]] | None = None
         self._outstanding: deque[tuple[Wish, int]] = deque()
@@ -82,7 +82,7 @@ class Outbox:
         return len(self._buffer) + self._control_bytes
 
     def ask(self, wishes: Sequence[Wish]) -> None:
-        """Send these requests, in this order, before those that wait already; BLOCK_REQs after all others."""
+        """Send these requests, in this order, before those that wait already; for blocks after all others."""
         fits = []
         for wish in wishes:
             size = _size(wish)
@@ -90,8 +90,8 @@ class Outbox:
                 break
             self._room -= size
             fits.append(wish)
-        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, BlockReq))
-        self._later.extend(wish for wish in fits if isinstance(wish, BlockReq))
+        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, BlockReq | ChainReq))
+        self._later.extend(wish for wish in fits if isinstance(wish, BlockReq | ChainReq))
 
     def answer(self, lines: Iterator[bytes], size: int) -> None:
         """Send these lines as the answer to a request of `size` bytes.  Raises `RemoteProtocolError` if the peer has
@@ -107,7 +107,7 @@ class Outbox:
             raise RemoteProtocolError("EOF answers no request")
         wish, size = self._outstanding.popleft()
         self._outstanding_bytes -= size
-        self._blocks_outstanding -= isinstance(wish, BlockReq)
+        self._blocks_outstanding -= isinstance(wish, BlockReq | ChainReq)
         if not self.expects_entries:
             self._turn(True)
         return wish
@@ -208,7 +208,7 @@ class Outbox:
                     wish = Node(wish.path, WHOLE)
                 self._outstanding.append((wish, len(line)))
                 self._outstanding_bytes += len(line)
-                self._blocks_outstanding += isinstance(wish, BlockReq)
+                self._blocks_outstanding += isinstance(wish, BlockReq | ChainReq)
                 self.asked += 1
             if line is not None:
                 return line

@@ -19,10 +19,12 @@ class Peer:
         greeting: its first line, `None` until that has come.
         identity: hash of the root entry that it gave, `ZERO_HASH` if it gave none yet.
         port: its own sync port, 0 if unknown.
+        host: where it is, '' if unknown.
     """
 
     def __init__(self) -> None:
         self.greeting: Hash | None = None
+        self.host = ""
         self._tell: Callable[[int, Digest], None] | None = None
 
     @property
@@ -34,6 +36,11 @@ class Peer:
     def port(self) -> int:
         """See the class."""
         return self.greeting.port if self.greeting else 0
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Its host and its own sync port, `None` unless both are known."""
+        return (self.host, self.port) if self.host and self.port else None
 
     def subscribe(self, callback: Callable[[int, Digest], None]) -> None:
         """Have `callback` called with its sync port and its log, each time that it tells of its log."""

@@ -184,12 +184,12 @@ class SyncProtocol:
         Ends the session if a time-out has passed.
         """
         if self._talk.open:
-            self._talk.intake.tick(now)
+            if made_up := self._talk.intake.tick(now):
+                return self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, made_up)
             if self.held_back and now - self._waited_at >= STILL_WAITING:
                 self._waited_at = now
                 self.let_wait()
-            greeted, gained = self.peer.greeting is not None, self.counters.gained
-            standing = self.standing
+            greeted, gained, standing = self.peer.greeting is not None, self.counters.gained, self.standing
             late = self._timers.tick(now, greeted=greeted, gained=gained, standing=standing, on_the_way=on_the_way)
             if late:
                 self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)

@@ -1,4 +1,7 @@
-"""Looking for somebody else who has the rest of a content: while it arrives, nobody tells that he has a part of it."""
+"""Looking for somebody else who has the rest of a content: while it arrives, nobody tells that he has a part of it.
+
+Also where somebody brings it: a large content comes in parts, and each peer that has them adds its own connection.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,9 @@ from basefs.sync.schedule import Address
 FIRST_PAUSE = 0.05
 #: Peers asked in vain until it is left to the sessions that there are anyway, or until something else is missing.
 MAX_TRIES = 7
+#: Parts that have come until others are looked for again who may bring some of them: while a content is new to all, the
+#: others have nothing of what comes next.
+MOVED_ON = 64
 
 
 class Seeker:
@@ -42,19 +48,21 @@ class Seeker:
         self._tries = 0
         #: The blocks that were asked for in vain.
         self._sought: set[BlockHash] = set()
+        self._parts_then = 0
         self._last: Address | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
     def progress(self, waits: bool) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
-        if waits:
+        if waits or self._claims.parts.wanted:
             self._look()
 
     def _look(self) -> None:
         if self._stopped or self._timer is not None:
             return
-        if self._tries and not self._sought.issuperset(self._missing()):
+        moved_on = self._claims.parts.came - self._parts_then >= MOVED_ON
+        if self._tries and (moved_on or not self._sought.issuperset(self._missing())):
             # A content has moved on, or another one is missing.  What nobody can complete is not looked for again only
             # because a session brings something else: on a busy cluster that would never end.
             self._tries = 0
@@ -81,15 +89,19 @@ class Seeker:
     def _ask(self) -> None:
         self._timer = None
         missing = self._missing()
-        if not missing:
+        if not missing and not self._claims.parts.wanted:
             return
         self._sought.update(missing)
-        others = [peer for peer in self._peers() if peer not in self._jobs and peer != self._last]
+        self._parts_then = self._claims.parts.came
+        others = [peer for peer in self._peers() if not self._is_asked(peer) and peer != self._last]
         self._tries += 1
         self._last = self._rng.choice(others) if others else None
         if self._last is None or not self._request(self._last, "the rest of a content"):
             self._last = None
             self._look()
+
+    def _is_asked(self, peer: Address) -> bool:
+        return peer in self._jobs or self._claims.parts.asks(peer)
 
     def _missing(self) -> list[BlockHash]:
         """What no session is bringing."""

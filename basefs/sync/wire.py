@@ -18,9 +18,11 @@ from basefs.sync.fields import (
     decode_hash,
     decode_name,
     decode_number,
+    decode_part,
     decode_path,
     encode_bytes,
     encode_name,
+    encode_part,
     encode_path,
 )
 from basefs.sync.interface import Digest
@@ -30,6 +32,7 @@ from basefs.sync.limits import (
     MAX_ITEMS,
     MAX_KEPT,
     MAX_LINE,
+    MAX_MARKS,
     MAX_NUMBER,
     MAX_PARCEL_ITEMS,
     VERSION,
@@ -38,6 +41,8 @@ from basefs.sync.messages import (
     BlockReq,
     Blocks,
     BlocksRec,
+    Chain,
+    ChainReq,
     Close,
     Eager,
     Entries,
@@ -60,16 +65,10 @@ from basefs.sync.messages import (
 
 Fields = list[bytes]
 
-_PART = re.compile(rb"-|[ec][0-9a-f]{1,%d}" % (2 * HASH_SIZE))
 _DIGIT = re.compile(rb"[0-9a-f]")
 _MAX_TEXT = 200
 #: The sections without a field.
 _WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"LAZY", Eager: b"EAGER"}
-
-
-def encode_part(part: Part) -> bytes:
-    """'-' for all items, otherwise 'e' or 'c' and the prefix."""
-    return b"-" if part.kind is Kind.ALL else (part.kind.value + part.prefix).encode("ascii")
 
 
 def encode(message: Message) -> bytes:
@@ -83,12 +82,14 @@ def encode(message: Message) -> bytes:
             fields = [b"PATH_REQ", encode_path(path)]
         case EntryReq(hashes):
             fields = [b"ENTRY_REQ", *map(encode_bytes, hashes)]
-        case BlockReq(hash):
-            fields = [b"BLOCK_REQ", encode_bytes(hash)]
+        case BlockReq(hash) | ChainReq(hash):
+            fields = [b"BLOCK_REQ" if isinstance(message, BlockReq) else b"CHAIN_REQ", encode_bytes(hash)]
         case Entries(items):
             fields = [b"ENTRIES", *map(encode_bytes, items)]
         case Blocks(items):
             fields = [b"BLOCKS", *map(encode_bytes, items)]
+        case Chain(hashes):
+            fields = [b"CHAIN", *map(encode_bytes, hashes)]
         case BlocksRec(hashes):
             fields = [b"BLOCKS_REC", *map(encode_bytes, hashes)]
         case Close(answered, root, entries):
@@ -160,10 +161,7 @@ def _decode_digest(fields: Fields) -> Digest:
 def _ls(fields: Fields) -> Ls:
     _expect(fields, 2, 2 + 2 * MAX_ITEMS)
     path = decode_path(fields[0])
-    if not _PART.fullmatch(fields[1]):
-        raise RemoteProtocolError("an LS is about '-', or 'e' or 'c' and a prefix")
-    text = fields[1].decode()
-    part = Part(Kind(text[0]), text[1:])
+    part = decode_part(fields[1])
     entries: list[EntryHash] = []
     stalled: list[tuple[EntryHash, BlockHash]] = []
     children: dict[bytes, bytes] = {}
@@ -228,9 +226,9 @@ def _entry_hashes(fields: Fields) -> tuple[EntryHash, ...]:
     return tuple(EntryHash(decode_hash(field)) for field in fields)
 
 
-def _block_req(fields: Fields) -> BlockReq:
-    _expect(fields, 1, 1)
-    return BlockReq(BlockHash(decode_hash(fields[0])))
+def _block_hashes(fields: Fields, most: int) -> tuple[BlockHash, ...]:
+    _expect(fields, 1, most)
+    return tuple(BlockHash(decode_hash(field)) for field in fields)
 
 
 def _entries(fields: Fields) -> Entries:
@@ -287,7 +285,9 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"LS": _ls,
     b"PATH_REQ": _path_req,
     b"ENTRY_REQ": lambda fields: EntryReq(_entry_hashes(fields)),
-    b"BLOCK_REQ": _block_req,
+    b"BLOCK_REQ": lambda fields: BlockReq(*_block_hashes(fields, 1)),
+    b"CHAIN_REQ": lambda fields: ChainReq(*_block_hashes(fields, 1)),
+    b"CHAIN": lambda fields: Chain(_block_hashes(fields, MAX_MARKS)),
     b"ENTRIES": _entries,
     b"BLOCKS": _blocks,
     b"BLOCKS_REC": lambda fields: BlocksRec(_entry_hashes(fields)),

@@ -60,6 +60,17 @@ def test_blocks_are_accepted_in_order_only():
     assert result.accepted == 2 and not result.rejected
 
 
+def test_where_a_chain_goes_on():
+    writer = Writer()
+    writer.write((b"f",), b"0123456789", block_size=2)
+    log = MemoryLog(ROOT.hash)
+    log.add(writer.entries, writer.blocks[:4])
+    hashes = [sha224(block) for block in writer.blocks]
+    assert [log.block_behind(hash, 2) for hash in hashes] == [hashes[2], hashes[3], None, None, None]
+    log.add((), writer.blocks[4:])
+    assert [log.block_behind(hash, 2) for hash in hashes] == [hashes[2], hashes[3], hashes[4], None, None]
+
+
 def test_equal_content_is_there_already():
     writer = Writer()
     writer.write((b"f",), b"same")

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from basefs.errors import LocalProtocolError, RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.sync import fields
-from basefs.sync.limits import MAX_BLOCK_DATA, MAX_HASHES, MAX_ITEMS, MAX_LINE, MAX_PARCEL_ITEMS, MAX_PATH
+from basefs.sync.limits import MAX_BLOCK_DATA, MAX_HASHES, MAX_ITEMS, MAX_LINE, MAX_MARKS, MAX_PARCEL_ITEMS, MAX_PATH
 from basefs.sync.messages import (
     BlockReq,
     Blocks,
     BlocksRec,
+    Chain,
+    ChainReq,
     Close,
     Eager,
     Entries,
@@ -57,6 +59,8 @@ CASES = [
     (PathReq(()), b"PATH_REQ /"),
     (EntryReq((A,)), b"ENTRY_REQ " + a),
     (BlockReq(B), b"BLOCK_REQ " + b),
+    (ChainReq(B), b"CHAIN_REQ " + b),
+    (Chain((B, BlockHash(A))), b"CHAIN %s %s" % (b, a)),
     (Entries((b"xyz", b"x")), b"ENTRIES eHl6 eA"),
     (Blocks((ZERO_HASH + b"data",)), b"BLOCKS " + fields.encode_bytes(ZERO_HASH + b"data")),
     (BlocksRec((A,)), b"BLOCKS_REC " + a),
@@ -129,6 +133,10 @@ def test_every_case_is_refused_with_something_behind():
         b"LS / e%s E:0:%s" % (A.hex().encode(), a),
         b"ENTRY_REQ",
         b"BLOCK_REQ %s %s" % (a, b),
+        b"CHAIN_REQ %s %s" % (a, b),
+        b"CHAIN_REQ",
+        b"CHAIN",
+        b"CHAIN " + b" ".join([a] * (MAX_MARKS + 1)),
         b"ENTRIES",
         b"ENTRIES ?",
         b"ENTRIES eHl7=",
