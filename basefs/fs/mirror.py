@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from basefs.errors import PathError
+from basefs.errors import BaseFSError
 from basefs.fs.inode import Inode
 from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
 from basefs.fs.overlay import MISSING
@@ -173,7 +173,7 @@ class Mirror:
             return False
         try:
             return self._working.replica.attributes(names).content != opened.base
-        except PathError:
+        except BaseFSError:
             return False
 
     def _hold(self, names: Names) -> None:

@@ -36,7 +36,6 @@ class Tree:
     """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call.
 
     Attributes:
-        root: the node of '/'.
         resolver: what resolves a path.
         disturbed: the paths that the last `settle` has looked at; of all others nothing has changed.
     """
@@ -48,11 +47,21 @@ class Tree:
         self._ledger = Ledger()
         self.disturbed: set[Names] = set()
         self._observing = observing
-        self.root = Node(b"", ROOT_PATH_ID, self.resolver.root())
+        #: `None` after the log could not be read.
+        self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
             self._ledger.reload[()] = None
 
     # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Node:
+        """The node of '/'."""
+        if self._root is None:
+            self._root = Node(b"", ROOT_PATH_ID, self.resolver.root())
+            if self._observing:
+                self.observe()
+        return self._root
 
     def find(self, names: Sequence[bytes]) -> Node | None:
         """The node at a path, or `None` where nothing is."""
@@ -348,7 +357,7 @@ class Tree:
     def forget(self) -> None:
         """End a transaction after which the log could not be read: all is resolved again when somebody looks."""
         self._ledger = Ledger()
-        self.root.children = None
+        self._root = None
 
     def rebuild(self) -> None:
         """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
