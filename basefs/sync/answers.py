@@ -131,7 +131,7 @@ class Answers:
                     return
             self._goes_on = hash != ZERO_HASH
         finally:
-            self._following = hash
+            self._following = hash if count else self._following
             self.bytes = self.bytes if self._goes_on else 0
 
     def _marks(self, hash: BlockHash) -> Iterator[bytes]:

@@ -34,6 +34,8 @@ class Share:
         self._told: set[BlockHash] = set()
         self._asked_chains: set[BlockHash] = set()
         self.asked: set[BlockHash] = set()
+        #: Those of them that the peer did not have.
+        self._absent: set[BlockHash] = set()
 
     def may_ask(self, hash: BlockHash) -> bool:
         """Whether the peer may be asked for a block that was found to be missing: nothing is asked for twice."""
@@ -64,6 +66,9 @@ class Share:
 
     def goes_on(self, request: BlockReq, following: BlockHash) -> bool:
         """Whether the content, of which this follows what was asked for, comes in parts from now on."""
+        # Whoever brings parts may have got by now what was not there before: it may be passing on what arrives.
+        self.asked -= self._absent
+        self._absent.clear()
         if request.hash in self._told or self._state.block(following) is not None:
             return True
         return self._parts.tracks(following) or self._parts.begin(following, self._owner)
@@ -72,6 +77,8 @@ class Share:
         """What was asked for has come, or the peer does not have it."""
         self._parts.let_go(self._owner, request.hash)
         self._outstanding -= request.hash in self._told
+        if self._state.block(request.hash) is None and not self._parts.holds(request.hash):
+            self._absent.add(request.hash)
 
     def sort(self, blocks: Sequence[bytes], request: BlockReq) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """Some blocks of an answer: those that the log can take, those that are held until it can, those in vain."""
