@@ -168,13 +168,14 @@ class Announcer:
             self._looking = self._loop.call_at(self._carried[0][0], self._look)
 
     def _may_fit(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> bool:
-        """Whether it is worth encoding these."""
-        return len(blocks) <= self._most_events and len(entries) <= 4 * self._most_events
+        """Whether it is worth keeping and encoding these."""
+        few = len(blocks) <= self._most_events and len(entries) <= 4 * self._most_events
+        return few and all(len(block.data) <= GOSSIP_BLOCK_DATA for block in blocks)
 
     def _events(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> list[bytes]:
         """The events that carry these, none if they would be too many."""
         encoded = [entry.encode() for entry in entries]
-        if any(len(raw) > MAX_EVENT for raw in encoded) or any(len(b.data) > GOSSIP_BLOCK_DATA for b in blocks):
+        if any(len(raw) > MAX_EVENT for raw in encoded):
             return []
         events = encode_events(encoded, [block.encode() for block in blocks], self._address())
         return events if len(events) <= self._most_events else []
