@@ -142,7 +142,7 @@ class Intake:
             self._came(held + known)
             if held:
                 self._gain(len(held), sum(map(len, held)))
-        if self._gathered[0]:
+        if self._gathered[0] and not isinstance(request, BlockReq):
             # Those of the entries that have just come.
             self._gathered[1].extend(blocks)
             self._gathered_bytes += sum(map(len, blocks))

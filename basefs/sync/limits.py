@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 1
+VERSION = 2
 
 #: Data bytes of the largest block (docs/formats.md, section 5).
 MAX_BLOCK_DATA = 32 * 1024

@@ -131,7 +131,7 @@ class Outbox:
     def entries_follow(self) -> bool:
         """Whether the answer behind the one that is arriving may hold entries: blocks that were asked for do not belong
         to any that have just come."""
-        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], BlockReq)
+        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], BlockReq | ChainReq)
 
     @property
     def ready(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from basefs.sync.claims import Claims
 from basefs.sync.contacts import Contacts
+from basefs.sync.timers import Awake
 from basefs.sync.traffic import Traffic
 from basefs.sync.uplink import Uplink
 
@@ -20,6 +21,7 @@ class Shared:
         uplink: whose turn it is to upload.
         claims: which session brings what.
         contacts: what is known of the peers.
+        awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
         adding: held by the session whose batch is on its way into the log.
@@ -29,5 +31,6 @@ class Shared:
     uplink: Uplink = field(default_factory=Uplink)
     claims: Claims = field(default_factory=Claims)
     contacts: Contacts = field(default_factory=Contacts)
+    awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -24,13 +24,11 @@ from basefs.sync.shared import Shared
 from basefs.sync.slices import slice_of_answers
 from basefs.sync.standing import Standing
 from basefs.sync.states import Role
-from basefs.sync.timers import Awake
+from basefs.sync.timers import TICK
 from basefs.sync.uplink import FREE_BYTES, Flow
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two ticks: the time-outs are ten times as long at least.
-_TICK = 1.0
 #: Seconds for the last lines to leave after the end of a session, and for the peer to read why it was refused.
 GRACE = 2.0
 #: Bytes of a refused peer that are read and thrown away.  Closing with unread bytes resets the connection, and the
@@ -87,6 +85,7 @@ class Session:
         self.address = address
         self._uplink = shared.uplink
         self._turns = shared.turns
+        self._awake = shared.awake
         self._held_at: float | None = None
         self._core = core
         self._keeper = keeper
@@ -287,9 +286,9 @@ class Session:
         return True
 
     async def _tick(self) -> None:
-        loop, awake = asyncio.get_running_loop(), Awake(2 * _TICK)
+        loop = asyncio.get_running_loop()
         while self._core.result is None:
-            self._core.tick(awake.time(loop.time()), outstanding(self._writer))
+            self._core.tick(self._awake.time(loop.time()), outstanding(self._writer))
             self._signal()
             persist(self._writer, _UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(TICK)

@@ -7,14 +7,18 @@ from basefs.sync.limits import Limits
 from basefs.sync.messages import Refusal
 from basefs.sync.result import Counters, Reason
 
+#: Seconds between two looks of a session at the time: the time-outs are ten times as long at least.
+TICK = 1.0
+
 
 class Awake:
     """A clock that stands still while this node itself does nothing, because its machine is busy or was suspended.
 
-    What a peer has sent meanwhile lies unread, so that time is no delay of the peer's.
+    What a peer has sent meanwhile lies unread, so that time is no delay of the peer's.  All sessions of a node go by
+    one: they tell it to what they share.
     """
 
-    def __init__(self, longest: float) -> None:
+    def __init__(self, longest: float = 2 * TICK) -> None:
         """`longest`: seconds between two looks that count at the most."""
         self._longest = longest
         self._looked_at: float | None = None

@@ -13,7 +13,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, sha224
 from basefs.sync import parts as module
 from basefs.sync import seeker
-from basefs.sync.limits import MAX_MARKS, PART_BLOCKS
+from basefs.sync.limits import MAX_MARKS, PART_BLOCKS, VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import BlockReq, Blocks, Chain, ChainReq, Eof, Hash
 from basefs.sync.parts import DEPTH, WINDOW, Parts
@@ -348,7 +348,7 @@ def test_a_list_says_where_the_chain_goes_on():
     writer, (one,) = some_nodes([None], count=(MAX_MARKS + 5) * PART_BLOCKS, size=1)
     hashes = [BlockHash(sha224(block)) for block in writer.blocks]
     core = SyncProtocol(one.log, Role.RESPONDER, claims=one.claims)
-    core.receive_data(encode(Hash(1, ROOT.hash, one.log.root_hash()[::-1], 1, 0)))
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, one.log.root_hash()[::-1], 1, 0)))
     for hash in (hashes[0], hashes[7], hashes[-3], BlockHash(sha224(b"unknown"))):
         core.receive_data(encode(ChainReq(hash)))
     lines = []

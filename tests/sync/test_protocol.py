@@ -9,7 +9,7 @@ import pytest
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.sync.fields import encode_bytes
-from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, Limits
+from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, VERSION, Limits
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import PAUSE, WHOLE, Close, Entries, Hash, Ls
 from basefs.sync.parcels import Packer
@@ -20,9 +20,9 @@ from basefs.sync.wire import encode
 
 from .helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Pair, Writer, random_bytes, sync
 
-GREETING = encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0))
+GREETING = encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0))
 #: Of a peer with another log, which is asked for it.
-OTHER = encode(Hash(1, ROOT.hash, sha224(b"different"), 1, 0))
+OTHER = encode(Hash(VERSION, ROOT.hash, sha224(b"different"), 1, 0))
 
 
 def sections(data):
@@ -471,14 +471,14 @@ def test_another_filesystem_is_told_why():
 
 def test_a_responder_that_serves_another_filesystem():
     core = SyncProtocol(Writer().log(), Role.INITIATOR)
-    out = talk(core, encode(Hash(1, STRANGER_ROOT.hash, ZERO_HASH, 0, 0)))
+    out = talk(core, encode(Hash(VERSION, STRANGER_ROOT.hash, ZERO_HASH, 0, 0)))
     assert out.endswith(b"CLOSE NO identity this%20node%20serves%20another%20filesystem\n")
     assert core.result.reason is Reason.WRONG_FILESYSTEM and core.closed
 
 
 def test_another_version_is_told_why():
     core = responder()
-    assert talk(core, b"HASH 2 whatever\n").startswith(b"CLOSE NO version this%20node%20speaks%20version%201")
+    assert talk(core, b"HASH 3 whatever\n").startswith(b"CLOSE NO version this%20node%20speaks%20version%202")
     assert core.result.reason is Reason.WRONG_VERSION
 
 
@@ -518,7 +518,7 @@ def test_later_on_too(lines):
 def test_close_while_something_is_outstanding():
     log = Writer().log()
     core = responder(log)
-    greeting = encode(Hash(1, ROOT.hash, sha224(b"different"), 1, 0))
+    greeting = encode(Hash(VERSION, ROOT.hash, sha224(b"different"), 1, 0))
     assert b"LS / -" in talk(core, greeting)
     assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ZERO_HASH))
 
@@ -734,7 +734,7 @@ def asking():
     """A core with the root entry alone that waits for the answer to its list."""
     log = Writer().log()
     core = responder(log)
-    assert b"LS " in talk(core, encode(Hash(1, ROOT.hash, sha224(b"another"), 1, 0)))
+    assert b"LS " in talk(core, encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 1, 0)))
     return core, log
 
 

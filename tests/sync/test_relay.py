@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from basefs.log.hashes import BlockHash, sha224
 from basefs.sync import protocol, shell, stream
 from basefs.sync.claims import FRUITLESS, Claims
-from basefs.sync.limits import MAX_REPEATED
+from basefs.sync.limits import MAX_REPEATED, VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import BlockReq, Blocks, Eof, Hash, Wait
 from basefs.sync.protocol import SyncProtocol
@@ -126,7 +126,7 @@ def greeted(node):
     """An initiator that asks a peer, played by the test, for the next block that it misses."""
     core = SyncProtocol(node.log, Role.INITIATOR, claims=node.claims)
     core.data_to_send(65536)
-    core.receive_data(encode(Hash(1, ROOT.hash, sha224(b"another root"), 1, 0)))
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, sha224(b"another root"), 1, 0)))
     core.work()
     return core, core.data_to_send(65536)
 
@@ -236,7 +236,7 @@ def test_any_sessions_cut_anywhere_bring_everything_to_all(seed, count, chunk):
 def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypatch):
     monkeypatch.setattr(protocol, "LARGE_ANSWER", 100_000)
     monkeypatch.setattr(stream, "MAX_REPEATED", 400_000)
-    monkeypatch.setattr(shell, "_TICK", 0.05)
+    monkeypatch.setattr(shell, "TICK", 0.05)
 
     async def main():
         size = 16_000_000

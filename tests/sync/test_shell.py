@@ -24,6 +24,7 @@ from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
 from basefs.sync.shared import Shared
+from basefs.sync.timers import Awake
 from basefs.sync.wire import encode
 
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
@@ -201,7 +202,7 @@ def test_rubbish_is_told_so():
 
 
 def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
-    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "TICK", 0.02)
 
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
@@ -210,7 +211,7 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
 
             async def drip():
                 with contextlib.suppress(OSError):
-                    for byte in b"HASH 1 " * 1000:
+                    for byte in b"HASH 2 " * 1000:
                         writer.write(bytes((byte,)))
                         await writer.drain()
                         await asyncio.sleep(0.01)
@@ -230,7 +231,7 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
 
 def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatch):
     """A machine without a moment to spare must not ban those who were in time."""
-    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "TICK", 0.02)
     ticks = []
     tick = SyncProtocol.tick
 
@@ -242,12 +243,12 @@ def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatc
 
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
-        shared = Shared()
+        shared = Shared(awake=Awake(0.04))
         async with serving(Writer().log(), limits=limits, shared=shared) as server:
             reader, out = await asyncio.open_connection(HOST, server.port)
             await until(lambda: server.sessions)
             async with shared.turns:
-                out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)))
+                out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)))
                 await until(lambda: ticks)
                 time.sleep(1)  # nothing else runs
                 before = len(ticks)
@@ -261,7 +262,7 @@ def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatc
 
 
 def test_a_peer_that_asks_and_does_not_read(monkeypatch):
-    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "TICK", 0.02)
     monkeypatch.setattr(shell, "GRACE", 0.1)
 
     async def main():
@@ -271,7 +272,7 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
         async with serving(writer.log(), limits=limits) as server:
             first = writer.entries[1]
             _, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 200)
+            out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 200)
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert server.sessions == 0 and first
@@ -282,7 +283,7 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
 
 def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(monkeypatch, caplog):
     """On a busy node a sender may wait for longer than the end of its session does."""
-    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "TICK", 0.02)
     monkeypatch.setattr(shell, "GRACE", 0.5)
 
     async def main():
@@ -300,7 +301,7 @@ def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(
         shared = Shared()
         async with serving(writer.log(), limits=limits, shared=shared) as server:
             reader, out = await asyncio.open_connection(HOST, server.port)
-            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
+            out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
             await reader.readline()
             async with shared.turns:
                 await given_up.wait()
@@ -314,7 +315,7 @@ def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(
 
 def test_the_core_hears_how_much_the_peer_has_not_received(monkeypatch):
     """A slow machine takes minutes for what the kernels hold, in which its peer can send nothing."""
-    monkeypatch.setattr(shell, "_TICK", 0.02)
+    monkeypatch.setattr(shell, "TICK", 0.02)
     told = []
     tick = SyncProtocol.tick
 
@@ -329,7 +330,7 @@ def test_the_core_hears_how_much_the_peer_has_not_received(monkeypatch):
         writer.write((b"f",), random_bytes(1 << 20))
         async with serving(writer.log()) as server:
             reader, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(1, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
+            out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
             await until(lambda: told and told[-1] > 100_000)
             reading = asyncio.create_task(reader.read())
             await until(lambda: told[-1] == 0)
@@ -616,7 +617,7 @@ def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there(
                 while True:
                     reader, writer = await asyncio.open_connection(HOST, server.port)
                     with contextlib.suppress(OSError), contextlib.closing(writer):
-                        writer.write(encode(Hash(1, full.identity, *full.digest(), 0)))
+                        writer.write(encode(Hash(VERSION, full.identity, *full.digest(), 0)))
                         if (await reader.readline()).startswith(b"SAME"):
                             begun.append(server.port)
 
@@ -648,7 +649,7 @@ def test_a_newcomer_gets_everything_while_others_at_its_address_ask_for_everythi
             async def ask_for_ever():
                 reader, writer = await asyncio.open_connection(HOST, server.port, limit=1 << 20)
                 with contextlib.closing(writer):
-                    writer.write(encode(Hash(1, full.identity, random_bytes(28), 1, 0)))
+                    writer.write(encode(Hash(VERSION, full.identity, random_bytes(28), 1, 0)))
                     writer.write(encode(PathReq(())) * 20)
                     async for line in reader:
                         if line.startswith(b"LS "):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from basefs.log.hashes import BlockHash, sha224
 from basefs.sync.claims import Claims
+from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import WHOLE, BlockReq, Hash, Ls, PathReq
 from basefs.sync.protocol import SyncProtocol
@@ -47,7 +48,7 @@ class SlowLog:
 def server(log, peer, claims=None):
     """A core that was greeted by another one of the same filesystem, with another root hash."""
     core = SyncProtocol(log, Role.RESPONDER, claims=claims)
-    core.receive_data(encode(Hash(1, log.identity, bytes(28), 0, 0)) + peer)
+    core.receive_data(encode(Hash(VERSION, log.identity, bytes(28), 0, 0)) + peer)
     while core.wants_work:
         core.work()
     while core.wants_send and not core.uploads:

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from basefs.log.hashes import HASH_SIZE
-from basefs.sync.limits import MAX_KEPT, Limits
+from basefs.sync.limits import MAX_KEPT, VERSION, Limits
 from basefs.sync.messages import Entries, Hash, Root
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Reason
@@ -179,7 +179,7 @@ def test_either_side_may_leave(leaver):
         b"EOF\n",
         b"STAY\n",
         b"STAY 1\n",
-        encode(Hash(1, ROOT.hash, bytes(HASH_SIZE), 0, 1)),
+        encode(Hash(VERSION, ROOT.hash, bytes(HASH_SIZE), 0, 1)),
         b"SAME 1\n",
         b"WAIT\n",
         b"ROOT x 1 1\n",
@@ -195,7 +195,7 @@ def test_what_has_no_place_in_it_ends_it(line):
 
 def test_a_stay_that_nobody_offered_is_refused():
     core = SyncProtocol(Writer().log(), Role.INITIATOR, stay=lambda port: True)
-    core.receive_data(encode(Hash(1, ROOT.hash, *Writer().log().digest(), 1)) + b"STAY\n")
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, *Writer().log().digest(), 1)) + b"STAY\n")
     core.work()
     assert core.result.reason is Reason.RUBBISH
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from basefs.sync.claims import PATIENCE
 from basefs.sync.limits import Limits
+from basefs.sync.shared import Shared
 from basefs.sync.timers import Awake, Timers
 
 LIMITS = Limits(greeting_timeout=10, idle_timeout=60, stall_timeout=300)
@@ -11,6 +13,18 @@ LIMITS = Limits(greeting_timeout=10, idle_timeout=60, stall_timeout=300)
 def test_time_in_which_this_node_did_nothing_does_not_count():
     awake = Awake(2.0)
     assert [awake.time(now) for now in (1000.0, 1001.0, 1003.0, 1063.0, 1064.0)] == [0.0, 1.0, 3.0, 5.0, 6.0]
+
+
+def test_the_time_of_a_node_goes_on_when_its_oldest_session_has_ended():
+    shared = Shared()
+    for now in range(1000, 1600):
+        shared.claims.tick(shared.awake.time(now))
+    silent, other = object(), object()
+    shared.claims.asks(silent)
+    assert not shared.claims.may_ask(other)
+    for now in range(1600, 1600 + int(PATIENCE) + 2):
+        shared.claims.tick(shared.awake.time(now))
+    assert shared.claims.may_ask(other)
 
 
 def test_greeting():

@@ -47,7 +47,7 @@ CASES = [
     (Root(A, 12, 8), b"ROOT %s 12 8" % a),
     (Lazy(), b"LAZY"),
     (Eager(), b"EAGER"),
-    (Hash(1, A, B, 3, 18375), b"HASH 1 %s %s 3 18375" % (a, b)),
+    (Hash(2, A, B, 3, 18375), b"HASH 2 %s %s 3 18375" % (a, b)),
     (Ls((), Part()), b"LS / -"),
     (Ls((b"etc", b"a b"), Part(), entries=(A,)), b"LS /etc/a%%20b - e:%s" % a),
     (Ls((b"x",), Part(), stalled=((A, B),)), b"LS /x - s:%s:%s" % (a, b)),
@@ -92,14 +92,14 @@ def test_every_case_is_refused_with_something_behind():
         b" ",
         b"hash 1 %s %s 1 0" % (a, a),
         b"HASH 01 %s %s 1 0" % (a, a),
-        b"HASH 1 %s %s 1 65536" % (a, a),
-        b"HASH 1 %s %s 1 -1" % (a, a),
-        b"HASH 1 %s %s 0" % (a, a),
-        b"HASH 1 %s %s -1 0" % (a, a),
-        b"HASH 1 %s %s 01 0" % (a, a),
-        b"HASH 1 %s %s 9007199254740993 0" % (a, a),
-        b"HASH 1 %s %s 1e3 0" % (a, a),
-        b"HASH 1 %s %s x 0" % (a, a),
+        b"HASH 2 %s %s 1 65536" % (a, a),
+        b"HASH 2 %s %s 1 -1" % (a, a),
+        b"HASH 2 %s %s 0" % (a, a),
+        b"HASH 2 %s %s -1 0" % (a, a),
+        b"HASH 2 %s %s 01 0" % (a, a),
+        b"HASH 2 %s %s 9007199254740993 0" % (a, a),
+        b"HASH 2 %s %s 1e3 0" % (a, a),
+        b"HASH 2 %s %s x 0" % (a, a),
         b"HASH 1000 %s %s 1 0" % (a, a),
         b"HASH",
         b"LS /",
@@ -171,7 +171,7 @@ def test_refused(line):
 
 
 def test_another_version_is_recognized_whatever_follows():
-    assert parse(b"HASH 2 something else entirely").version == 2
+    assert parse(b"HASH 3 something else entirely").version == 3
     assert parse(b"HASH 999").version == 999
 
 
