@@ -488,7 +488,7 @@ def test_results_as_errors(reason, error):
 
 def test_limits_are_in_proportion():
     assert Limits() == DEFAULT_LIMITS
-    assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell._TICK
+    assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell.TICK
 
 
 class SlowLog:
