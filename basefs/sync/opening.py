@@ -17,6 +17,15 @@ from basefs.sync.states import Role
 
 #: Seconds to wait for a connection.
 CONNECT_TIMEOUT = 5.0
+#: Round trips, where those to the peers of standing sessions are long: it takes one, and some are much longer.
+_CONNECT_ROUND_TRIPS = 3
+#: Seconds at the most: a node has few places for the sessions that it opens, and one bad link makes them all wait.
+_MAX_CONNECT_TIMEOUT = 20.0
+
+
+def patience(least: float, round_trip: float) -> float:
+    """Seconds to wait for a connection, at least so many, where other peers' `round_trip` takes so many."""
+    return max(least, min(_CONNECT_ROUND_TRIPS * round_trip, _MAX_CONNECT_TIMEOUT))
 
 
 async def sync_with(

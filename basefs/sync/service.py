@@ -13,7 +13,7 @@ from basefs.sync.contacts import Contact, Lag
 from basefs.sync.interface import LogState
 from basefs.sync.keeper import SessionKeeper
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
-from basefs.sync.opening import CONNECT_TIMEOUT, sync_with
+from basefs.sync.opening import CONNECT_TIMEOUT, patience, sync_with
 from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address, PeerSchedule
@@ -27,9 +27,6 @@ log = logging.getLogger(__name__)
 
 #: Sessions that this node opens at once.  More would fetch the same news from several peers.
 MAX_OUTGOING = 4
-#: Round trips for a connection, where those to the peers of standing sessions are long: it takes one, and some are much
-#: longer than others.
-CONNECT_ROUND_TRIPS = 3
 #: Requests that wait for one of them; further ones are dropped, the periodic session makes up for it.
 MAX_WAITING = 256
 
@@ -215,7 +212,7 @@ class SyncService:
                 *address,
                 own_port=self.port,
                 limits=self._limits,
-                connect_timeout=max(self._connect_timeout, CONNECT_ROUND_TRIPS * self.kept.longest_round_trip),
+                connect_timeout=patience(self._connect_timeout, self.kept.longest_round_trip),
                 progress=lambda session: self._progress(address, session),
                 keeper=keeper,
                 shared=self._shared,
