@@ -139,9 +139,10 @@ def worse(results: Results) -> list[str]:
             f"{ours / 1000:.1f} and {theirs / 1000:.1f} every {every:g} s" for every, ours, theirs in more
         )
         found.append(f"Sync alone, kbit/s that a node sends, ours with headers and files, and the paper's: {rates}.")
-    for peer in results.rows("peers"):
+    for peer in results.largest("peers"):
         if peer["x BaseFS"] and float(peer["x BaseFS"]) < 1:
-            found.append(f"{peer['peer']}: a small change takes it {peer['x BaseFS']} of the time that BaseFS takes.")
+            share, nodes = peer["x BaseFS"], peer["nodes"]
+            found.append(f"{peer['peer']}, {nodes} nodes: a small change takes it {share} of BaseFS's time.")
     by_place = {str(members["place"]): members for members in files(results)}
     if {"BaseFS", "disk", "bindfs"} <= set(by_place):
         for operation in ("write 1", "read 1", "read-cached 1"):

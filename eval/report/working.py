@@ -57,7 +57,7 @@ def _staircase(ax: object, rows: Sequence[Row], mode: str, backend: str) -> None
     shares = [100 * (index + 1) / len(rows) for index in range(len(times))]
     name, colour, _, _ = LOOKS[mode]
     style = ":" if backend == "docker" else "-"
-    label = f"{name}, Docker" if backend == "docker" else name
+    label = f"{name}, {rows[0]['nodes']} nodes" + (", Docker" if backend == "docker" else "")
     ax.step(times, shares, style, where="post", color=colour, lw=1.5, label=label)  # type: ignore[attr-defined]
 
 
