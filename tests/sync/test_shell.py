@@ -575,7 +575,7 @@ def test_the_loop_goes_on_while_the_log_takes_something():
 
 def test_a_session_that_is_cancelled_while_the_log_takes_something():
     async def main():
-        full, slow = filled(300), SlowLog(Writer().log())
+        full, slow = filled(300), SlowLog(one_adds_at_a_time(Writer().log()))
         async with serving(full) as server:
             session = asyncio.create_task(sync_with(slow, HOST, server.port))
             await until(slow.adding.is_set)
@@ -590,7 +590,7 @@ def test_a_session_that_is_cancelled_while_the_log_takes_something():
 
 def test_a_session_that_is_abandoned_while_the_log_takes_something():
     async def main():
-        full, slow = filled(300), SlowLog(Writer().log())
+        full, slow = filled(300), SlowLog(one_adds_at_a_time(Writer().log()))
         sessions = []
         async with serving(full) as server:
             task = asyncio.create_task(sync_with(slow, HOST, server.port, progress=sessions.append))
