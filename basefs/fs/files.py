@@ -60,10 +60,8 @@ class Files:
         """What a handle has open."""
         return self._handles[handle].inode
 
-    def open(self, names: Names, flags: int, *, reads: bool = True) -> int:
+    def open(self, names: Names, flags: int) -> int:
         """Open an existing file; returns the handle.
-
-        `reads`: whether its content is needed now; otherwise it is looked up when somebody asks for it.
 
         Raises `NotFound`, `NotADirectory`, `IsADirectory`, `PermissionDenied`, `ReadOnly`, `StoreError`.
         """
@@ -87,7 +85,7 @@ class Files:
                 inode = working.adopt(names, attributes)
             if writes and flags & os.O_TRUNC:
                 self._empty(inode, attributes.size if attributes is not None else 0)
-            elif reads and (writes or inode.base is None or self._cached.get(names) != inode.base):
+            elif writes or inode.base is None or self._cached.get(names) != inode.base:
                 # Otherwise the kernel has read it before, and asks again only if it needs the room.
                 working.load(inode)
             return self._add(Handle(inode, writes))

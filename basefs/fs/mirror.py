@@ -16,10 +16,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.errors import BaseFSError
 from basefs.fs.inode import Inode
 from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
 from basefs.fs.overlay import MISSING
@@ -38,22 +37,6 @@ HANGS_AFTER = 5.0
 MAX_WAITING = 100_000
 #: Replaced files that somebody has open and of whose changes those who watch them go on hearing; each is a descriptor.
 MAX_WATCHED = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """What has become of a path and is not performed yet.
-
-    Attributes:
-        before: what the mount shows to those who watch it.
-        after: what the view shows.
-        shown: whether the kernel is right as soon as it has forgotten what it knew.  It is not where a name came or
-            went, nor where somebody has an older version open, which to the kernel is the same file.
-    """
-
-    before: State | None
-    after: State | None
-    shown: bool
 
 
 @dataclass(slots=True)
@@ -86,13 +69,11 @@ class Mirror:
         self._working = working
         self._kernel = kernel
         self._root = os.fsencode(mountpoint)
-        self._waiting: OrderedDict[Names, _Waiting] = OrderedDict()
+        self._waiting: OrderedDict[Names, tuple[State | None, State | None]] = OrderedDict()
         self._wake = threading.Condition()
         #: When the change that is being performed was begun, monotonic seconds.
         self._since: float | None = None
         self._performing: Names | None = None
-        #: Whether the kernel is right about it all the same, see `_Waiting`.
-        self._performing_shown = False
         self._stopped = False
         #: Whether a change hung, so that the kernel must be told of all others without the mount.
         self._given_up = False
@@ -149,41 +130,12 @@ class Mirror:
         with self._wake:
             return len(self._waiting) + (self._since is not None)
 
-    def is_settled(self, names: Names, opened: Inode | None = None) -> bool:
-        """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not.
-
-        Those who watch may not have been told yet: one change takes several turns of the thread that serves.
-
-        `opened`: what somebody has just opened there.
-        """
-        if opened is not None and self._is_late(names, opened):
-            self._hold(names)
-            return False
-        if not self._working.replica.is_told(names) or not self._kernel.is_current(names):
+    def is_settled(self, names: Names) -> bool:
+        """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not."""
+        if not self._working.replica.is_told(names):
             return False
         with self._wake:
-            waiting = self._waiting.get(names)
-            if names == self._performing and not self._performing_shown:
-                return False
-            return waiting is None or waiting.shown
-
-    def _is_late(self, names: Names, opened: Inode) -> bool:
-        """Whether an older version was looked up before a change, and opened after it was told who has it open."""
-        if opened.dirty or opened.parted or opened.home != names:
-            return False
-        try:
-            return self._working.replica.attributes(names).content != opened.base
-        except BaseFSError:
-            return False
-
-    def _hold(self, names: Names) -> None:
-        """Somebody has an older version open than the one that the kernel is about to be told of."""
-        with self._wake:
-            waiting = self._waiting.get(names)
-            if waiting is not None:
-                self._waiting[names] = replace(waiting, shown=False)
-            if names == self._performing:
-                self._performing_shown = False
+            return names not in self._waiting and names != self._performing
 
     def check(self) -> None:
         """Give up if a change hangs; call this now and then."""
@@ -217,25 +169,20 @@ class Mirror:
             changes = [c for c in changes if c.before is not c.after]
         if self._given_up:
             self._forget([c.names for c in changes])
-        held = {inode.origin for inode in list(self._working.opened)}
-        known = [c.names for c in changes if c.before and c.after and c.before.origin not in held]
         with self._wake:
             if self._stopped or not changes:
                 return
             for change in changes:
-                self._add(change, is_held=change.before is not None and change.before.origin in held)
+                self._add(change)
             self._wake.notify()
+        held = {inode.origin for inode in list(self._working.opened)}
         # Known at once to those who ask, and to those who watch a moment later.
-        self._kernel.invalidate(known)
+        self._kernel.invalidate([c.names for c in changes if c.before and c.after and c.before.origin not in held])
 
-    def _add(self, change: Change, *, is_held: bool) -> None:
+    def _add(self, change: Change) -> None:
         """Several changes of a path that wait become one."""
-        before, after = change.before, change.after
-        shown = not is_held and before is not None and after is not None and before.kind is after.kind
-        waiting = self._waiting.pop(change.names, None)
-        if waiting is not None:
-            before, shown = waiting.before, shown and waiting.shown
-        self._waiting[change.names] = _Waiting(before, after, shown)
+        before, _ = self._waiting.pop(change.names, (change.before, None))
+        self._waiting[change.names] = (before, change.after)
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popitem(last=False)
 
@@ -264,11 +211,11 @@ class Mirror:
             with self._wake:
                 if not self._waiting:
                     continue
-                names, waiting = self._waiting.popitem(last=False)
-                self._performing, self._performing_shown = names, waiting.shown
+                names, (before, after) = self._waiting.popitem(last=False)
+                self._performing = names
                 self._since = time.monotonic()
             try:
-                self._perform(names, waiting.before, waiting.after)
+                self._perform(names, before, after)
             except OSError as error:
                 # Somebody here has changed the path meanwhile, and the kernel knows that.
                 log.debug("%r was not shown to watchers: %s", names, error)
@@ -299,9 +246,6 @@ class Mirror:
                 self._kernel.invalidate([names])
                 return
             self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)
-            if self.held:
-                # Opened after the kernel had been told, and before this one was made.
-                self._performing_shown = False
         path = self._root + b"/" + b"/".join(names)
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:

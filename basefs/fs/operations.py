@@ -196,16 +196,16 @@ class Operations:
         mirror = self._mirroring()
         if mirror is not None:
             mirror.absent = None
-            return self._fs.open(parse(path), os.O_RDONLY, reads=False)
+            return self._fs.open(parse(path), os.O_RDONLY)
         return self._fs.create(parse(path), mode, self._caller())
 
     @_translated
     def open(self, path: str, flags: int) -> int:
         """open(2)."""
-        mirroring = self._mirroring() is not None
+        if self._mirroring() is not None:
+            flags = os.O_RDONLY
         try:
-            # The mirror changes nothing and reads nothing.
-            return self._fs.open(parse(path), os.O_RDONLY if mirroring else flags, reads=not mirroring)
+            return self._fs.open(parse(path), flags)
         except NotFound:
             # The kernel asks for what it knows by name, so another node has removed it since.  At this answer it looks
             # the name up again, and creates the file if that was wanted.
@@ -214,7 +214,7 @@ class Operations:
     def opened(self, path: str, handle: int) -> Pages:
         """What the kernel may do with the pages of a file that was just opened."""
         names = parse(path)
-        settled = self._mirror is None or self._mirror.is_settled(names, self._fs.inode_of(handle))
+        settled = self._mirror is None or self._mirror.is_settled(names)
         return self._fs.pages(names, handle, settled=settled)
 
     @_translated
