@@ -160,13 +160,14 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
         host = host[1:-1]
     # With digits and dots alone it is meant as an address of IPv4, and no name server knows another one.
     numbers = not set(host) - set("0123456789.")
-    bad_host = not host or set(host) & set("[] \t\n") or (numbers and not _is_ip(host))
+    bad_host = not host or set(host) & set("[] \t\n") or (numbers and not is_ip(host))
     if bad_host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
         raise UsageError(f"{text!r} is no address: use IP or IP:PORT, with a port from 1 to {65534}")
     return host, int(port)
 
 
-def _is_ip(host: str) -> bool:
+def is_ip(host: str) -> bool:
+    """Whether a host is an address, of IPv4 or IPv6, and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -5,13 +5,12 @@ A TXT record `basefs=IP` or `basefs=IP:PORT` names a node; a name may have many 
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 
 import dns.exception
 import dns.resolver
 
-from basefs.config import format_address, parse_address
+from basefs.config import format_address, is_ip, parse_address
 from basefs.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -32,11 +31,8 @@ def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list
     known otherwise (`/etc/hosts`).
     """
     host, port = parse_address(text)
-    try:
-        ipaddress.ip_address(host)
+    if is_ip(host):
         return [(host, port)]
-    except ValueError:
-        pass
     found = []
     for record in _records(host, resolver):
         if record.startswith(_PREFIX):

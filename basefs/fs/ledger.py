@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal"
-#: Name, size and checksum of a spool file; versions before 0.1 told no checksum.
+#: Name, size and checksum of a spool file; older records told no checksum.
 _File = tuple[str, int] | tuple[str, int, "int | None"]
 
 

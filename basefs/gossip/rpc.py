@@ -14,7 +14,9 @@ Rules that are not in Serf's documentation:
 3. Records of a stream may arrive after the reply to `stop` (the agent still drains its buffer), so a stopped stream's
    number stays known, and its records are dropped.
 4. The agent runs the requests of one connection one after another: a `join` of a dead address delays all that follow.
-5. Strings and binary are both msgpack "raw" (the agent's codec predates msgpack's bin type), so the key tells them
+5. Once the time of a query is over, the agent may go on with answers of nobody, acknowledged or not, until it says done
+   (hashicorp/serf, issue 408).  They are dropped.
+6. Strings and binary are both msgpack "raw" (the agent's codec predates msgpack's bin type), so the key tells them
    apart: `Payload` and `Addr` are bytes, everything else is text.
 """
 
@@ -220,6 +222,8 @@ class Codec:
         final = row.last is not None and body.get("Type") == row.last
         if final:
             del self._streams[seq]
+        elif row.last is not None and not body.get("From"):
+            return None  # rule 5: an answer of nobody
         return StreamRecord(seq, row.name, body, final)
 
 

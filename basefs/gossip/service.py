@@ -192,8 +192,6 @@ class Gossip:
             acks: list[str] = []
             responses: dict[str, Any] = {}
             async for record in await client.open_stream("query", body or {}):
-                if not record.get("From"):
-                    continue  # once the time is over, Serf may tell of nobody's answers (hashicorp/serf, issue 408)
                 if record.get("Type") == "ack":
                     acks.append(record["From"])
                 elif record.get("Type") == "response":

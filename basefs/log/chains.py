@@ -141,23 +141,27 @@ class Chains:
     def _follow(self, hash: BlockHash, last: BlockHash) -> tuple[BlockHash, BlockHash]:
         """Walk a chain from `hash`: (first hash that is not here, last block that is)."""
         while hash != ZERO_HASH:
-            # Not `block`: hashing 200 MB takes half a second.  Damage is found when the content is read.
-            row = self._db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
-            if row is None:
+            following = self._next(hash)
+            if following is None:
                 break
-            hash, last = BlockHash(row[0]), hash
+            hash, last = following, hash
         return hash, last
+
+    def _next(self, hash: BlockHash) -> BlockHash | None:
+        """What a block says that follows it, `ZERO_HASH` at the end; `None` if it is not here."""
+        # Not `block`: hashing 200 MB takes half a second.  Damage is found when the content is read.
+        row = self._db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
+        return None if row is None else BlockHash(row[0])
 
     def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
         """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
-        # Not verified, as in `_follow`: who asks verifies each block that it gets.
-        query = "SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?"
         for _ in range(count):
-            row = self._db.execute(query, (hash,)).fetchone()
-            if row is None:
+            # Not verified: who asks verifies each block that it gets.
+            following = self._next(hash)
+            if following is None:
                 return None
-            hash = BlockHash(row[0])
-        return hash if self._db.execute("SELECT 1 FROM blocks WHERE hash = ?", (hash,)).fetchone() else None
+            hash = following
+        return None if self._next(hash) is None else hash
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether some chain waits for exactly this block."""

@@ -1,4 +1,4 @@
-"""The tables of the log, and what their columns mean (docs/formats.md, section 8; `docs/formats.md`, section 8)."""
+"""The tables of the log, and what their columns mean (docs/formats.md, section 8)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Not thread-safe: `Replica` holds its lock around every call.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -202,7 +202,7 @@ class Store:
     def entries_at(self, path: int) -> list[Placed]:
         """All entries of one path, in order of arrival (so parents first)."""
         rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? ORDER BY seq", (path,))
-        return [placed for row in rows if (placed := self._placed(row)) is not None]
+        return self._all_placed(rows)
 
     def keys_at(self, path: int) -> list[Placed]:
         """The grants and revokes of one path, in order of arrival."""
@@ -210,7 +210,7 @@ class Store:
         rows = self._db.execute(
             f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? AND +kind = {EntryKind.KEY:d} ORDER BY seq", (path,)
         )
-        return [placed for row in rows if (placed := self._placed(row)) is not None]
+        return self._all_placed(rows)
 
     def entries_under(self, path: int) -> dict[PathRow, list[Placed]]:
         """All entries of all paths directly below `path`, by path; in one query, for a whole directory."""
@@ -225,6 +225,10 @@ class Store:
             if placed is not None:
                 found.setdefault(placed.path, (PathRow(placed.path, path, name, hash), []))[1].append(placed)
         return dict(found.values())
+
+    def _all_placed(self, rows: Iterable[Sequence[object]]) -> list[Placed]:
+        """The entries of these rows; damaged ones are reported and left out."""
+        return [placed for row in rows if (placed := self._placed(row)) is not None]
 
     def _placed(self, row: Sequence[object]) -> Placed | None:
         placed = placed_of(row)
@@ -242,7 +246,7 @@ class Store:
             "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path = ?",
             (path,),
         ).fetchall()
-        return [placed for row in rows if (placed := self._placed(row)) is not None]
+        return self._all_placed(rows)
 
     def links_below(self, path: int) -> list[Placed]:
         """The link entries whose target is an entry of any path below this one."""
@@ -253,7 +257,7 @@ class Store:
             "JOIN entries e ON e.hash = l.entry",
             (path,),
         ).fetchall()
-        return [placed for row in rows if (placed := self._placed(row)) is not None]
+        return self._all_placed(rows)
 
     def has_links(self, path: int) -> bool:
         """Whether a link entry ever named an entry of this path."""

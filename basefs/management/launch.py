@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from basefs import config
-from basefs.config import DEFAULT_PORT, Home, parse_address
+from basefs.config import DEFAULT_PORT, Home, is_ip, parse_address
 from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.mount import check_mountpoint, parse_options, unmount
 from basefs.gossip.members import split_host_port
@@ -226,10 +225,8 @@ def _clear_dead_mount(mountpoint: Path) -> None:
 
 def _bind(text: str) -> tuple[str, int]:
     host, port = parse_address(text)
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise UsageError(f"-b takes an IP address of this machine, not {host!r}") from None
+    if not is_ip(host):
+        raise UsageError(f"-b takes an IP address of this machine, not {host!r}")
     return host, port
 
 

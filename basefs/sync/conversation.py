@@ -28,6 +28,7 @@ from basefs.sync.messages import (
     Entries,
     EntryReq,
     Eof,
+    ForBlocks,
     Hash,
     Lazy,
     Ls,
@@ -119,7 +120,7 @@ class Conversation:
                 self._follow(Event.EOF)
                 answered = self.outbox.close_answer()
                 self.counters.answer_ended(for_entries=isinstance(answered, Missing | PathReq | EntryReq))
-                if isinstance(answered, BlockReq | ChainReq):
+                if isinstance(answered, ForBlocks):
                     self.outbox.ask(self.intake.answered(answered))
                 else:
                     self.outbox.ask(self.intake.wanted_blocks())

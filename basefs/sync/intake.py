@@ -24,7 +24,7 @@ from basefs.log.hashes import BlockHash, EntryHash, sha224
 from basefs.sync.claims import Claims
 from basefs.sync.interface import AddResult, LogState
 from basefs.sync.limits import BATCH_BYTES, MAX_HASHES, Limits
-from basefs.sync.messages import BlockReq, ChainReq, EntryReq
+from basefs.sync.messages import BlockReq, EntryReq, ForBlocks
 from basefs.sync.orphans import Orphans
 from basefs.sync.peer import Peer
 from basefs.sync.result import Counters
@@ -167,7 +167,7 @@ class Intake:
             self._wanted.pop(hash, None)
             self._stream.came(hash, len(block))
 
-    def missing_blocks(self) -> list[BlockReq | ChainReq]:
+    def missing_blocks(self) -> list[ForBlocks]:
         """What to ask for at the start of a round: chains that earlier sessions or gossip left incomplete."""
         return [*self.ask_blocks(self._state.missing_blocks(self._limits.missing_blocks)), *self.share.ask()]
 
@@ -181,9 +181,9 @@ class Intake:
                 requests.append(BlockReq(hash))
         return requests
 
-    def answered(self, request: BlockReq | ChainReq) -> list[BlockReq | ChainReq]:
+    def answered(self, request: ForBlocks) -> list[ForBlocks]:
         """What to ask for next, when an answer has ended that could have brought blocks, or told of them."""
-        wishes: list[BlockReq | ChainReq] = []
+        wishes: list[ForBlocks] = []
         if isinstance(request, BlockReq):
             self.share.let_go(request)
             following = self._stream.rest(request)

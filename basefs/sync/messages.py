@@ -204,7 +204,9 @@ class Refuse:
     text: str
 
 
-Request = Ls | PathReq | EntryReq | BlockReq | ChainReq
+#: Requests for the blocks of contents, and for what leads to them.
+ForBlocks = BlockReq | ChainReq
+Request = Ls | PathReq | EntryReq | ForBlocks
 Bearing = Lazy | Eager
 Data = Entries | Blocks | Chain
 Message = Hash | Same | Request | Data | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse

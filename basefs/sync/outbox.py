@@ -17,12 +17,12 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.compare import Missing, Node
 from basefs.sync.fields import path_size
 from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, ChainReq, EntryReq, Eof, PathReq
+from basefs.sync.messages import LATER, PAUSE, WHOLE, EntryReq, Eof, ForBlocks, PathReq
 from basefs.sync.wire import encode
 
 #: A request of ours.  A `Node` becomes an LS when its turn comes, so that the backlog holds no lists, and a `Missing` a
 #: PATH_REQ; or nothing, if what the peer has there has come from somebody else.
-Wish = Node | Missing | PathReq | EntryReq | BlockReq | ChainReq
+Wish = Node | Missing | PathReq | EntryReq | ForBlocks
 
 #: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
 _PIECES = 16
@@ -90,8 +90,8 @@ class Outbox:
                 break
             self._room -= size
             fits.append(wish)
-        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, BlockReq | ChainReq))
-        self._later.extend(wish for wish in fits if isinstance(wish, BlockReq | ChainReq))
+        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, ForBlocks))
+        self._later.extend(wish for wish in fits if isinstance(wish, ForBlocks))
 
     def answer(self, lines: Iterator[bytes], size: int) -> None:
         """Send these lines as the answer to a request of `size` bytes.  Raises `RemoteProtocolError` if the peer has
@@ -107,7 +107,7 @@ class Outbox:
             raise RemoteProtocolError("EOF answers no request")
         wish, size = self._outstanding.popleft()
         self._outstanding_bytes -= size
-        self._blocks_outstanding -= isinstance(wish, BlockReq | ChainReq)
+        self._blocks_outstanding -= isinstance(wish, ForBlocks)
         if not self.expects_entries:
             self._turn(True)
         return wish
@@ -131,7 +131,7 @@ class Outbox:
     def entries_follow(self) -> bool:
         """Whether the answer behind the one that is arriving may hold entries: blocks that were asked for do not belong
         to any that have just come."""
-        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], BlockReq | ChainReq)
+        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], ForBlocks)
 
     @property
     def ready(self) -> bool:
@@ -208,7 +208,7 @@ class Outbox:
                     wish = Node(wish.path, WHOLE)
                 self._outstanding.append((wish, len(line)))
                 self._outstanding_bytes += len(line)
-                self._blocks_outstanding += isinstance(wish, BlockReq | ChainReq)
+                self._blocks_outstanding += isinstance(wish, ForBlocks)
                 self.asked += 1
             if line is not None:
                 return line

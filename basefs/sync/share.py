@@ -9,7 +9,7 @@ from basefs.log.hashes import BlockHash, sha224
 from basefs.sync.claims import Claims
 from basefs.sync.interface import LogState
 from basefs.sync.limits import Limits
-from basefs.sync.messages import BlockReq, ChainReq
+from basefs.sync.messages import BlockReq, ChainReq, ForBlocks
 from basefs.sync.peer import Peer
 
 
@@ -43,11 +43,11 @@ class Share:
             return False
         return not self._claims.held_by_other(hash, self._owner)
 
-    def ask(self) -> list[BlockReq | ChainReq]:
+    def ask(self) -> list[ForBlocks]:
         """What to ask for next."""
         while (head := self._parts.head) is not None and (block := self._state.block(head)) is not None:
             self._parts.put(head, block)  # it has come by another way
-        requests: list[BlockReq | ChainReq] = []
+        requests: list[ForBlocks] = []
         tail = self._parts.tail
         if tail is not None and tail not in self._asked_chains:
             self._asked_chains.add(tail)

@@ -84,6 +84,17 @@ CASES: list[tuple[str, list[tuple[str, Any]], bytes, list[Any]]] = [
         [Response(0, "stream", "Invalid event filter", {})],
     ),
     (
+        "a query whose time is over",
+        [("query", {"Name": "q"})],
+        raw(
+            head(0),
+            *(head(0), {"Type": "ack", "From": "", "Payload": None}),
+            *(head(0), {"Type": "response", "From": "", "Payload": None}),
+            *(head(0), {"Type": "done", "From": ""}),
+        ),
+        [Response(0, "query", "", {}), StreamRecord(0, "query", {"Type": "done", "From": ""}, final=True)],
+    ),
+    (
         "a query until it is done",
         [("query", {"Name": "q"})],
         raw(head(0), head(0), {"Type": "ack", "From": "a", "Payload": None}, head(0), {"Type": "done", "From": ""}),
