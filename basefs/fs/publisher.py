@@ -27,9 +27,10 @@ class Publisher:
     def __init__(self, working: WorkingSet, quiet: float) -> None:
         """`quiet`: seconds without a change after which what is pending is published."""
         self._working = working
-        self._timing = Timing(quiet)
         self._publishing = threading.Lock()
+        #: Guards the timing, which those who make changes, the thread and everybody who calls `publish` ask.
         self._wake = threading.Condition(threading.Lock())
+        self._timing = Timing(quiet)
         #: Names that stayed pending the last time: scratch names, and what the log refuses.
         self._left = 0
         self._stopped = False
@@ -57,16 +58,14 @@ class Publisher:
 
     def _note(self, urgent: bool) -> None:
         # Called for each change, so the thread is woken only when it has nothing to wait for, or less.
-        if self._timing.change(time.monotonic(), urgent=urgent):
-            self._wake_up()
+        with self._wake:
+            if self._timing.change(time.monotonic(), urgent=urgent):
+                self._wake.notify()
 
     def _ask(self) -> None:
-        if self._timing.ask(time.monotonic()):
-            self._wake_up()
-
-    def _wake_up(self) -> None:
         with self._wake:
-            self._wake.notify()
+            if self._timing.ask(time.monotonic()):
+                self._wake.notify()
 
     def _on_applied(self, applied: Applied) -> None:
         """A grant may have come that lets this node publish what was refused."""
@@ -107,6 +106,10 @@ class Publisher:
                 self._wake.wait(left)
             return False
 
+    def _gives_way(self) -> bool:
+        with self._wake:
+            return self._timing.gives_way(time.monotonic(), self._pending())
+
     # -- what ---------------------------------------------------------------------------------------------------------
 
     def publish(self, *, patient: bool = False) -> None:
@@ -126,10 +129,12 @@ class Publisher:
         working = self._working
         with self._publishing:
             with working.lock:
-                self._timing.begin(time.monotonic())
+                with self._wake:
+                    self._timing.begin(time.monotonic())
                 plan = make_plan(working, patient=patient)
                 steps = plan.steps
-                self._timing.hold(plan.due)
+                with self._wake:
+                    self._timing.hold(plan.due)
                 working.in_flight = {names for step in steps for names in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
             try:
@@ -143,7 +148,7 @@ class Publisher:
                     with working.lock:
                         for step in portion:
                             take_over(working, step)
-                    if patient and self._timing.gives_way(time.monotonic(), self._pending()):
+                    if patient and self._gives_way():
                         break
             finally:
                 for step in steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from basefs.bootstrap import bootstrap
 from basefs.errors import StoreError
+from basefs.fs import publisher
 from basefs.fs.overlay import Overlay
 from basefs.fs.plan import MAX_STEPS
 from basefs.fs.timing import BURST_NAMES, BURST_SECONDS, MAX_NAMES, MAX_SECONDS, URGENT_SECONDS, Timing
@@ -138,6 +140,33 @@ class TestAPublisher:
             hasty.publish()
         monkeypatch.setattr(Replica, "commit", commit)
         wait_until(lambda: hasty.fs.unpublished() == 0, "another try")
+
+    def test_lets_nobody_publish_while_it_reckons(self, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        overlaps = []
+
+        class Slow(Timing):
+            is_reckoning = False
+
+            def due(self, names: int) -> float | None:
+                self.is_reckoning = True
+                time.sleep(0.02)
+                found = super().due(names)
+                self.is_reckoning = False
+                return found
+
+            def begin(self, now: float) -> None:
+                overlaps.append(self.is_reckoning)
+                super().begin(now)
+
+        monkeypatch.setattr(publisher, "Timing", Slow)
+        local = Local(bootstrap(scratch, [(b"root", ROOT_KEY)], []))
+        local.fs.start()
+        for number in range(20):
+            local.save("/f", b"%d" % number)
+            local.publish()
+        local.fs.close()
+        local.replica.close()
+        assert not any(overlaps)
 
     def test_does_not_take_what_never_leaves_this_node_for_a_burst(self, hasty: Local) -> None:
         for number in range(2 * BURST_NAMES):
