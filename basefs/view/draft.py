@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from basefs.log.blocks import Block
 from basefs.log.content import Content
-from basefs.log.entries import Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
+from basefs.log.keys import SigningKey
+from basefs.view.states import Owner, State, encode_mode
 
 
 @dataclass(slots=True)
@@ -23,3 +25,17 @@ class Draft:
     entries: list[Entry] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     contents: dict[EntryHash, Content] = field(default_factory=dict)
+
+    def follow_with_mode(
+        self,
+        key: SigningKey,
+        entry: Entry,
+        shown: State,
+        mode: int,
+        owner: Owner | None,
+        mtime: int | None = None,
+    ) -> None:
+        """Follow an entry with a mode entry, where what it shows is not what is wanted."""
+        stamp = shown.mtime if mtime is None else mtime
+        if (shown.mode, shown.owner, shown.mtime) != (mode, owner, stamp):
+            self.entries.append(key.sign(entry.hash, stamp, Action.MODE, entry.name, encode_mode(mode, owner)))

@@ -2,7 +2,8 @@
 
 A plan supposes its entries and compares the trees.  Where the tree would change under its users it acknowledges what
 is there now: behind every path whose last signer stops being valid, and behind every path that would be something
-else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.
+else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.  A hard link
+may show what lost at its first name, or was removed there: no ack can go behind that, so the link is made to name it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass
 from basefs.errors import NotPermitted, PermissionDenied
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import fingerprint_of
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
+from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
-from basefs.view.states import Kind
+from basefs.view.states import Kind, State
 from basefs.view.supposing import Difference, differences, grants_in_force, subtree, supposed
 from basefs.view.tree import Tree
 
@@ -32,7 +34,7 @@ class Plan:
 
     Attributes:
         draft: the acks, then the grants or the revoke; empty if there is nothing to do.
-        acks: the paths that are acknowledged.
+        acks: the paths that are acknowledged, hard links that are made again among them.
         changed: the paths that will be something else all the same.
         fallen: the grants that do not count any more, with the path on which they hang.
         gained: the grants that count then.
@@ -52,6 +54,17 @@ class _Outlook:
     differing: list[Difference]
     nodes: Mapping[Names, Node]
     grants: set[tuple[Names, Grant]]
+
+    def changes(self) -> dict[Names, tuple[State, frozenset[EntryHash]] | None]:
+        """What the differing paths become."""
+        return {
+            names: None if after is None else (visible(after.state), frozenset(after.outcome.directories))
+            for names, _, after in ((d.names, d.before, d.after) for d in self.differing)
+        }
+
+
+#: What acknowledges a path: the tip that it follows -> the path, and an ack, or a link with the mode that it had.
+_Acks = dict[EntryHash, tuple[Names, Sequence[Entry]]]
 
 
 class KeyHolder:
@@ -164,22 +177,22 @@ class KeyHolder:
     def _plan(self, names: Names, entries: Sequence[Entry], in_force: set[tuple[Names, Grant]], *, keep: bool) -> Plan:
         top = self._top(names)
         before = self._reach(self._tree, top)
-        acks: dict[EntryHash, tuple[Names, Entry]] = {}
+        acks: _Acks = {}
         while True:
-            outlook = self._suppose(top, before, [*(ack for _, ack in acks.values()), *entries])
-            new = self._acks(before, outlook, acks) if keep else {}
+            outlook = self._suppose(top, before, [*_entries(acks), *entries])
+            new = (self._acks(before, outlook, acks) or self._links(before, outlook, acks)) if keep else {}
             if not new:
                 break
             acks.update(new)
-        changed = {difference.names for difference in outlook.differing}
+        changed = outlook.changes()
         vain = {tip for tip, (path, _) in acks.items() if path in changed}
         if vain:
             without = {tip: ack for tip, ack in acks.items() if tip not in vain}
-            again = self._suppose(top, before, [*(ack for _, ack in without.values()), *entries])
-            if {difference.names for difference in again.differing} == changed:
+            again = self._suppose(top, before, [*_entries(without), *entries])
+            if again.changes() == changed:
                 acks, outlook = without, again
         return Plan(
-            Draft([*(ack for _, ack in acks.values()), *entries]),
+            Draft([*_entries(acks), *entries]),
             tuple(sorted({path for path, _ in acks.values()})),
             tuple(outlook.differing),
             tuple(sorted(in_force - outlook.grants, key=_order)),
@@ -211,11 +224,9 @@ class KeyHolder:
                 found[names] = node
         return found
 
-    def _acks(
-        self, before: dict[Names, Node], outlook: _Outlook, known: Collection[EntryHash]
-    ) -> dict[EntryHash, tuple[Names, Entry]]:
-        """The acks that a supposition calls for, and that are not known: the tip that each follows -> path and ack."""
-        acks: dict[EntryHash, tuple[Names, Entry]] = {}
+    def _acks(self, before: dict[Names, Node], outlook: _Outlook, known: Collection[EntryHash]) -> _Acks:
+        """The acks that a supposition calls for, and that are not known."""
+        acks: _Acks = {}
         acked: set[Names] = set()
         for names, node in before.items():
             valid = self._valid_after(names, outlook, before)
@@ -251,19 +262,40 @@ class KeyHolder:
         above = self._tree.find(names[:depth])
         return self._tree.root.authority if above is None else above.authority
 
-    def _add_ack(
-        self,
-        acks: dict[EntryHash, tuple[Names, Entry]],
-        names: Names,
-        tip: Entry,
-        authority: Authority,
-        valid: Authority,
-    ) -> bool:
-        """Acknowledge a tip with a key that is valid on its branch now and then; False if this node has none."""
-        key = next((key for key in self._signer.valid(valid) if authority.allows(key.fingerprint)), None)
+    def _links(self, before: dict[Names, Node], outlook: _Outlook, known: _Acks) -> _Acks:
+        """The hard links to be made again, because acks have not kept them as they are."""
+        links: _Acks = {}
+        for difference in outlook.differing:
+            node = difference.before
+            if node is None or node.state.link is None:
+                continue
+            end = self._tree.resolver.linked_end(node.state.link)
+            tip, authority = node.outcome.tips[0], node.outcome.authorities[0]
+            _, tried = known.get(tip.hash, ((), ()))
+            key = self._key(authority, self._valid_after(difference.names, outlook, before))
+            if end == node.state.link or any(entry.action is Action.LINK for entry in tried) or key is None:
+                continue
+            state = node.state
+            link = key.sign(tip.hash, state.mtime, Action.LINK, tip.name, end)
+            draft = Draft([link])
+            draft.follow_with_mode(key, link, self._tree.linked(end), state.mode, state.owner, state.mtime)
+            links[tip.hash] = difference.names, draft.entries
+        return links
+
+    def _key(self, authority: Authority, valid: Authority) -> SigningKey | None:
+        """A key of this node that is valid on a branch now and then."""
+        return next((key for key in self._signer.valid(valid) if authority.allows(key.fingerprint)), None)
+
+    def _add_ack(self, acks: _Acks, names: Names, tip: Entry, authority: Authority, valid: Authority) -> bool:
+        """Acknowledge a tip; False if no key of this node can."""
+        key = self._key(authority, valid)
         if key is not None:
-            acks.setdefault(tip.hash, (names, key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)))
+            acks.setdefault(tip.hash, (names, [key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)]))
         return key is not None
+
+
+def _entries(acks: _Acks) -> list[Entry]:
+    return [entry for _, entries in acks.values() for entry in entries]
 
 
 def _order(granted: tuple[Names, Grant]) -> tuple[Names, bytes, EntryHash]:

@@ -97,15 +97,24 @@ class Resolver:
             target: the entry that a link names.
             hops: links that led here already.
         """
+        walk = self._walk_from(target, hops)
+        outcome = None if walk is None else walk.outcomes.get(target)
+        state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
+        return state if state.kind in LINKABLE else UNKNOWN
+
+    def linked_end(self, target: EntryHash) -> EntryHash:
+        """The entry after which the file that an entry belongs to is what `linked` tells."""
+        walk = self._walk_from(target, 0)
+        outcome = None if walk is None else walk.outcomes.get(target)
+        return target if outcome is None else outcome.tips[0].hash
+
+    def _walk_from(self, target: EntryHash, hops: int) -> Walk | None:
         placed = self._store.get(target)
         if placed is None or hops >= MAX_LINK_HOPS:
-            return UNKNOWN
+            return None
         forest = Forest.of(self._store.entries_at(placed.path), (placed.directory,))
         authority, depth = self._ancestry.authority(placed, self.root_authority())
-        walk = Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
-        outcome = walk.outcomes.get(target)
-        state = walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
-        return state if state.kind in LINKABLE else UNKNOWN
+        return Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
 
     def below(self, mkdir: EntryHash, authority: Authority, depth: int) -> Iterator[Outcome]:
         """The outcomes of the paths directly in one incarnation of a directory, which lies at this depth."""

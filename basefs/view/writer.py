@@ -29,7 +29,7 @@ from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.signer import Signer
-from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
+from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Tree
 from basefs.view.walk import SAME_FILE
 
@@ -128,7 +128,7 @@ class Writer(Signer):
         link = key.sign(parent, state.mtime, Action.LINK, name, target)
         draft.entries.append(link)
         shown = self._tree.linked(target)
-        self._follow_with_mode(draft, key, link, shown, state.mode, state.owner, state.mtime)
+        draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
 
     def _begin(self, draft: Draft, names: Names, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:
         key, parent = self._opening(names)
@@ -222,7 +222,7 @@ class Writer(Signer):
         write = self._write(draft, key, tip.hash, names[-1], content, self._contents.lineages.source(tip.hash), stamp)
         if state.kind is Kind.FILE:
             kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
-            self._follow_with_mode(draft, key, write, step(state, write, complete=True), *kept)
+            draft.follow_with_mode(key, write, step(state, write, complete=True), *kept)
         else:
             self._set_mode(draft, write, mode, owner, node.authority, names)
         if state.link is not None:
@@ -323,21 +323,6 @@ class Writer(Signer):
                 tip = name.outcome.tips[0]
                 draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
         return draft
-
-    @staticmethod
-    def _follow_with_mode(
-        draft: Draft,
-        key: SigningKey,
-        entry: Entry,
-        shown: State,
-        mode: int,
-        owner: Owner | None,
-        mtime: int | None = None,
-    ) -> None:
-        """Follow an entry with a mode entry, where what it shows is not what is wanted."""
-        stamp = shown.mtime if mtime is None else mtime
-        if (shown.mode, shown.owner, shown.mtime) != (mode, owner, stamp):
-            draft.entries.append(key.sign(entry.hash, stamp, Action.MODE, entry.name, encode_mode(mode, owner)))
 
     def _set_mode(
         self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, names: Names
