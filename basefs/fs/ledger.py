@@ -2,7 +2,7 @@
 
 Records (see `journal` for their frame); paths are lists of names, `inode` is its number:
 
-    ("i", inode, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content)
+    ("i", inode, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content, seen)
     ("a", inode, mode, owner, mtime, ctime, exact)
     ("n", path, inode)      a name was given to an inode
     ("g", path)             a published name was removed
@@ -10,7 +10,8 @@ Records (see `journal` for their frame); paths are lists of names, `inode` is it
 
 `content` is `None` if it is the published one, the bytes of a small file, or name, size and CRC-32 of a spool file.  A
 power cut can leave the record and not the file, which is then not what was closed: it is never published.  The CRC-32
-is `None` for large files that were not written from the beginning to the end.
+is `None` for large files that were not written from the beginning to the end.  `seen` is mode and owner of a published
+file, `None` of another one and in older records.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from basefs.fs.spool import Spool, TornSpool, as_store_error
 from basefs.log.content import BytesContent, Content
 from basefs.log.hashes import EntryHash
 from basefs.view.names import Names, display
-from basefs.view.states import Kind
+from basefs.view.states import Kind, Owner
 
 if TYPE_CHECKING:
     from basefs.fs.workingset import WorkingSet
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal"
+#: Where these stand in the record of an inode.
+_CONTENT, _SEEN = 13, 14
 #: Name, size and checksum of a spool file; older records told no checksum.
 _File = tuple[str, int] | tuple[str, int, "int | None"]
 
@@ -155,11 +158,14 @@ class Ledger:
         inodes: dict[int, Inode] = {}
         # Opened at the end: what earlier records name may have been published and removed since.
         spools: dict[int, _File] = {}
+        seen: dict[int, tuple[int, Owner | None] | None] = {}
         overlay = self._working.overlay
         is_whole = True
         try:
             for record in records:
                 self._replay(record, inodes, spools)
+                if record[0] == "i":
+                    seen[record[1]] = record[_SEEN] if len(record) > _SEEN else None
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
             kept = self._directory / f"{JOURNAL_FILE}.unreadable"
@@ -169,11 +175,11 @@ class Ledger:
         for number, file in spools.items():
             if inodes[number].names:
                 self._reopen(inodes[number], *file)
-        for inode in inodes.values():
+        for number, inode in inodes.items():
             if not inode.names:
                 continue
             if inode.origin is None:
-                self._make_new(inode)
+                self._make_new(inode, None)
             else:
                 self._working.catch_up(inode)
                 try:
@@ -182,7 +188,7 @@ class Ledger:
                     inode.shown = None
                 if inode.shown is None or inode.shown.origin != inode.origin:
                     # Its file is gone or another one now: it begins again as a new one.
-                    self._make_new(inode)
+                    self._make_new(inode, seen.get(number))
                 else:
                     self._working.by_origin[inode.origin] = inode
         used = {inode.spool.path for inode in inodes.values() if inode.spool is not None and inode.names}
@@ -214,17 +220,17 @@ class Ledger:
                     self._working.overlay.drop(names)
                 inode.names = {}
 
-    def _make_new(self, inode: Inode) -> None:
-        if inode.kind is Kind.FILE and inode.spool is None:
-            try:
-                inode.spool = self.new_spool(self._working.open_content(inode.base))
-            except (StoreError, PathError) as error:
-                log.error("the content of an unpublished file is lost: %s", error)
-                inode.spool = self.new_spool()
+    def _make_new(self, inode: Inode, seen: tuple[int, Owner | None] | None) -> None:
+        """It has no place in the view; what was not written here goes on being the content that was published."""
+        if inode.kind is Kind.FILE and inode.spool is None and inode.base is None:
+            inode.spool = self.new_spool()
             inode.dirty = True
+        if seen is not None:
+            inode.mode = seen[0] if inode.mode is None else inode.mode
+            inode.owner = seen[1] if inode.owner is None else inode.owner
         # The one that follows from its place in the view may be that of another file now.
         inode.number = self._working.identities.new_number()
-        inode.origin = inode.home = inode.base = inode.shown = None
+        inode.origin = inode.home = inode.shown = None
 
     def _replay(self, record: Record, inodes: dict[int, Inode], spools: dict[int, _File]) -> None:
         overlay = self._working.overlay
@@ -236,8 +242,8 @@ class Ledger:
                     overlay.drop(names)
             inodes[found.number] = found
             spools.pop(found.number, None)
-            if isinstance(record[-1], tuple):
-                spools[found.number] = record[-1]
+            if isinstance(record[_CONTENT], tuple):
+                spools[found.number] = record[_CONTENT]
             for names in found.names:
                 self._release(names)
                 overlay.put(names, found)
@@ -265,7 +271,7 @@ class Ledger:
             slot.names.pop(names, None)
 
     def _inode_of(self, record: Record) -> Inode:
-        _, number, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content = record
+        _, number, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content, *_ = record
         inode = Inode(
             number,
             Kind(kind),
@@ -312,4 +318,5 @@ def _record_of(inode: Inode) -> Record:
         inode.ctime,
         inode.exact,
         content,
+        None if inode.is_new or inode.shown is None else (inode.shown.mode, inode.shown.owner),
     )

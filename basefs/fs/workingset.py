@@ -127,13 +127,12 @@ class WorkingSet(Lookup):
         elif inode.journaled and inode.dirty and inode.kept is None:
             # The journal must find what was closed, whatever becomes of what is being written.
             inode.kept, inode.spool = inode.spool, self._ledger.copy_spool(inode.spool)
-        if not inode.names:
-            self.attach(inode)
+        self.attach(inode)
         return inode.spool
 
     def attach(self, inode: Inode) -> None:
-        """Give a pending inode a place in the overlay: the name under which the view has it."""
-        if inode.unlinked or inode.names or inode.home is None:
+        """Give a pending inode a place in the overlay from which it is published: the name that the view has of it."""
+        if inode.unlinked or inode.home is None or not _is_published_by_none(inode):
             return
         self.catch_up(inode)
         other = None if inode.origin is None else self.by_origin.get(inode.origin)
@@ -141,14 +140,16 @@ class WorkingSet(Lookup):
             # Opened later, after another node had changed the file: the last one that writes wins.
             for names in other.names:
                 self.overlay.put(names, inode)
-            inode.names, other.names = other.names, {}
+            inode.names, other.names = {**inode.names, **other.names}, {}
             inode.mode = other.mode if inode.mode is None else inode.mode
             inode.owner = other.owner if inode.owner is None else inode.owner
             self.by_origin[inode.origin] = inode
             return
         slot = self.overlay.get(inode.home)
+        if slot is inode:
+            return
         if slot is not MISSING:
-            others = self.live_names(inode)
+            others = self.live_names(inode).difference(inode.names)
             if not others:
                 return
             inode.home = min(others)
@@ -191,9 +192,9 @@ class WorkingSet(Lookup):
         if inode is not None:
             if not self.find_home(inode) and not inode.names:
                 self._part(inode)
-            elif not inode.names and inode.is_pending and inode.home is not None:
+            elif inode.is_pending and not inode.is_new and _is_published_by_none(inode):
                 # What was changed under the name that goes is published under one that stays.
-                self.give(inode.home, inode)
+                self.attach(inode)
                 self.record(inode)
         for stale in self.opened:
             # Opened before another node changed the file, so the names do not lead to it any more.
@@ -383,8 +384,8 @@ class WorkingSet(Lookup):
 
     def drop(self, names: Names) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
-        self.overlay.drop(names)
         self._ledger.note_drop(names)
+        self.overlay.drop(names)
 
     def tidy(self) -> None:
         """Begin the journal again if nothing is pending, or most of it is superseded."""
@@ -411,3 +412,8 @@ class WorkingSet(Lookup):
         """How many names wait for being published; scratch names never do."""
         with self.lock:
             return sum(not is_scratch(names) for names, _ in self.overlay.items())
+
+
+def _is_published_by_none(inode: Inode) -> bool:
+    """Whether none of the names that the overlay has of an inode may leave this node."""
+    return all(map(is_scratch, inode.names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -72,3 +73,55 @@ def test_another_file_in_its_place_keeps_its_other_names(local: Local, handle: i
     local.publish()
     assert local.load("/b") == b"oursirst"
     assert local.load("/y") == b"another"
+
+
+def backed_up_by_link(local: Local) -> None:
+    """A published file with a second name that never leaves this node."""
+    local.save("/a", b"old")
+    local.publish()
+    local.fs.make_link(path("/a~"), path("/a"))
+
+
+def backed_up_by_rename(local: Local) -> None:
+    """One of two published names became such a name."""
+    local.save("/b", b"old")
+    local.fs.make_link(path("/a"), path("/b"))
+    local.publish()
+    local.fs.rename(path("/b"), path("/b~"))
+
+
+def restarted(local: Local) -> Local:
+    """A daemon that finds what another one left when it was killed."""
+    local.replica.close()
+    local.replica = Replica(local.replica.directory, [ROOT_KEY])
+    return Local(local.replica)
+
+
+@pytest.mark.parametrize("back_up", [backed_up_by_link, backed_up_by_rename])
+@pytest.mark.parametrize("killed", ["never", "before", "after"])
+def test_what_is_saved_under_one_name_is_published_though_the_other_one_never_is(
+    local: Local, back_up: Callable[[Local], None], killed: str
+) -> None:
+    back_up(local)
+    here = restarted(local) if killed == "before" else local
+    here.save("/a", b"new")
+    here.fs.set_mode(path("/a"), 0o600)
+    here = restarted(local) if killed == "after" else here
+    for _ in range(2):
+        here.publish()
+        assert here.load("/a") == b"new" and here.mode("/a") == 0o600
+    attributes = here.replica.attributes(path("/a"))
+    assert attributes.content is not None and attributes.mode == 0o600
+    assert here.replica.open_write(attributes.content).whole() == b"new"
+
+
+def test_what_is_saved_under_a_name_that_goes_is_published_under_one_that_stays(local: Local) -> None:
+    local.save("/a", b"old")
+    local.fs.make_link(path("/b"), path("/a"))
+    local.publish()
+    local.fs.make_link(path("/b~"), path("/b"))
+    local.save("/b", b"new")
+    local.fs.unlink(path("/b"))
+    local.fs.unlink(path("/b~"))
+    local.publish()
+    assert local.load("/a") == b"new" == local.replica.read(path("/a"))

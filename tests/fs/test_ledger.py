@@ -1,0 +1,84 @@
+"""The ledger: what a daemon finds of what another one had not published, where something went wrong meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from basefs.errors import NoSpace, StoreError
+from basefs.fs.ledger import Ledger
+from basefs.fs.workingset import WorkingSet
+from basefs.replica import Replica
+from tests.fs.local import Local
+from tests.helpers import ROOT_KEY, path
+
+
+def crashed(local: Local, target: Path) -> Local:
+    """A daemon that starts where another one was killed."""
+    shutil.copytree(local.replica.directory, target)
+    return Local(Replica(target, [ROOT_KEY]))
+
+
+def test_what_another_node_removes_meanwhile_is_made_again_as_it_was(local: Local, scratch: Path) -> None:
+    local.save("/f", b"old")
+    local.fs.set_mode(path("/f"), 0o600)
+    local.publish()
+    local.save("/f", b"new")
+    here = crashed(local, scratch / "here")
+    # It was down when that arrived.
+    here.replica.commit(lambda author: author.remove(path("/f"), directory=False))
+    again = crashed(here, scratch / "again")
+    assert (again.load("/f"), again.mode("/f")) == (b"new", 0o600)
+    again.publish()
+    assert (again.replica.read(path("/f")), again.replica.attributes(path("/f")).mode) == (b"new", 0o600)
+    for each in (here, again):
+        each.replica.close()
+
+
+def test_a_content_that_cannot_be_read_at_the_start_is_not_taken_for_an_empty_one(
+    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.save("/f", b"text")
+    local.publish()
+    local.fs.set_mode(path("/f"), 0o600)
+    here = crashed(local, scratch / "here")
+    here.replica.commit(lambda author: author.remove(path("/f"), directory=False))
+
+    def full(*_: object) -> NoReturn:
+        raise NoSpace("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkingSet, "open_content", full)
+        patched.setattr(WorkingSet, "new_spool", full)
+        again = crashed(here, scratch / "again")
+        with pytest.raises(NoSpace):
+            again.publish()
+    again.publish()
+    assert (again.replica.read(path("/f")), again.replica.attributes(path("/f")).mode) == (b"text", 0o600)
+    for each in (here, again):
+        each.replica.close()
+
+
+def test_where_the_journal_takes_nothing_the_overlay_keeps_what_it_says(
+    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.save("/f", b"old")
+    local.publish()
+    local.save("/f", b"new")
+
+    def broken(*_: object) -> NoReturn:
+        raise StoreError("an error of the disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "note_drop", broken)
+        with pytest.raises(StoreError):
+            local.publish()
+    assert local.fs.unpublished() == 1 and local.load("/f") == b"new"
+    local.publish()
+    assert local.fs.unpublished() == 0
+    again = crashed(local, scratch / "again")
+    assert again.fs.unpublished() == 0 and again.load("/f") == b"new"
+    again.replica.close()
