@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from basefs.errors import NotADirectory, NotFound, PathError
+from basefs.errors import IncompleteContent, NotADirectory, NotFound, PathError
 from basefs.fs.plan import Do, Step
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
@@ -46,7 +46,8 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
 def _tried(step: Step, made: Iterator[Draft]) -> Iterator[Draft]:
     try:
         yield from made
-    except PathError as error:
+    except (PathError, IncompleteContent) as error:
+        # The log may have come from a backup, and lack the content that a pending file was published with.
         step.error = error
 
 

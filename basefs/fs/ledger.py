@@ -11,7 +11,7 @@ Records (see `journal` for their frame); paths are lists of names, `inode` is it
 `content` is `None` if it is the published one, the bytes of a small file, or name, size and CRC-32 of a spool file.  A
 power cut can leave the record and not the file, which is then not what was closed: it is never published.  The CRC-32
 is `None` for large files that were not written from the beginning to the end.  `seen` is mode and owner of a published
-file, `None` of another one and in older records.
+file; records of others, and older ones, end before it.
 """
 
 from __future__ import annotations
@@ -318,5 +318,5 @@ def _record_of(inode: Inode) -> Record:
         inode.ctime,
         inode.exact,
         content,
-        None if inode.is_new or inode.shown is None else (inode.shown.mode, inode.shown.owner),
+        *([] if inode.is_new or inode.shown is None else [(inode.shown.mode, inode.shown.owner)]),
     )

@@ -10,8 +10,8 @@ import pytest
 
 from basefs.errors import NoSpace, StoreError
 from basefs.fs.ledger import Ledger
-from basefs.fs.workingset import WorkingSet
-from basefs.replica import Replica
+from basefs.fs.workingset import DIRECTORY, WorkingSet
+from basefs.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.helpers import ROOT_KEY, path
 
@@ -82,3 +82,28 @@ def test_where_the_journal_takes_nothing_the_overlay_keeps_what_it_says(
     again = crashed(local, scratch / "again")
     assert again.fs.unpublished() == 0 and again.load("/f") == b"new"
     again.replica.close()
+
+
+def test_a_file_without_its_content_keeps_no_other_from_being_published(
+    local: Local, scratch: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log was restored from a backup, and is older than what was pending."""
+    shutil.copytree(local.replica.directory, scratch / "backup")
+    applied: list[Applied] = []
+    local.replica.subscribe(applied.append)
+    local.save("/lost", b"text")
+    local.publish()
+    local.fs.set_mode(path("/lost"), 0o600)
+    shutil.copytree(local.replica.directory / DIRECTORY, scratch / "backup" / DIRECTORY, dirs_exist_ok=True)
+    restored = Local(Replica(scratch / "backup", [ROOT_KEY]))
+    restored.save("/new", b"new")
+    restored.publish()
+    assert restored.replica.read(path("/new")) == b"new"
+    assert restored.fs.unpublished() == 1 and "/lost stays on this node only" in caplog.text
+    # Somebody has it.
+    for transaction in applied:
+        restored.replica.apply(transaction.entries, transaction.blocks)
+    restored.publish()
+    assert restored.fs.unpublished() == 0
+    assert (restored.replica.read(path("/lost")), restored.replica.attributes(path("/lost")).mode) == (b"text", 0o600)
+    restored.replica.close()
