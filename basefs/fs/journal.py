@@ -119,11 +119,11 @@ class Journal:
                 fresh.append(record)
             fresh.sync()
             path.replace(self._path)
-        except BaseException:
+        except BaseException as error:
             fresh.close()
             with contextlib.suppress(OSError):
                 path.unlink()
-            raise
+            raise as_store_error(error, self._path) if isinstance(error, OSError) else error from None
         self.close()
         self._descriptor, self._allocated = fresh._descriptor, fresh._allocated
         self._generation, self._end = fresh._generation, fresh._end

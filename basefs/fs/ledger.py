@@ -22,7 +22,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basefs.errors import PathError, StoreError
+from basefs.errors import NoSpace, PathError, StoreError
 from basefs.fs.inode import Inode
 from basefs.fs.journal import Journal, Record
 from basefs.fs.spool import Spool, TornSpool, as_store_error
@@ -62,6 +62,8 @@ class Ledger:
         #: Of the next spool file; an earlier process may have left some.
         self._numbers = itertools.count(1 + max(map(_number_of, directory.glob("*.spool")), default=-1))
         self.is_synced = False
+        #: Whether the journal is that of an earlier process, which knew the inodes by other numbers.
+        self._is_stale = False
         #: Inodes that the journal has told of since it was begun.
         self._known: set[int] = set()
 
@@ -86,7 +88,7 @@ class Ledger:
         if inode.unflushed and inode.is_new and inode.kept is None and inode.base is None and not empty:
             # Nothing of it was closed.
             return
-        self._journal.append(_record_of(inode))
+        self._append(_record_of(inode))
         self._known.add(inode.number)
         inode.journaled = True
         if inode.kept is not None and not inode.unflushed:
@@ -98,29 +100,34 @@ class Ledger:
         if inode.number not in self._known:
             self.note_inode(inode)
             return
-        self._journal.append(("a", inode.number, inode.mode, inode.owner, inode.mtime, inode.ctime, inode.exact))
+        self._append(("a", inode.number, inode.mode, inode.owner, inode.mtime, inode.ctime, inode.exact))
 
     def note_name(self, names: Names, inode: Inode) -> None:
         """A name was given to an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
         if inode.number not in self._known:
             self.note_inode(inode)
             return
-        self._journal.append(("n", names, inode.number))
+        self._append(("n", names, inode.number))
 
     def note_gone(self, names: Names) -> None:
         """A published name was removed.  Raises `NoSpace`, `StoreError`."""
-        self._journal.append(("g", names))
+        self._append(("g", names))
 
     def note_drop(self, names: Names) -> None:
         """The working set says nothing more about a name.  Raises `NoSpace`, `StoreError`."""
-        self._journal.append(("d", names))
+        self._append(("d", names))
+
+    def _append(self, record: Record) -> None:
+        if self._is_stale:
+            self.rewrite()
+        self._journal.append(record)
 
     def tidy(self) -> None:
         """Begin the journal again if nothing is in the overlay, or if it is long and most of it superseded."""
         if not self._working.overlay:
             self._journal.reset()
             self._known.clear()
-            self.is_synced = False
+            self.is_synced = self._is_stale = False
         elif self._journal.wants_compaction:
             self.rewrite()
 
@@ -135,6 +142,7 @@ class Ledger:
                 seen.add(inode)
                 records.append(_record_of(inode))
         self._journal.reset(records)
+        self._is_stale = False
         self._known = {inode.number for inode in seen}
 
     def sync(self, inode: Inode | None) -> None:
@@ -169,7 +177,10 @@ class Ledger:
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
             kept = self._directory / f"{JOURNAL_FILE}.unreadable"
-            kept.write_bytes((self._directory / JOURNAL_FILE).read_bytes())
+            try:
+                kept.write_bytes((self._directory / JOURNAL_FILE).read_bytes())
+            except OSError as full:
+                raise as_store_error(full, kept) from None
             is_whole = False
             log.error("what was not published could not be read in full (%r); it is kept in %s", error, kept)
         for number, file in spools.items():
@@ -201,7 +212,10 @@ class Ledger:
                 path.replace(path.with_suffix(".unreadable"))
         if records:
             log.info("%d names were not published yet", sum(1 for _ in overlay.items()))
-            self.rewrite()
+            self._is_stale = True
+            # On a full disk what it holds is there to be read, and whoever changes something is told of the disk.
+            with contextlib.suppress(NoSpace):
+                self.rewrite()
 
     def _reopen(self, inode: Inode, name: str, size: int, checksum: int | None = None) -> None:
         path = self._directory / Path(name).name

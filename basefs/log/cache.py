@@ -22,6 +22,7 @@ from pathlib import Path
 
 from basefs.errors import NoSpace, StoreError
 from basefs.log.content import LARGE_CONTENT, Content, FileContent, digest_of
+from basefs.log.database import as_store_error
 from basefs.log.hashes import HASH_SIZE, EntryHash, new_digest, sha224
 
 log = logging.getLogger(__name__)
@@ -51,24 +52,14 @@ class ContentCache:
         self._verified: set[EntryHash] = set()
         if path is not None:
             self.directory = path.with_name(path.name + ".d")
-            try:
-                self._db = self._open(path)
-            except sqlite3.DatabaseError:
-                path.unlink(missing_ok=True)
-                self._db = self._open(path)
             # What a process that was killed was writing.
             for unfinished in self.directory.glob(".*"):
                 unfinished.unlink(missing_ok=True)
-
-    @staticmethod
-    def _open(path: Path) -> sqlite3.Connection:
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = OFF")
-        db.execute(
-            "CREATE TABLE IF NOT EXISTS contents (seq INTEGER PRIMARY KEY, entry BLOB UNIQUE, hash BLOB, data BLOB)"
-        )
-        return db
+            try:
+                self._db = _open_or_replace(path)
+            except (sqlite3.Error, OSError) as error:
+                # A full disk must not keep anybody from what is in the log.
+                log.info("small contents are kept in memory alone, since %s cannot be used: %s", path, error)
 
     # -- small contents -----------------------------------------------------------------------------------------------
 
@@ -227,6 +218,32 @@ class ContentCache:
         with self._lock:
             if self._db is not None:
                 self._db.close()
+
+
+def _open_or_replace(path: Path) -> sqlite3.Connection:
+    """Open the file of rows; a damaged one is replaced.  Raises `sqlite3.Error`, `OSError`."""
+    try:
+        return _open_rows(path)
+    except sqlite3.DatabaseError as error:
+        if isinstance(as_store_error(path, error), NoSpace):
+            raise
+    path.unlink(missing_ok=True)
+    return _open_rows(path)
+
+
+def _open_rows(path: Path) -> sqlite3.Connection:
+    """Open the file of rows.  Raises `sqlite3.Error`."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS contents (seq INTEGER PRIMARY KEY, entry BLOB UNIQUE, hash BLOB, data BLOB)"
+        )
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -92,6 +92,63 @@ class TestFullDisk:
                 row["path"] for row in node.query("show", NAME)
             }
 
+    def test_a_restart_without_a_byte_of_room_is_told_why_it_fails_and_loses_nothing(self, small_disk: Path) -> None:
+        with made(small_disk) as node:
+            point = node.mount(NAME)
+            saved = self._fill(point)
+            self._fill_up(small_disk / "rest")
+            node.kill(NAME)
+            refused = node.spawn("mount", NAME, str(point), "-s")
+            assert refused.returncode == 1
+            assert "is full: free some space" in refused.stderr
+            for command in (("status", NAME), ("doctor", NAME), ("log", f"{NAME}:/")):
+                told = node.spawn(*command)
+                assert told.stdout, command
+                assert "Traceback" not in told.stderr, command
+            (small_disk / "filler").unlink()
+            node.mount(NAME)
+            for name, size in saved.items():
+                assert (point / name).read_bytes() == self._content(name, size)
+            node.settle(NAME)
+            assert {f"/{name}" for name in saved} <= {row["path"] for row in node.query("show", NAME)}
+
+    def test_a_restart_without_room_for_the_journal_reads_and_goes_on_when_there_is_some(
+        self, small_disk: Path
+    ) -> None:
+        spare = small_disk / "spare"
+        with made(small_disk) as node:
+            point = node.mount(NAME)
+            spare.write_bytes(bytes(256 * 1024))
+            saved = self._fill(point)
+            for number in range(200):
+                # Small ones are in the journal itself.
+                name, size = f"small{number}", 8000
+                if error_of(point / name, self._content(name, size)) is None:
+                    saved[name] = size
+            self._fill_up(small_disk / "rest")
+            node.kill(NAME)
+            spare.unlink()
+            node.mount(NAME)
+            for name, size in saved.items():
+                assert (point / name).read_bytes() == self._content(name, size)
+            code = error_of(point / "more", b"x" * 512 * 1024)
+            assert code == errno.ENOSPC
+            (small_disk / "filler").unlink()
+            wait_until(lambda: error_of(point / "after", b"works again") is None, DEADLINE, "writing works again")
+            node.kill(NAME)
+            node.mount(NAME)
+            node.settle(NAME)
+            assert {f"/{name}" for name in (*saved, "after")} <= {row["path"] for row in node.query("show", NAME)}
+            for name, size in saved.items():
+                assert (point / name).read_bytes() == self._content(name, size)
+
+    @staticmethod
+    def _fill_up(path: Path) -> None:
+        """Take the last byte of a disk."""
+        with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+
     def _fill(self, point: Path) -> dict[str, int]:
         """Write until there is no room; returns the files whose saving succeeded, with their sizes."""
         filler = point.parent / "filler"
