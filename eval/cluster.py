@@ -15,8 +15,8 @@ from eval.node import Node
 from eval.wait import wait_until
 
 NAME = "cluster"
-#: Seconds after which a condition that has no figure of its own counts as never coming true.
-PATIENCE = 60.0
+#: Seconds after which a condition that has no figure of its own counts as never coming true: many, for busy machines.
+PATIENCE = 120.0
 #: More of them for each node, where a condition is about all: they share the cores of one machine.
 PATIENCE_PER_NODE = 10.0
 

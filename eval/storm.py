@@ -71,10 +71,12 @@ class Seen:
 
 
 def read_all(root: Path, names: list[str], stop: Event, seed: int, answer: Connection) -> None:
-    """Read the files in random order until told to stop; every other time in two pieces."""
+    """Read all files in random order, once at least, until told to stop; every other time in two pieces."""
     chance = random.Random(seed)
     seen = Seen([], [], [])
-    while not stop.is_set():
+    done = False
+    while not done:
+        done = stop.is_set()
         for name in chance.sample(names, len(names)):
             start = time.perf_counter()
             try:

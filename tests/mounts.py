@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-#: Seconds after which a condition that should come true at once counts as never coming true.
-DEADLINE = 30.0
+from tests.patience import DEADLINE
 
 
 def require_fuse() -> None:

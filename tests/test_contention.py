@@ -29,9 +29,8 @@ from basefs.view.names import Names
 from basefs.view.states import State
 
 from .helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
+from .patience import DEADLINE
 
-#: Seconds after which a test has failed.
-PATIENCE = 30.0
 ROOT = genesis()[0]
 
 
@@ -65,12 +64,12 @@ def in_time() -> Iterator[Callable[[Callable[[], object]], bool]]:
         thread = threading.Thread(target=action, daemon=True)
         threads.append(thread)
         thread.start()
-        thread.join(PATIENCE)
+        thread.join(DEADLINE)
         return not thread.is_alive()
 
     yield try_it
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(DEADLINE)
         assert not thread.is_alive()
 
 
@@ -173,7 +172,7 @@ def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp
         replica.commit(make)
         assert len(waiting) > before and not replica._lock.is_wanted
     for thread in waiting:
-        thread.join(PATIENCE)
+        thread.join(DEADLINE)
         assert not thread.is_alive()
     replica.close()
 
@@ -230,7 +229,7 @@ def test_contents_are_encoded_one_by_one_for_who_waits(
 
     def watch(author: Author, *arguments: object) -> None:
         for thread in waiting:
-            thread.join(PATIENCE)
+            thread.join(DEADLINE)
             assert not thread.is_alive(), "who waited while the last one was encoded has not got the lock"
         waiting.append(threading.Thread(target=replica.root_hash, daemon=True))
         waiting[-1].start()
@@ -380,7 +379,7 @@ def test_no_log_is_closed_while_somebody_reads_it(tmp_path: Path) -> None:
             pass
         assert closing.is_alive()
         assert replica._committed.open(write).whole() == b"text"
-    closing.join(PATIENCE)
+    closing.join(DEADLINE)
     assert not closing.is_alive()
     with pytest.raises(StoreError):
         replica._committed.size(write)

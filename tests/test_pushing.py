@@ -12,9 +12,9 @@ from basefs.replica import Applied, Replica
 from basefs.sync.service import SyncService
 
 from .helpers import ROOT_KEY, copy_replica, make_replica, noise
+from .patience import DEADLINE
 
 HOST = "127.0.0.1"
-PATIENCE = 60
 
 
 class Peer:
@@ -75,7 +75,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.005)
 
-    await asyncio.wait_for(poll(), PATIENCE)
+    await asyncio.wait_for(poll(), DEADLINE)
 
 
 def equal(one: Peer, two: Peer) -> bool:

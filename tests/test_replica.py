@@ -36,6 +36,7 @@ from .helpers import (
     path,
     tree_of,
 )
+from .patience import DEADLINE
 
 ROOT = genesis()[0]
 DIRECTORY = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
@@ -604,18 +605,18 @@ def test_a_sync_waits_for_the_one_that_took_its_commit(tmp_path: Path, monkeypat
 
     def slow_sync() -> None:
         started.set()
-        assert go_on.wait(30)
+        assert go_on.wait(DEADLINE)
         order.append("synced")
 
     monkeypatch.setattr(replica._store.database, "sync", slow_sync)
     timer = threading.Thread(target=replica.sync_to_disk)
     timer.start()
-    assert started.wait(30)
+    assert started.wait(DEADLINE)
     user = threading.Thread(target=lambda: (replica.sync_to_disk(), order.append("returned")))
     user.start()
     go_on.set()
-    timer.join(30)
-    user.join(30)
+    timer.join(DEADLINE)
+    user.join(DEADLINE)
     assert order == ["synced", "returned"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import click
 from basefs.config import Home
 from basefs.errors import DaemonGone, NotRunning
 from basefs.management.control import stream
-from basefs.management.errors import INTERRUPTED
 from basefs.management.output import examples, printable
 from basefs.management.session import socket_path
 from basefs.management.target import parse_target
@@ -40,14 +39,14 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
     parsed = parse_target(home, target)
     home.existing(parsed.name)
     path = socket_path(home, parsed.name)
-    try:
-        while True:
-            since = _follow(path, parsed.path or "/", since, as_json, patient=reconnect)
-            if not reconnect:
-                break
-            time.sleep(_RETRY_SECONDS)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # An exception would wait for the next change where the signal comes a moment before that is waited for.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    while True:
+        since = _follow(path, parsed.path or "/", since, as_json, patient=reconnect)
+        if not reconnect:
+            break
+        time.sleep(_RETRY_SECONDS)
     raise DaemonGone(f"the daemon of {parsed.name} has ended; go on later with: basefs watch {target} --since {since}")
 
 

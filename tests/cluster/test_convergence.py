@@ -1,4 +1,4 @@
-"""What one node writes, the others have: everything, in time, byte by byte."""
+"""What one node writes, the others have: everything, byte by byte.  How soon is measured: docs/network.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eval.wait import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 
-def test_a_copy_of_etc_arrives_within_30_seconds(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_copy_of_etc_arrives(cluster: Cluster, tmp_path: Path) -> None:
     # Copied once first, because something on the machine may change /etc while the test looks at it.
     source = tmp_path / "etc"
     subprocess.run(["cp", "-a", "/etc", source], check=True)
@@ -31,13 +31,13 @@ def test_a_copy_of_etc_arrives_within_30_seconds(cluster: Cluster, tmp_path: Pat
         return lambda: not differences(expected, snapshot(target))
 
     for node in others:
-        wait_until(has_arrived(node.mountpoint / "etc"), 30, f"{node.address} has all of /etc")
+        wait_until(has_arrived(node.mountpoint / "etc"), cluster.patience, f"{node.address} has all of /etc")
         diff = ["diff", "-r", "--no-dereference", str(source), str(node.mountpoint / "etc")]
         assert subprocess.run(diff, capture_output=True, text=True, check=False).stdout == ""
     assert cluster.wait_until_equal(PATIENCE) >= 0
 
 
-def test_a_node_that_was_away_has_200_changes_within_5_seconds(cluster: Cluster) -> None:
+def test_a_node_that_comes_back_has_what_was_changed_meanwhile(cluster: Cluster) -> None:
     writer, _, away = cluster.nodes
     for number in range(100):
         (writer.mountpoint / f"old{number}").write_text(f"old {number}")
@@ -48,10 +48,10 @@ def test_a_node_that_was_away_has_200_changes_within_5_seconds(cluster: Cluster)
         (writer.mountpoint / f"new{number}").write_text(f"new {number}")
     expected = snapshot(writer.mountpoint)
     away.mount(NAME, "--owners")
-    wait_until(lambda: snapshot(away.mountpoint) == expected, 5, "the node that came back has all changes")
+    wait_until(lambda: snapshot(away.mountpoint) == expected, PATIENCE, "the node that came back has all changes")
 
 
-def test_two_halves_that_both_wrote_agree_within_10_seconds(cluster: Cluster) -> None:
+def test_two_halves_that_both_wrote_agree(cluster: Cluster) -> None:
     _write_on_both_sides_of_a_cut(cluster, until_noticed=False)
 
 
@@ -78,7 +78,7 @@ def _write_on_both_sides_of_a_cut(cluster: Cluster, *, until_noticed: bool) -> N
         wait_until(lambda: cluster.alive(middle) == 2, 2 * PATIENCE, "Serf notices the cut")
     assert len(cluster.root_hashes()) > 1
     cluster.network.plug_in(right)
-    cluster.wait_until_equal(10)
+    cluster.wait_until_equal(PATIENCE)
     trees = [snapshot(node.mountpoint) for node in cluster.nodes]
     assert trees[0] == trees[1] == trees[2]
     for side in ("left", "right"):

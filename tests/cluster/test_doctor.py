@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -39,20 +40,28 @@ def block(node: Node, *rule: str) -> None:
 def test_a_cluster_that_is_well_and_what_a_firewall_does(cluster: Cluster) -> None:
     one, two, three = cluster.nodes
     cluster.wait_until_equal(PATIENCE)
-    assert doctor(one) == []
 
-    # One port of one node.
+    def wait_to_find(what: str, found: Callable[[list[tuple[str, str, str]]], bool]) -> None:
+        # On a busy machine an answer may come too late, so that more is found than there is.
+        wait_until(lambda: found(doctor(one)), PATIENCE, what)
+
+    def is_one_port(rows: list[tuple[str, str, str]]) -> bool:
+        of_two = [row for row in rows if two.endpoint in row[2]]
+        return [row[:2] for row in of_two] == [("problem", "peers")] and f"not on {two.port + 1}/tcp |" in of_two[0][2]
+
+    wait_to_find("that all is well", lambda rows: rows == [])
     block(two, "-p", "tcp", "--dport", str(two.port + 1))
-    ((severity, subject, said),) = [row for row in doctor(one) if two.endpoint in row[2]]
-    assert (severity, subject) == ("problem", "peers") and f"not on {two.port + 1}/tcp |" in said
+    wait_to_find("one port of one node", is_one_port)
     block(three, "-p", "udp")
-    assert any(f"{three.endpoint}, a known peer" in said and "/udp" in said for _, _, said in doctor(one))
-
+    wait_to_find(
+        "a port of Serf",
+        lambda rows: any(f"{three.endpoint}, a known peer" in said and "/udp" in said for _, _, said in rows),
+    )
     # A node of which nothing is heard is a note; all of them are a problem.
     block(two)
-    assert any(row[0] == "note" and two.endpoint in row[2] for row in doctor(one))
+    wait_to_find("a node", lambda rows: any(row[0] == "note" and two.endpoint in row[2] for row in rows))
     block(one)
-    assert any("none of the 2 known peers" in row[2] for row in doctor(one))
+    wait_to_find("all nodes", lambda rows: any("none of the 2 known peers" in row[2] for row in rows))
 
 
 def test_status_tells_who_is_there_and_with_whom_it_is_in_step(cluster: Cluster) -> None:
@@ -74,7 +83,7 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
     net = network(3)
     wrong = net.nodes[2]
     cluster = Cluster.start(net)
-    assert [row for row in doctor(cluster.nodes[0]) if row[1] == "clock"] == []
+    wait_until(lambda: "clock" not in {row[1] for row in doctor(cluster.nodes[0])}, PATIENCE, "clocks that agree")
     # The third one again, with another clock.
     site = wrong.base / "site"
     site.mkdir()
@@ -89,8 +98,11 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
     def clocks(node: Node) -> list[str]:
         return [said for severity, subject, said in doctor(node) if (severity, subject) == ("problem", "clock")]
 
-    wait_until(lambda: bool(clocks(cluster.nodes[0])), PATIENCE, "the wrong clock")
-    (said,) = clocks(cluster.nodes[0])
-    assert said.startswith((f"the clock of {name} is 36", f"the clock of {name} is 35"))
-    (said,) = clocks(wrong)
-    assert "this machine's clock is" in said and "ahead of 2 of 2 other nodes" in said
+    def tells(node: Node, pattern: str) -> bool:
+        found = clocks(node)
+        return len(found) == 1 and re.search(pattern, found[0]) is not None
+
+    # Any of them may answer too late now and then.
+    wait_until(lambda: tells(cluster.nodes[0], f"^the clock of {name} is 3[56]"), PATIENCE, "the wrong clock")
+    own = "this machine's clock is .* ahead of 2 of 2 other nodes"
+    wait_until(lambda: tells(wrong, own), PATIENCE, "its own clock")

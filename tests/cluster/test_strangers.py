@@ -29,7 +29,7 @@ import os, socket, sys
 left = 10_000_000
 while left > 0:
     try:
-        with socket.create_connection((sys.argv[1], {SYNC_PORT}), timeout=10) as connection:
+        with socket.create_connection((sys.argv[1], {SYNC_PORT}), timeout=60) as connection:
             while left > 0:
                 left -= connection.send(os.urandom(65536))
     except OSError:

@@ -21,7 +21,7 @@ MODULES = {str(path.relative_to(ROOT / "basefs").with_suffix("")) for path in (R
 def run(results: Path, *arguments: str) -> str:
     """What `python -m eval --quick` prints."""
     command = [sys.executable, "-m", "eval", "--quick", "--results", results, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -35,6 +35,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.cluster
 @pytest.mark.fuse
 @pytest.mark.serf
+@pytest.mark.timeout(1800)
 def test_a_quick_run_on_a_network_like_community_lab(tmp_path: Path) -> None:
     out = run(tmp_path, "community", "--nodes", "3", "--patience", "60", "--profile")
     assert "push community-lab: 13 files, on all nodes after" in out

@@ -18,7 +18,8 @@ import pytest
 
 from eval.node import Node, mount_points
 from eval.wait import wait_until
-from tests.mounts import DEADLINE, temporary_directory
+from tests.mounts import temporary_directory
+from tests.patience import DEADLINE
 
 pytestmark = pytest.mark.fuse
 

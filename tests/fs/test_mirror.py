@@ -16,7 +16,8 @@ from basefs.errors import MountFailed
 from basefs.fs.mount import unmount
 from eval.node import Node
 from eval.wait import wait_until
-from tests.mounts import DEADLINE, temporary_directory
+from tests.mounts import temporary_directory
+from tests.patience import DEADLINE
 
 pytestmark = pytest.mark.fuse
 NAME = "conf"

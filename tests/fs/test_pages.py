@@ -15,7 +15,7 @@ from basefs.fs.mirror import Mirror
 from basefs.replica import Applied
 from tests.fs.local import Local
 from tests.helpers import path
-from tests.mounts import DEADLINE
+from tests.patience import DEADLINE
 
 FILE = path("/f")
 

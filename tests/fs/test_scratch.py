@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from basefs.errors import NoSpace
-from basefs.fs import plan
+from basefs.fs import namespace, plan
 from basefs.fs.journal import Journal, Record
 from basefs.fs.ledger import JOURNAL_FILE
 from basefs.fs.plan import make_plan
@@ -18,7 +19,8 @@ from basefs.fs.workingset import DIRECTORY
 from basefs.log.entries import Action
 from tests.fs.local import Local
 from tests.helpers import path
-from tests.mounts import DEADLINE, wait_until
+from tests.mounts import wait_until
+from tests.patience import DEADLINE
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,22 @@ def test_what_is_probably_meant(name: str) -> None:
     assert not is_temporary_name(name.encode())
 
 
+#: How many seconds names wait from now on; a function.
+Waiting = Callable[[float], None]
+
+
+@pytest.fixture(autouse=True)
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    """Names wait for longer than any pause of this machine, until a test says otherwise."""
+
+    def wait(seconds: float) -> None:
+        for module in (namespace, plan):
+            monkeypatch.setattr(module, "RENAME_SECONDS", seconds)
+
+    wait(1000.0)
+    return wait
+
+
 def published(local: Local) -> bool:
     """Whether nothing is left after another try."""
     local.fs.publisher.publish(patient=True)
@@ -69,10 +87,13 @@ def test_a_temporary_file_waits_for_its_name(local: Local) -> None:
     assert local.load("/f") == b"new"
 
 
-def test_a_temporary_file_that_is_not_renamed_is_published_all_the_same(local: Local) -> None:
+def test_a_temporary_file_that_is_not_renamed_is_published_all_the_same(local: Local, waiting: Waiting) -> None:
     with local.costs(Action.WRITE):
         local.save("/f.tmp", b"meant")
+        assert not published(local)
+        waiting(0.2)
         wait_until(lambda: published(local), "the end of the wait")
+    waiting(1000.0)
     with local.costs():
         local.save("/g.tmp", b"gone")
         local.fs.publisher.publish(patient=True)
@@ -93,12 +114,15 @@ def test_a_file_whose_old_content_is_a_backup_is_not_gone(local: Local) -> None:
         local.fs.rename(path("/f"), path("/f~"))
 
 
-def test_a_directory_that_is_renamed_keeps_its_temporary_files_back_and_then_gives_them(local: Local) -> None:
+def test_a_directory_that_is_renamed_keeps_its_temporary_files_back_and_then_gives_them(
+    local: Local, waiting: Waiting
+) -> None:
     local.fs.make_directory(path("/d"), 0o755)
     local.save("/d/x.tmp", b"x")
     local.fs.rename(path("/d"), path("/e"))
     with local.fs.working.lock:
         assert make_plan(local.fs.working, patient=True).due is not None
+    waiting(0.2)
     wait_until(lambda: published(local), "the end of the wait")
     with local.fs.working.lock:
         assert make_plan(local.fs.working, patient=True).due is None
@@ -131,13 +155,13 @@ def test_a_file_that_has_a_real_name_too_does_not_wait(local: Local) -> None:
         assert published(local)
 
 
-def test_a_temporary_file_waits_from_its_close_on(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "RENAME_SECONDS", 0.2)
+def test_a_temporary_file_waits_from_its_close_on(local: Local, waiting: Waiting) -> None:
+    waiting(0.2)
     handle = local.open_writer("/large.tmp")
     begin = time.monotonic()
     wait_until(lambda: time.monotonic() > begin + 0.2, "a slow writer")
     local.fs.write(handle, b"large", 0)
-    monkeypatch.setattr(plan, "RENAME_SECONDS", 60.0)
+    waiting(60.0)
     local.close(handle)
     assert not published(local)
 

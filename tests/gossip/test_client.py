@@ -12,6 +12,7 @@ import pytest
 
 from basefs.errors import AgentError, LocalProtocolError
 from basefs.gossip.client import Client
+from tests.patience import DEADLINE
 
 from .helpers import free_port, run, until
 
@@ -23,7 +24,7 @@ def head(seq: int, error: str = "") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def connected(answer: Answer, timeout: float = 30.0) -> AsyncIterator[Client]:
+async def connected(answer: Answer) -> AsyncIterator[Client]:
     """A client of a server that sends what `answer` returns for each command; bytes as they are, None to hang up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +44,7 @@ async def connected(answer: Answer, timeout: float = 30.0) -> AsyncIterator[Clie
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        async with await Client.connect("127.0.0.1", server.sockets[0].getsockname()[1], "key", timeout) as client:
+        async with await Client.connect("127.0.0.1", server.sockets[0].getsockname()[1], "key", DEADLINE) as client:
             yield client
     finally:
         server.close()
@@ -81,9 +82,9 @@ def test_rubbish_from_the_agent_is_an_agent_error() -> None:
 
 def test_a_silent_agent_is_given_up() -> None:
     async def main() -> None:
-        async with connected(lambda command, seq: [], timeout=0.05) as client:
+        async with connected(lambda command, seq: []) as client:
             with pytest.raises(AgentError, match=r"members within 0.05 s"):
-                await client.members()
+                await client.call("members", timeout=0.05)
             assert client.closed
 
     run(main())

@@ -14,8 +14,9 @@ from basefs.errors import AgentError
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member
+from tests.patience import DEADLINE
 
-from .helpers import DEADLINE, FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
+from .helpers import FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
 
 pytestmark = pytest.mark.serf
 
@@ -179,8 +180,13 @@ def test_a_port_in_use_is_told_and_nothing_stays(tmp_path: Path) -> None:
         a = Node(tmp_path, "a")
         b = Node(tmp_path, "b", bind=a.address)
         async with nodes(a):
-            with pytest.raises(AgentError, match="address already in use"):
-                await b.gossip.start(timeout=2.0)
+            # A busy machine takes longer to say so.
+            for seconds in (2.0, 10.0, DEADLINE):
+                with pytest.raises(AgentError) as refused:
+                    await b.gossip.start(timeout=seconds)
+                if "does not answer" not in str(refused.value):
+                    break
+            assert "address already in use" in str(refused.value)
             assert b.gossip.agent_pid is None
             with pytest.raises(AgentError, match="not running"):
                 await b.gossip.call("members")
@@ -198,7 +204,9 @@ def test_raw_calls(tmp_path: Path) -> None:
             with pytest.raises(AgentError, match="unmount"):
                 await a.gossip.call("leave")
             body = {"Name": "q", "Payload": b"", "RequestAck": True, "Timeout": 2_000_000_000}
-            assert await a.gossip.call("query", body) == {"Acks": ["a"], "Responses": {}}
+            # Until the agent was in time.
+            while (answer := await a.gossip.call("query", body)) != {"Acks": ["a"], "Responses": {}}:
+                assert answer == {"Acks": [], "Responses": {}}
             # When the time is over Serf may go on with nobody's answers.
             body["Timeout"] = 100_000_000
             answers = await asyncio.gather(*(a.gossip.call("query", body) for _ in range(60)))

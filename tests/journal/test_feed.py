@@ -15,7 +15,8 @@ from basefs.journal.journal import JOURNAL_FILE, Live
 from basefs.replica import Replica
 from basefs.view.events import shape_of
 from tests.helpers import make_replica, path
-from tests.mounts import DEADLINE, temporary_directory
+from tests.mounts import temporary_directory
+from tests.patience import DEADLINE
 
 Scenario = Callable[[Feed], Awaitable[None]]
 

@@ -11,9 +11,7 @@ import pytest
 
 from basefs.errors import StoreError
 from basefs.log.guard import Guard
-
-#: Seconds after which a test has failed.
-PATIENCE = 30.0
+from tests.patience import DEADLINE
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def guard() -> Iterator[Guard]:
 
 def until_wanted(guard: Guard) -> None:
     """Wait until somebody waits for a lock."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + DEADLINE
     while not guard.is_wanted:
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -39,7 +37,7 @@ def test_a_holder_knows_that_somebody_waits(guard: Guard) -> None:
         assert not guard.is_wanted
         waiting.start()
         until_wanted(guard)
-    waiting.join(PATIENCE)
+    waiting.join(DEADLINE)
     assert not waiting.is_alive()
 
 
@@ -59,7 +57,7 @@ def test_whoever_takes_it_again_and_again_lets_others_in(guard: Guard) -> None:
         guard.let_others()
         with guard:
             assert had == [number]
-        waiting.join(PATIENCE)
+        waiting.join(DEADLINE)
 
 
 def test_letting_others_in_waits_for_nobody_where_nobody_waits(guard: Guard) -> None:

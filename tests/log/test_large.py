@@ -25,6 +25,7 @@ from basefs.view.draft import Draft
 from basefs.view.tree import Names
 
 from ..helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path
+from ..patience import DEADLINE
 
 F = path("/f")
 LARGE = LARGE_CONTENT + 12_345
@@ -231,7 +232,7 @@ def test_many_readers_unpack_a_file_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE)
     assert found == [True] * 8
     assert len(unpacking) == 1
     other.close()
@@ -431,6 +432,6 @@ def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=DEADLINE,
     )
     assert int(child.stdout) < 30, "MiB, of a file of 60"

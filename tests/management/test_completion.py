@@ -17,7 +17,7 @@ import pytest
 from eval.node import COMMAND, Node
 from tests.helpers import path
 from tests.management.conftest import Cli
-from tests.mounts import DEADLINE
+from tests.patience import DEADLINE
 
 Complete = Callable[[str], list[str]]
 

@@ -18,7 +18,8 @@ import pytest
 from basefs import __version__
 from basefs.errors import DaemonError, DaemonGone, NotFound, NotRunning, OtherVersion, UsageError
 from basefs.management.control import ControlServer, call, stream
-from tests.mounts import DEADLINE, wait_until
+from tests.mounts import wait_until
+from tests.patience import DEADLINE
 
 
 async def handle(command: str, arguments: dict[str, Any]) -> Any:

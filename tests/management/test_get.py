@@ -17,7 +17,7 @@ from basefs.sync.service import SyncService
 from tests.fs.local import Local
 from tests.helpers import ROOT_KEY, path
 from tests.management.conftest import Cli
-from tests.mounts import DEADLINE
+from tests.patience import DEADLINE
 
 
 @contextlib.contextmanager

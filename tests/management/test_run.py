@@ -16,7 +16,8 @@ import basefs
 from basefs.lock import LOCK_FILE, exclusive
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
-from tests.mounts import DEADLINE, wait_until
+from tests.mounts import wait_until
+from tests.patience import DEADLINE
 
 
 def test_it_answers_when_the_command_returns(node: Node, conf: Cli) -> None:

@@ -12,10 +12,9 @@ import pytest
 
 from eval.node import COMMAND, Node
 from tests.management.conftest import Cli
+from tests.patience import DEADLINE
 
 UNIT = Path(__file__).parent.parent.parent / "deploy" / "basefs@.service"
-#: Seconds until a message that does not come counts as missing.
-PATIENCE = 60
 
 
 @pytest.mark.fuse
@@ -25,7 +24,7 @@ def test_what_the_manager_hears(node: Node, conf: Cli, mounted: bool) -> None:
     point.mkdir()
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
         manager.bind(str(conf.base / "notify"))
-        manager.settimeout(PATIENCE)
+        manager.settimeout(DEADLINE)
         environment = {**node.environment, "NOTIFY_SOCKET": str(conf.base / "notify")}
         arguments = ["mount", "-sf", "conf", point] if mounted else ["run", "-sf", "conf"]
         daemon = subprocess.Popen([COMMAND, *arguments], env=environment)
@@ -41,7 +40,7 @@ def test_what_the_manager_hears(node: Node, conf: Cli, mounted: bool) -> None:
             daemon.terminate()
             while "STOPPING=1" not in heard:
                 heard.append(manager.recv(1000).decode())
-            assert daemon.wait(PATIENCE) == 0
+            assert daemon.wait(DEADLINE) == 0
         finally:
             daemon.kill()
             daemon.wait()

@@ -18,7 +18,7 @@ import pytest
 from eval.node import COMMAND, Node
 from eval.wait import wait_until
 from tests.management.conftest import Cli
-from tests.mounts import DEADLINE
+from tests.patience import DEADLINE
 
 pytestmark = pytest.mark.fuse
 
@@ -74,9 +74,9 @@ class Watcher:
         return code, message
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
+        """As Ctrl-C does: it ends at once, by the signal itself, whatever it is doing."""
         self.process.send_signal(signal.SIGINT)
-        self.end()
+        assert self.end() == (-signal.SIGINT, "")
 
 
 @contextlib.contextmanager

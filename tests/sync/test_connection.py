@@ -9,10 +9,10 @@ from basefs.sync.connection import RETRY_ROUND_TRIPS, RETRY_SECONDS, flow, persi
 from basefs.sync.opening import sync_with
 from basefs.sync.server import SyncServer
 
+from ..patience import DEADLINE
 from .helpers import Writer
 
 HOST = "127.0.0.1"
-DEADLINE = 60
 #: linux/tcp.h
 RTO_MAX_MS = 44
 

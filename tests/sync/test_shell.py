@@ -27,10 +27,10 @@ from basefs.sync.shared import Shared
 from basefs.sync.timers import Awake
 from basefs.sync.wire import encode
 
+from ..patience import DEADLINE
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
 
 HOST = "127.0.0.1"
-DEADLINE = 60
 
 
 @contextlib.asynccontextmanager
@@ -413,7 +413,9 @@ def test_stop_ends_sessions_and_tells_the_peer():
     run(main())
 
 
-def test_stop_while_a_peer_reads_why_it_was_refused(caplog):
+def test_stop_while_a_peer_reads_why_it_was_refused(monkeypatch, caplog):
+    monkeypatch.setattr(shell, "GRACE", DEADLINE)
+
     async def main():
         server = SyncServer(Writer().log(), HOST, 0, max_sessions=16)
         await server.start()
