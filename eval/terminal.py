@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-#: Seconds of silence after which a program counts as waiting for a key, and for a program to end after the last one.
+#: Seconds of silence after which a program counts as waiting for a key.
 _QUIET = 0.3
-_END_TIMEOUT = 30.0
+#: Seconds for a program to begin to draw, and to end after the last key.
+_TIMEOUT = 120.0
 
 
 def type_into(command: Sequence[str | Path], keys: Sequence[str], where: Path) -> int:
@@ -34,10 +35,12 @@ def type_into(command: Sequence[str | Path], keys: Sequence[str], where: Path) -
             os._exit(127)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     try:
+        # What is typed before it has the terminal to itself might be thrown away.
+        select.select([terminal], [], [], _TIMEOUT)
         for text in keys:
             _read_until_quiet(terminal)
             os.write(terminal, text.encode())
-        deadline = time.monotonic() + _END_TIMEOUT
+        deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             _read_until_quiet(terminal)
             ended, status = os.waitpid(pid, os.WNOHANG)
