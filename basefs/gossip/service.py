@@ -37,8 +37,9 @@ from basefs.gossip.supervisor import Supervisor, first_of
 
 log = logging.getLogger(__name__)
 
-#: Seconds for `start`: a port that is still in use by the agent of the run before is free after 3 s.
-START_TIMEOUT = 8.0
+#: Seconds for `start`: a port that is still in use by the agent of the run before is free after 3 s, and on a busy
+#: machine each try may take as long as that.
+START_TIMEOUT = 15.0
 #: Seconds between looks at Serf's queue while we send, and how long after the last event we go on looking.
 POLL_INTERVAL = 1.0
 POLL_LINGER = 10.0
