@@ -8,16 +8,18 @@ import logging
 import random
 import threading
 
-from basefs.sync import seeker
+from basefs.sync import seeker, server
 from basefs.sync.contacts import Lag
 from basefs.sync.keeper import MAX_STANDING_PER_HOST
 from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Entries, Hash, Stay
+from basefs.sync.penalty import PenaltyBox, Throttle
 from basefs.sync.result import Reason
 from basefs.sync.service import MAX_OUTGOING, MAX_WAITING, SyncService
 from basefs.sync.wire import encode
 
+from ..patience import DEADLINE
 from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
 from .test_shell import HOST, run, until
 
@@ -83,7 +85,9 @@ def test_requests_are_coalesced():
             address = (HOST, two.port)
             for _ in range(50):
                 one.request(address, "waiting already")
-            await until(lambda: address in one._running)
+            # At each turn of the loop: a session is over soon.
+            while address not in one._running:
+                await asyncio.sleep(0)
             for _ in range(50):
                 one.request(address, "once more")
             await until(lambda: not one._jobs)
@@ -127,6 +131,8 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     async def main():
         stranger = service(MemoryLog(STRANGER_ROOT.hash))
         node = service(some_log(b"a"))
+        for each in (stranger, node):
+            each._throttle = Throttle(10 * DEADLINE)
         async with running(stranger, node):
             for count in range(5):
                 stranger.request((HOST, node.port), "test")
@@ -148,6 +154,7 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
 def test_hanging_up_in_time_does_not_save_from_a_ban():
     async def main():
         node = service(some_log(b"a"))
+        node._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, bytes(28), 0, 0)))
@@ -164,11 +171,13 @@ def test_hanging_up_in_time_does_not_save_from_a_ban():
     run(main())
 
 
-def test_few_of_one_host_are_told_at_once_that_it_is_banned():
+def test_few_of_one_host_are_told_at_once_that_it_is_banned(monkeypatch):
+    monkeypatch.setattr(server, "GRACE", DEADLINE)
+
     async def main():
         node = service(some_log(b"a"))
         async with running(node):
-            node._penalties.punish(HOST, asyncio.get_running_loop().time())
+            node._penalties.punish(HOST, asyncio.get_running_loop().time() + DEADLINE)
             lines = [await asyncio.open_connection(HOST, node.port) for _ in range(10)]
             told = await asyncio.gather(*(reader.readline() for reader, _ in lines), return_exceptions=True)
             assert sum(line == b"CLOSE NO banned come%20back%20later\n" for line in told) == 4

@@ -182,6 +182,7 @@ async def say(port, data, then_close=True):
 def test_random_bytes_end_that_session_only():
     async def main():
         async with serving(Writer().log()) as server:
+            server._penalties = PenaltyBox(DEADLINE)
             await say(server.port, random.Random(1).randbytes(10 << 20))
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.RUBBISH
@@ -207,6 +208,7 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
         async with serving(Writer().log(), limits=limits) as server:
+            server._penalties = PenaltyBox(DEADLINE)
             reader, writer = await asyncio.open_connection(HOST, server.port)
 
             async def drip():
