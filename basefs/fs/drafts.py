@@ -130,6 +130,8 @@ def _make_anew(author: Author, step: Step, names: Names, there: Node | None, loa
         step.mode = step.shown.mode if step.mode is None else step.mode
         step.owner = step.shown.owner if step.owner is None else step.owner
         step.mtime = step.shown.mtime if step.mtime is None else step.mtime
+    # Before anything makes room for it: it may not be here.
+    content = load(step.base) if step.content is None and step.kind is not Kind.SYMLINK else step.content
     if there is not None and (there.is_directory or len(author.names_of(names, there)) > 1):
         # Its other names keep what they have.
         yield from _delete(author, names)
@@ -137,7 +139,8 @@ def _make_anew(author: Author, step: Step, names: Names, there: Node | None, loa
         yield author.make_symlink(names, step.target, mtime=step.mtime, replace=True)
         yield from _set(author, step, names)
     else:
-        yield _write(author, step, names, load(step.base) if step.content is None else step.content)
+        assert content is not None
+        yield _write(author, step, names, content)
 
 
 def _fill(author: Author, step: Step, names: Names) -> Iterator[Draft]:

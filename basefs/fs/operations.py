@@ -164,18 +164,18 @@ class Operations:
         }
 
     @_translated
-    def readdir(self, path: str, fh: int) -> Iterable[tuple[str, dict[str, int], int]]:
-        """getdents(2)."""
+    def listed(self, path: str) -> list[tuple[bytes, int, int]]:
+        """`readdir` without dictionaries: names, type bits, inode numbers."""
         names = parse(path)
         listed = self._fs.list(names)
         here, above = self._fs.stat(names).number, self._fs.stat(names[:-1]).number
+        return [(b".", stat.S_IFDIR, here), (b"..", stat.S_IFDIR, above), *listed]
+
+    def readdir(self, path: str, fh: int) -> Iterable[tuple[str, dict[str, int], int]]:
+        """getdents(2)."""
         return [
-            (".", {"st_mode": stat.S_IFDIR, "st_ino": here}, 0),
-            ("..", {"st_mode": stat.S_IFDIR, "st_ino": above}, 0),
-            *(
-                (name.decode("utf-8", "surrogateescape"), {"st_mode": bits, "st_ino": number}, 0)
-                for name, bits, number in listed
-            ),
+            (name.decode("utf-8", "surrogateescape"), {"st_mode": bits, "st_ino": number}, 0)
+            for name, bits, number in self.listed(path)
         ]
 
     @_translated

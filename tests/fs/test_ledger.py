@@ -88,22 +88,29 @@ def test_a_file_without_its_content_keeps_no_other_from_being_published(
     local: Local, scratch: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log was restored from a backup, and is older than what was pending."""
+    local.save("/f", b"before")
+    local.fs.make_link(path("/also"), path("/f"))
+    local.publish()
     shutil.copytree(local.replica.directory, scratch / "backup")
     applied: list[Applied] = []
     local.replica.subscribe(applied.append)
     local.save("/lost", b"text")
     local.publish()
     local.fs.set_mode(path("/lost"), 0o600)
+    local.fs.rename(path("/lost"), path("/f"))
     shutil.copytree(local.replica.directory / DIRECTORY, scratch / "backup" / DIRECTORY, dirs_exist_ok=True)
     restored = Local(Replica(scratch / "backup", [ROOT_KEY]))
     restored.save("/new", b"new")
     restored.publish()
     assert restored.replica.read(path("/new")) == b"new"
-    assert restored.fs.unpublished() == 1 and "/lost stays on this node only" in caplog.text
+    assert restored.replica.read(path("/f")) == b"before", (
+        "what is there is not taken away before its place can be filled"
+    )
+    assert restored.fs.unpublished() == 1 and "/f stays on this node only" in caplog.text
     # Somebody has it.
     for transaction in applied:
         restored.replica.apply(transaction.entries, transaction.blocks)
     restored.publish()
-    assert restored.fs.unpublished() == 0
-    assert (restored.replica.read(path("/lost")), restored.replica.attributes(path("/lost")).mode) == (b"text", 0o600)
+    assert restored.fs.unpublished() == 0 and restored.replica.read(path("/also")) == b"before"
+    assert (restored.replica.read(path("/f")), restored.replica.attributes(path("/f")).mode) == (b"text", 0o600)
     restored.replica.close()
