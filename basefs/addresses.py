@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
+from collections.abc import Sequence
 
 import psutil
 
-from basefs.config import format_address
+from basefs.config import format_address, parse_address
 from basefs.errors import UsageError
+
+#: An address that takes the default route wherever there is one: of documentation, which nobody has (RFC 5737).
+_WORLD = "203.0.113.1"
 
 
 def own_addresses() -> list[str]:
@@ -33,10 +38,47 @@ def resolve_bind(bind: tuple[str, int], interface: str | None) -> tuple[str, int
     return found[0], port
 
 
-def advertised(host: str, port: int) -> str | None:
-    """What others are told, where Serf could not find out: it looks for a private address and fails without one."""
+def advertised(host: str, port: int, others: Sequence[str] = ()) -> str | None:
+    """What others are told where this node listens on all its addresses, "ip:port".
+
+    A machine has several: of containers, of tunnels.  The one from which it would talk to `others` (IP addresses, the
+    first to which there is a way) or to the world is the one at which they find it; without a way the smallest.
+    """
     if not ipaddress.ip_address(host).is_unspecified:
         return None
-    candidates = [ipaddress.ip_address(address) for address in own_addresses()]
-    usable = [a for a in candidates if a.version == 4 and not a.is_loopback and not a.is_link_local]
-    return format_address(str(min(usable, default=ipaddress.ip_address("127.0.0.1"))), port)
+    usable = _reachable(own_addresses())
+    return format_address(str(_source(others, usable) or min(usable, default="127.0.0.1")), port)
+
+
+def advertised_instead(told: str, others: Sequence[str] = ()) -> str | None:
+    """What others are to be told instead of `told`, which was right ("ip:port", see `advertised`) when it was told.
+
+    `None` as long as this machine has that address, and while it has none from which there is a way to others: it may
+    be between two of them, and what is left is one of its containers.
+    """
+    host, port = parse_address(told)
+    mine = own_addresses()
+    had_none = ipaddress.ip_address(host).is_loopback
+    if host in mine and not had_none:
+        return None
+    usable = _reachable(mine)
+    address = _source(others, usable) or (min(usable, default=None) if had_none else None)
+    return None if address is None else format_address(str(address), port)
+
+
+def _reachable(addresses: Sequence[str]) -> list[ipaddress.IPv4Address]:
+    """Those at which others may find a machine."""
+    found = [address for address in map(ipaddress.ip_address, addresses) if isinstance(address, ipaddress.IPv4Address)]
+    return [address for address in found if not address.is_loopback and not address.is_link_local]
+
+
+def _source(others: Sequence[str], usable: Sequence[ipaddress.IPv4Address]) -> ipaddress.IPv4Address | None:
+    """The one of `usable` from which packets to the first of `others` that has a route would leave, or to the world."""
+    for other in (*others, _WORLD):
+        # Nothing is sent: the kernel looks for the route.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((other, 9))
+            address = ipaddress.IPv4Address(probe.getsockname()[0])
+            if address in usable:
+                return address
+    return None

@@ -43,6 +43,8 @@ HURRY_SECONDS = 0.5
 HURRY_EVENTS = 16
 #: Such changes that are looked at again and again, while they wait for a link that may only be narrow.
 MAX_LOOKED_AGAIN = 8
+#: Changes that wait to be looked at, of up to 8 KiB each: more than can be gossiped while they wait.
+MAX_CARRIED = 64
 
 #: When to look at a change, what the standing sessions had sent by then, and its entries and blocks: none if it is too
 #: large to be gossiped.
@@ -139,9 +141,12 @@ class Announcer:
         More events than `max_events` only where packets are lost, since on a narrow link they would be in the way of
         what the peers wait for.  A larger change is announced then.
         """
-        if not entries and self._carried and not self._carried[-1][2]:
-            # Of several large changes in a row the last one tells as much as all.
+        if not entries and len(self._carried) > 1 and not (self._carried[-1][2] or self._carried[-2][2]):
+            # Of several large changes in a row the last one tells as much as all.  The first one stays: where they
+            # follow each other sooner than they are looked at, none would be.
             self._carried.pop()
+        if len(self._carried) >= MAX_CARRIED:
+            return
         patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.longest_round_trip)
         self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), entries, blocks))
         if self._looking is None:
@@ -153,7 +158,10 @@ class Announcer:
         later: list[_Carried] = []
         while self._carried and self._carried[0][0] <= now:
             _, mark, entries, blocks = self._carried.popleft()
-            if now < self._may_hurry_at or not self._sync.kept.lacks(mark):
+            if not self._sync.kept.lacks(mark):
+                continue
+            if now < self._may_hurry_at:
+                later.append((self._may_hurry_at, mark, entries, blocks))
                 continue
             events = self._events(entries, blocks)
             if not 0 < len(events) <= self._max_events and not self._sync.kept.loses(mark):

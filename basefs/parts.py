@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import logging
 import os
 import time
@@ -13,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from basefs import __version__, config
-from basefs.addresses import advertised, own_addresses, resolve_bind
+from basefs.addresses import advertised, advertised_instead, own_addresses, resolve_bind
 from basefs.bootstrap import CLUSTER_FILE
-from basefs.config import Home, format_address, parse_address
+from basefs.config import Home, format_address, is_ip, parse_address
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.config import AgentConfig
@@ -44,6 +43,9 @@ _ASK_SECONDS = 60.0
 
 #: Seconds between looks at what the service manager shows of this daemon.
 _STATUS_SECONDS = 5.0
+
+#: Seconds between looks whether this machine still has the address that others were told: half a millisecond each.
+_NETWORK_SECONDS = 1.0
 
 
 class Parts:
@@ -81,6 +83,8 @@ class Parts:
             if not self._options.single:
                 propagation = await self._start_network(stack)
                 timers.append(asyncio.create_task(self._watch(propagation)))
+                assert self._gossip is not None
+                timers.append(asyncio.create_task(self._notice_network(self._gossip, self._others())))
             parts = (self._filesystem, self._gossip, self._sync, handlers, feed)
             services = Services(self._replica, *parts, self._stop)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
@@ -165,7 +169,7 @@ class Parts:
             AgentConfig(
                 node_name=self._options.node_name,
                 bind=format_address(host, port),
-                advertise=advertised(host, port),
+                advertise=advertised(host, port, self._others()),
                 profile=settings.profile,
                 encrypt_key=self._options.encrypt_key,
                 tags={"sync": str(sync_port)},
@@ -201,6 +205,11 @@ class Parts:
 
     def _addresses_to_join(self, host: str, port: int) -> list[str]:
         """What the command line and `/.cluster` name, without this node itself."""
+        named = self._named()
+        mine = {host, *own_addresses()}
+        return list(dict.fromkeys(format_address(*name) for name in named if not (name[1] == port and name[0] in mine)))
+
+    def _named(self) -> list[tuple[str, int]]:
         named = list(self._options.join)
         with contextlib.suppress(BaseFSError):
             for line in self._replica.read((CLUSTER_FILE,)).decode("utf-8", "replace").split():
@@ -208,8 +217,11 @@ class Parts:
                     named.append(parse_address(line))
                 except UsageError as error:
                     log.warning("/.cluster: %s", error)
-        mine = {host, *own_addresses()}
-        return list(dict.fromkeys(format_address(*name) for name in named if not (name[1] == port and name[0] in mine)))
+        return named
+
+    def _others(self) -> list[str]:
+        """The IP addresses where other nodes should be, this one among them if it is named."""
+        return [host for host, _ in self._named() if is_ip(host)]
 
     async def _keep_durable(self) -> None:
         while True:
@@ -224,22 +236,19 @@ class Parts:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
             propagation.try_lost()
-            await self._notice_network()
             try:
                 propagation.check_stalled()
             except StoreError as error:
                 log.error("%s", error)
 
-    async def _notice_network(self) -> None:
-        """A node that was started without a network tells its address to others as soon as it has one."""
-        assert self._gossip is not None
-        told = self._gossip.config.advertise
-        if told is None or not ipaddress.ip_address(parse_address(told)[0]).is_loopback:
-            return
-        now = advertised(*resolve_bind(self._options.bind, self._options.interface))
-        if now is not None and now != told:
-            log.info("there is a network: others find this node at %s", now)
-            await self._gossip.advertise(now)
+    async def _notice_network(self, gossip: Gossip, others: Sequence[str]) -> None:
+        """A node tells where it is as soon as it has a network, and when its address has become another one."""
+        while (told := gossip.config.advertise) is not None:
+            await asyncio.sleep(_NETWORK_SECONDS)
+            now = advertised_instead(told, others)
+            if now is not None:
+                log.info("others find this node at %s now, no longer at %s", now, told)
+                await gossip.advertise(now)
 
     async def _tell_status(self) -> None:
         where = self._options.mountpoint

@@ -163,8 +163,9 @@ class Gossip:
 
     async def advertise(self, address: str) -> None:
         """Tell others another address of this node, "ip:port", from now on; takes a new agent."""
+        was_told = bool(self.peers)
         self.config = dataclasses.replace(self.config, advertise=address)
-        await self._supervisor.replace(self.config)
+        await self._supervisor.replace(self.config, leaves=was_told)
 
     def send(self, event_payloads: Sequence[bytes]) -> None:
         """Queue encoded events; they leave at the rate that Serf can carry.

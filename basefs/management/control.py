@@ -15,6 +15,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 MAX_LINE = 64 * 1024 * 1024
 #: Seconds that a command waits for its answer.
 TIMEOUT = 120.0
+
+#: Seconds after which who waits for an answer is told so.
+WORD = 2.0
 
 #: Commands that a daemon of any version is asked: it must be possible to end it.
 ANY_VERSION = frozenset({"stop"})
@@ -135,15 +139,24 @@ def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps({"version": __version__, **message}).encode() + b"\n"
 
 
-def call(path: Path, command: str, arguments: dict[str, Any], timeout: float = TIMEOUT) -> Any:
+def call(
+    path: Path,
+    command: str,
+    arguments: dict[str, Any],
+    timeout: float = TIMEOUT,
+    waiting: Callable[[], None] | None = None,
+) -> Any:
     """Send one command to the daemon behind a socket and return its result, within `timeout` seconds.
 
-    Raises `NotRunning` if nobody listens, and what the daemon raised.
+    `waiting` is called where the answer takes longer than `WORD` seconds.  Raises `NotRunning` if nobody listens,
+    `DaemonError` if there is no answer, and what `waiting` or the daemon raised.
     """
     with _connection(path) as connection:
         connection.settimeout(timeout)
         try:
             connection.sendall(_encode({"command": command, "arguments": arguments}))
+            if waiting is not None and not select.select([connection], [], [], WORD)[0]:
+                waiting()
             with connection.makefile("rb") as stream:
                 answer = json.loads(stream.readline(MAX_LINE))
         except (OSError, ValueError) as error:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import click
+
 from basefs.config import Home
-from basefs.errors import AlreadyRunning, NotRunning
+from basefs.errors import AlreadyRunning, DaemonError, NotRunning
 from basefs.lock import exclusive
 from basefs.log.keys import SigningKey
-from basefs.management.control import call
+from basefs.management.control import TIMEOUT, call
+from basefs.management.runfile import RunFile
 
 #: Seconds that a command waits for a daemon that holds the log but does not answer yet.
 START_PATIENCE = 15.0
@@ -22,9 +27,33 @@ def socket_path(home: Home, name: str) -> Path:
 
 
 def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
-    """The answer of a running daemon.  Raises `NotFound`, `NotRunning`, and what the command raises."""
+    """The answer of a running daemon.
+
+    Raises `NotFound`, `NotRunning`, `DaemonError` if there is no answer, and what the command raises.
+    """
+    return ask_within(TIMEOUT, home, name, command, **arguments)
+
+
+def ask_within(timeout: float, home: Home, name: str, command: str, /, **arguments: Any) -> Any:
+    """See `ask_daemon`; `timeout` in seconds."""
     home.existing(name)
-    return call(socket_path(home, name), command, arguments)
+    return call(socket_path(home, name), command, arguments, timeout, lambda: _tell(home, name))
+
+
+def _tell(home: Home, name: str) -> None:
+    """Say why it takes so long.  Raises `DaemonError` where it would take for ever."""
+    facts = RunFile(home, name).read()
+    if facts is not None and _is_stopped(facts[0]):
+        raise DaemonError(f"the daemon of {name} is stopped by a signal: 'kill -CONT {facts[0]}' lets it go on")
+    if sys.stderr.isatty():
+        click.echo(f"waiting for the daemon of {name}, which is busy ...", err=True)
+
+
+def _is_stopped(pid: int) -> bool:
+    """By a signal or a debugger, see proc(5)."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
+    return False
 
 
 def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
@@ -36,7 +65,7 @@ def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     deadline = time.monotonic() + START_PATIENCE
     while True:
         try:
-            return call(socket_path(home, name), command, arguments)
+            return call(socket_path(home, name), command, arguments, waiting=lambda: _tell(home, name))
         except NotRunning:
             try:
                 with exclusive(directory, name):

@@ -227,9 +227,8 @@ class Conversation:
         if self._end is None:
             return None
         reason, detail, equal, by_peer = self._end
-        return Result(
-            reason, detail, equal, self.counters, self.peer.identity, self.peer.port, by_peer, self.standing.began
-        )
+        peer, stood = self.peer, self.standing.began
+        return Result(reason, detail, equal, self.counters, peer.identity, peer.port, by_peer, stood)
 
     def leave(self) -> None:
         """End a standing session in peace."""

@@ -1,6 +1,6 @@
 """Every limit of the sync protocol, with its unit, its reason, and what a larger or smaller value costs.
 
-The constants are part of protocol version 1: both sides must agree on them.  `Limits` are one node's own affair.
+The constants are part of the version: both sides must agree on them.  `Limits` are one node's own affair.
 """
 
 from __future__ import annotations

@@ -28,6 +28,11 @@ class Peer:
         self._tell: Callable[[int, Digest], None] | None = None
 
     @property
+    def greeted(self) -> bool:
+        """Whether its first line has been read."""
+        return self.greeting is not None
+
+    @property
     def identity(self) -> bytes:
         """See the class."""
         return self.greeting.identity if self.greeting else ZERO_HASH

@@ -181,7 +181,7 @@ class SyncProtocol:
     def tick(self, now: float, on_the_way: int = 0) -> None:
         """Tell the time, in seconds of any steady clock, and how many bytes that were sent the peer has not received.
 
-        Ends the session if a time-out has passed.
+        Ends the session if a time-out has passed; what waits here to be looked at has come in time.
         """
         if self._talk.open:
             if made_up := self._talk.intake.tick(now):
@@ -189,7 +189,7 @@ class SyncProtocol:
             if self.held_back and now - self._waited_at >= STILL_WAITING:
                 self._waited_at = now
                 self.let_wait()
-            greeted, gained, standing = self.peer.greeting is not None, self.counters.gained, self.standing
+            greeted, gained, standing = self.wants_work or self.peer.greeted, self.counters.gained, self.standing
             late = self._timers.tick(now, greeted=greeted, gained=gained, standing=standing, on_the_way=on_the_way)
             if late:
                 self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)

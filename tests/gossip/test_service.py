@@ -16,7 +16,7 @@ from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_anno
 from basefs.gossip.members import Member
 from tests.patience import DEADLINE
 
-from .helpers import FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
+from .helpers import FSID, OTHER_FSID, Node, alive, free_port, nodes, random_entry, run, until
 
 pytestmark = pytest.mark.serf
 
@@ -278,5 +278,26 @@ def test_nobody_else_to_ask_for_the_time(tmp_path: Path) -> None:
         a = Node(tmp_path, "a")
         async with nodes(a):
             assert await a.gossip.clocks(DEADLINE) == []
+
+    run(main())
+
+
+def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) -> None:
+    """Although the others believed it alive at the old one."""
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        port = free_port()
+        b = Node(tmp_path, "b", bind=f"0.0.0.0:{port}", advertise=f"127.0.0.2:{port}", join=(a.address,))
+        async with nodes(a, b):
+            await until(lambda: a.sees("b") and b.sees("a"))
+            assert a.peers[0].host == "127.0.0.2"
+            await b.gossip.advertise(f"127.0.0.3:{port}")
+            await until(lambda: a.sees("b") and a.peers[0].host == "127.0.0.3", "the new address")
+            await until(lambda: b.sees("a"))
+            entry = random_entry(200)
+            a.gossip.send([entry])
+            await until(lambda: b.has_entry(entry))
+            assert b.gossip.restarts == 0
 
     run(main())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from typing import Any
 
 import pytest
@@ -92,6 +95,27 @@ def test_of_what_runs_and_of_what_died(node: Node, conf: Cli) -> None:
     node.kill("conf")
     assert told(conf)["state"] == "dead"
     assert "has died" in lines(conf("status", "conf"))["state"]
+
+
+def test_a_daemon_that_is_stopped_keeps_nobody_waiting(node: Node, conf: Cli) -> None:
+    """It says which one, what to do, and how the others are."""
+    conf("bootstrap", "other")
+    node.basefs("run", "conf", "-s")
+    pid = node.daemon("conf")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        first, second = conf("status").split("\n\n")
+        rows = json.loads(conf("list", "--json"))
+        error = conf.fails("log", "conf:/")
+        assert time.monotonic() - began < 120  # each of the three would wait as long
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    stopped = f"the daemon of conf is stopped by a signal: 'kill -CONT {pid}' lets it go on"
+    assert lines(first)["state"] == f"silent: {stopped}"
+    assert lines(second)["state"].startswith("not running")
+    assert [row["state"] for row in rows] == ["silent", "stopped"]
+    assert stopped in error
 
 
 @pytest.mark.fuse

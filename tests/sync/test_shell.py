@@ -263,6 +263,29 @@ def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatc
     run(main())
 
 
+def test_a_peer_whose_greeting_waits_for_the_turn_of_others(monkeypatch):
+    """It is not silent, and must not be banned for that."""
+    monkeypatch.setattr(shell, "TICK", 0.02)
+    ticks = []
+    tick = SyncProtocol.tick
+    monkeypatch.setattr(SyncProtocol, "tick", lambda *args: (ticks.append(args[1]), tick(*args)))
+
+    async def main():
+        limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
+        shared = Shared()
+        async with serving(Writer().log(), limits=limits, shared=shared) as server:
+            async with shared.turns:
+                reader, out = await asyncio.open_connection(HOST, server.port)
+                out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)))
+                await until(lambda: ticks and ticks[-1] - ticks[0] > 0.6)
+            assert (await reader.readline()).startswith(b"SAME ")
+            out.close()
+            await until(lambda: server.results)
+            assert server.results[0][1].reason is not Reason.TIMEOUT
+
+    run(main())
+
+
 def test_a_peer_that_asks_and_does_not_read(monkeypatch):
     monkeypatch.setattr(shell, "TICK", 0.02)
     monkeypatch.setattr(shell, "GRACE", 0.1)

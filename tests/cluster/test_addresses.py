@@ -1,0 +1,55 @@
+"""Where the others find a node: a machine with several addresses, and with another one than a minute ago."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from eval.cluster import NAME, PATIENCE
+from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+
+def ip(node: Node, *arguments: str) -> None:
+    """Change a node's network."""
+    subprocess.run(["ip", "-n", str(node.namespace), *arguments], check=True, capture_output=True)
+
+
+def told(node: Node) -> set[str]:
+    """Where a node believes that those are who are alive."""
+    return {str(row["address"]) for row in node.query("members", NAME) if row["status"] == "alive"}
+
+
+def test_containers_and_a_new_address(network: Callable[[int], NamespaceNetwork]) -> None:
+    one, two = network(2).nodes
+    for node in (one, two):
+        node.mountpoint.mkdir(parents=True)
+        # The bridge of its containers, the same on each machine, and smaller than the address for others.
+        ip(node, "link", "add", "docker0", "type", "bridge")
+        ip(node, "address", "add", "10.0.0.1/24", "dev", "docker0")
+        ip(node, "link", "set", "docker0", "up")
+    one.basefs("genkey")
+    one.basefs("bootstrap", NAME, "-i", one.address)
+    one.basefs("mount", NAME, one.mountpoint)
+    two.basefs("get", NAME, str(one.address))
+    two.basefs("mount", NAME, two.mountpoint)
+    for node in (one, two):
+        wait_until(lambda node=node: told(node) == {one.endpoint, two.endpoint}, PATIENCE, "addresses")  # type: ignore[misc]
+    log = two.home / "logs" / f"{NAME}.log"
+
+    # What a DHCP client does: the old one goes, and a moment later a new one comes.
+    ip(two, "address", "del", f"{two.address}/16", "dev", "eth0")
+    wait_until(lambda: "unreachable" in log.read_text(), PATIENCE, "a time without an address")
+    ip(two, "address", "add", "10.77.3.3/16", "dev", "eth0")
+    moved = two.endpoint.replace(str(two.address), "10.77.3.3")
+    for node in (one, two):
+        wait_until(lambda node=node: told(node) == {one.endpoint, moved}, PATIENCE, "the new address")  # type: ignore[misc]
+    (one.mountpoint / "hosts").write_text("10.77.3.3 two\n")
+    wait_until((two.mountpoint / "hosts").exists, PATIENCE, "what was written after that")
+    wait_until(lambda: not any(row["trouble"] for row in one.query("members", NAME)), PATIENCE, "no trouble")
+    assert "10.0.0.1" not in log.read_text()
