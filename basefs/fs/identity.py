@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes
+from basefs.view.states import Owner
 
 ROOT_NUMBER = 1
 _NANOSECONDS = 10**9
@@ -16,13 +17,21 @@ MAX_REMEMBERED = 65536
 #: Numbers given here have this bit, those that follow from a hash do not.
 _LOCAL = 1 << 62
 
+#: What all names of a file show alike until somebody changes it: what it comes from, its time, mode and owner.
+_Version = tuple[EntryHash, int, int, Owner | None]
+
+
+def _version(attributes: Attributes) -> _Version:
+    # The entries of several names differ, the one with the content does not.
+    return attributes.content or attributes.entry, attributes.mtime, attributes.mode, attributes.owner
+
 
 @dataclass(slots=True)
 class _Face:
     """What this node shows of a file: its number, and times that hold as long as the view shows `of`."""
 
     number: int
-    of: tuple[EntryHash, int] | None = None
+    of: _Version | None = None
     mtime: int = 0
     ctime: int = 0
 
@@ -51,7 +60,7 @@ class Identities:
     def times(self, attributes: Attributes) -> tuple[int, int]:
         """Modification and change time of a file of the view, nanoseconds."""
         face = self._faces.get(attributes.origin) if attributes.origin is not None else None
-        if face is None or face.of != (attributes.entry, attributes.mtime):
+        if face is None or face.of != _version(attributes):
             return attributes.mtime * _NANOSECONDS, attributes.mtime * _NANOSECONDS
         return face.mtime, face.ctime
 
@@ -69,7 +78,7 @@ class Identities:
     def remember(self, attributes: Attributes, number: int, mtime: int, ctime: int) -> None:
         """Show these times, and this number, until another entry or another node changes the file."""
         assert attributes.origin is not None
-        self._faces[attributes.origin] = _Face(number, (attributes.entry, attributes.mtime), mtime, ctime)
+        self._faces[attributes.origin] = _Face(number, _version(attributes), mtime, ctime)
         self._faces.move_to_end(attributes.origin)
         if len(self._faces) > MAX_REMEMBERED:
             self._faces.popitem(last=False)
@@ -78,4 +87,4 @@ class Identities:
         """Go on showing the times of a directory: its view has changed by what this node has published in it."""
         face = self._faces.get(attributes.origin) if attributes.origin is not None else None
         if face is not None and face.of is not None and face.of[0] == attributes.entry:
-            face.of = (attributes.entry, attributes.mtime)
+            face.of = _version(attributes)

@@ -134,9 +134,13 @@ class Namespace:
     def _remove(self, names: Names) -> None:
         working = self._working
         now = working.now()
-        inode, _ = working.find(names)
+        inode, attributes = working.find(names)
         if inode is not None:
             inode.ctime = now
+        if attributes is not None and attributes.links > 1 and attributes.kind is not Kind.DIRECTORY:
+            # Those names that stay show it.
+            number = working.identities.number(attributes.origin) if inode is None else inode.number
+            working.identities.remember(attributes, number, working.identities.times(attributes)[0], now)
         working.take(names)
         working.touch_directory(names[:-1], now)
         working.changed()

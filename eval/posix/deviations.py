@@ -8,10 +8,6 @@ from dataclasses import dataclass
 _NODES = "devices, pipes and sockets belong to one machine and are not shared: EPERM"
 _SET_ID = "setuid, setgid and sticky are never stored, so that nobody who may write files gains a user's rights"
 _RANGE = "an entry holds the seconds from 1970 to 2106; a later time of modification becomes the last of them"
-_CHANGED = (
-    "the time of change of a published file with several names is that of its content, in whole seconds, under the "
-    "names that stay when one is removed"
-)
 _DEEP = (
     "removing thousands of directories inside each other takes longer than stress-ng's patience on a busy machine: an "
     "operation costs the depth of its path"
@@ -46,7 +42,6 @@ KNOWN = [
     Deviation("pjdfstest", "rename::updates_link_parent", _LINKS),
     Deviation("pjdfstest", "chmod::clear_isgid_bit", _SET_ID),
     Deviation("pjdfstest", "utimensat::y2038", _RANGE),
-    Deviation("pjdfstest", "unlink::update_ctime_success::*", _CHANGED),
     Deviation("stress-ng", "dirdeep", _DEEP),
 ]
 

@@ -125,3 +125,25 @@ def test_what_is_saved_under_a_name_that_goes_is_published_under_one_that_stays(
     local.fs.unlink(path("/b~"))
     local.publish()
     assert local.load("/a") == b"new" == local.replica.read(path("/a"))
+
+
+@pytest.mark.parametrize("gone", ["/a", "/b"])
+@pytest.mark.parametrize("opened", [False, True])
+def test_the_names_that_stay_show_when_one_was_removed(local: Local, gone: str, *, opened: bool) -> None:
+    local.save("/a", b"text")
+    local.fs.set_times(path("/a"), 1_500_000_000_123_456_789)
+    local.fs.make_link(path("/b"), path("/a"))
+    local.publish()
+    before = [local.fs.stat(path(text)) for text in ("/a", "/b")]
+    assert before[0] == before[1] and before[0].mtime == 1_500_000_000_123_456_789, "to the nanosecond under each name"
+    stays = path({"/a": "/b", "/b": "/a"}[gone])
+    handle = local.fs.open(path(gone), os.O_RDONLY) if opened else None
+    local.fs.unlink(path(gone))
+    local.publish()
+    if handle is not None:
+        local.fs.release(handle)
+    after = local.fs.stat(stays)
+    assert after.ctime > before[0].ctime and (after.mtime, after.number) == (before[0].mtime, before[0].number)
+    # Another node's change shows its own time.
+    local.replica.commit(lambda author: author.write(stays, b"theirs", mtime=1_600_000_000))
+    assert local.fs.stat(stays).mtime == local.fs.stat(stays).ctime == 1_600_000_000 * 10**9
