@@ -241,11 +241,12 @@ class Namespace:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
         inode = self._inode(source)
-        inode.handles += 1
-        working.take(source)
-        inode.unlinked = False
-        working.give(target, inode)
-        inode.handles -= 1
+        # The journal hears of all of it at once: who is killed in between finds it where it was.
+        working.overlay.drop(source)
+        working.vacancies.filled(target)
+        working.overlay.put(target, inode)
+        inode.names = {target: None}
+        inode.version += 1
         working.move_below(source, target)
         working.rewrite()
         now = working.now()

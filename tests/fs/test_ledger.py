@@ -114,3 +114,25 @@ def test_a_file_without_its_content_keeps_no_other_from_being_published(
     assert restored.fs.unpublished() == 0 and restored.replica.read(path("/also")) == b"before"
     assert (restored.replica.read(path("/f")), restored.replica.attributes(path("/f")).mode) == (b"text", 0o600)
     restored.replica.close()
+
+
+def test_a_directory_is_renamed_in_one_step(local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local.fs.make_directory(path("/old"), 0o755)
+    local.save("/old/f", b"text")
+    local.save("/old/f~", b"scratch")
+    rewrite = WorkingSet.rewrite
+
+    def killed_before(working: WorkingSet) -> None:
+        shutil.copytree(local.replica.directory, scratch / "killed")
+        rewrite(working)
+
+    monkeypatch.setattr(WorkingSet, "rewrite", killed_before)
+    local.fs.rename(path("/old"), path("/new"))
+    monkeypatch.undo()
+    found = {"/old": Local(Replica(scratch / "killed", [ROOT_KEY])), "/new": crashed(local, scratch / "after")}
+    for name, here in found.items():
+        assert here.listing("/").keys() == {b".cluster", name[1:].encode()}
+        assert (here.load(f"{name}/f"), here.load(f"{name}/f~")) == (b"text", b"scratch")
+        here.publish()
+        assert here.replica.read(path(f"{name}/f")) == b"text"
+        here.replica.close()
