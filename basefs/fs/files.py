@@ -60,8 +60,14 @@ class Files:
         """What a handle has open."""
         return self._handles[handle].inode
 
-    def open(self, names: Names, flags: int) -> int:
+    def handle_writes(self, handle: int) -> bool:
+        """Whether a handle may write."""
+        return self._handles[handle].writes
+
+    def open(self, names: Names, flags: int, *, reads: bool = True) -> int:
         """Open an existing file; returns the handle.
+
+        `reads`: whether its content is needed now; otherwise it is looked up when somebody asks for it.
 
         Raises `NotFound`, `NotADirectory`, `IsADirectory`, `PermissionDenied`, `ReadOnly`, `StoreError`.
         """
@@ -85,7 +91,7 @@ class Files:
                 inode = working.adopt(names, attributes)
             if writes and flags & os.O_TRUNC:
                 self._empty(inode, attributes.size if attributes is not None else 0)
-            elif writes or inode.base is None or self._cached.get(names) != inode.base:
+            elif reads and (writes or inode.base is None or self._cached.get(names) != inode.base):
                 # Otherwise the kernel has read it before, and asks again only if it needs the room.
                 working.load(inode)
             return self._add(Handle(inode, writes))
@@ -142,13 +148,13 @@ class Files:
         """What the kernel may do with its pages of a path that was just opened.
 
         `settled`: whether it knows the version that the view shows.  Until then it may take the size of an older one
-        for that of this one, and a reader would see a part of the file, or zeros behind it.
+        for that of this one, and a reader would see a part of the file, or zeros behind it.  A program that
+        changes what it has read would save that, so it holds for writers too, though they cannot map the file then.
         """
-        opened = self._handles[handle]
-        inode = opened.inode
+        inode = self._handles[handle].inode
         working = self._working
         had = self._cached.pop(names, None)
-        if not settled and not opened.writes:
+        if not settled:
             return Pages.BYPASS
         with working.lock:
             for other in working.opened:

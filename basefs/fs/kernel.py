@@ -25,10 +25,10 @@ TIMEOUT = 60.0
 #: Seconds that an operation waits until what it changed under another name is known.  It must not wait longer, since a
 #: page that is being read may wait for it.
 WAIT_SECONDS = 0.02
-
-
 #: Paths for which it waits at all: each takes some 10 us, and a file has rarely more names.
 MAX_AWAITED = 32
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def path_of(names: Names) -> bytes:
@@ -104,9 +104,29 @@ def leave_files() -> None:
     A thread that waits for its own mount when the process is killed would otherwise keep /dev/fuse open, so that the
     request it waits for never ends, nor does the mount.  Raises `OSError`.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     clone_files = 0x400
-    if libc.unshare(clone_files) != 0:
+    if _libc.unshare(clone_files) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     with contextlib.suppress(OSError):
         os.closerange(3, max(int(name) for name in os.listdir("/proc/thread-self/fd")) + 1)
+
+
+class _Timespec(ctypes.Structure):
+    """`struct timespec`."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+#: `times` of futimens(2), access and modification: UTIME_OMIT and UTIME_NOW.
+_MODIFIED = (_Timespec * 2)(_Timespec(0, (1 << 30) - 2), _Timespec(0, (1 << 30) - 1))
+
+
+def mark_modified(descriptor: int) -> None:
+    """Have those who watch an open file hear that it was modified, and the kernel learn its size.  Raises `OSError`.
+
+    Not by ftruncate(2).  While a size is being set the kernel ignores what any other answer says of it, and who reads
+    meanwhile gets the bytes of the new version up to the size of the old one (Linux, fs/fuse/inode.c,
+    `FUSE_I_SIZE_UNSTABLE`).  The answer to this tells the size just as well.
+    """
+    if _libc.futimens(descriptor, _MODIFIED) != 0:
+        raise OSError(ctypes.get_errno(), "futimens")

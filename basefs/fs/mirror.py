@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from basefs.fs.inode import Inode
-from basefs.fs.kernel import TIMEOUT, Kernel, leave_files
+from basefs.fs.kernel import TIMEOUT, Kernel, leave_files, mark_modified
 from basefs.fs.overlay import MISSING
 from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.workingset import WorkingSet
@@ -258,7 +258,7 @@ class Mirror:
                     self._watch(names, path, before)
                     self._make(names, path, after)
                 else:
-                    self._rewrite(path, after)
+                    self._rewrite(path)
                 return
             if after.kind is not Kind.SYMLINK or before.target == after.target:
                 self._touch(path, after)
@@ -325,10 +325,10 @@ class Mirror:
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
     @staticmethod
-    def _rewrite(path: bytes, after: State) -> None:
+    def _rewrite(path: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY)
         try:
-            os.ftruncate(descriptor, after.size)
+            mark_modified(descriptor)
         finally:
             os.close(descriptor)
 

@@ -84,6 +84,7 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     def create(self, path: bytes, mode: int, info: Any) -> int:
         opened = info.contents
         opened.fh = self.operations.create(path.decode(self.encoding, self.errors), mode, opened.flags)
+        opened.noflush = not self.operations.writes(opened.fh)
         return 0
 
     def open(self, path: bytes, info: Any) -> int:
@@ -94,7 +95,7 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         opened.keep_cache = pages is Pages.KEEP
         opened.direct_io = pages is Pages.BYPASS
         # What was not written need not be told when it is closed.
-        opened.noflush = opened.flags & os.O_ACCMODE == os.O_RDONLY
+        opened.noflush = not self.operations.writes(opened.fh)
         return 0
 
     def fgetattr(self, path: bytes, buffer: Any, info: Any) -> int:

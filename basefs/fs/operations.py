@@ -196,16 +196,16 @@ class Operations:
         mirror = self._mirroring()
         if mirror is not None:
             mirror.absent = None
-            return self._fs.open(parse(path), os.O_RDONLY)
+            return self._fs.open(parse(path), os.O_RDONLY, reads=False)
         return self._fs.create(parse(path), mode, self._caller())
 
     @_translated
     def open(self, path: str, flags: int) -> int:
         """open(2)."""
-        if self._mirroring() is not None:
-            flags = os.O_RDONLY
+        mirroring = self._mirroring() is not None
         try:
-            return self._fs.open(parse(path), flags)
+            # The mirror changes nothing and reads nothing.
+            return self._fs.open(parse(path), os.O_RDONLY if mirroring else flags, reads=not mirroring)
         except NotFound:
             # The kernel asks for what it knows by name, so another node has removed it since.  At this answer it looks
             # the name up again, and creates the file if that was wanted.
@@ -216,6 +216,10 @@ class Operations:
         names = parse(path)
         settled = self._mirror is None or self._mirror.is_settled(names)
         return self._fs.pages(names, handle, settled=settled)
+
+    def writes(self, handle: int) -> bool:
+        """Whether anything can be written by a handle; never by the mirror's."""
+        return self._fs.handle_writes(handle)
 
     @_translated
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from basefs.fs.files import Pages
 from basefs.fs.kernel import Kernel
 from basefs.fs.mirror import Mirror
+from basefs.fs.operations import Operations
 from basefs.replica import Applied
 from tests.fs.local import Local
 from tests.helpers import path
@@ -53,9 +54,9 @@ def test_until_the_kernel_knows_the_new_version_readers_bypass_its_pages(local: 
     opened(local)
     change(local, b"second")
     assert opened(local, settled=False) is Pages.BYPASS
-    # Mapped files cannot be shared without pages, and who writes makes a version of its own.
-    assert opened(local, settled=False, flags=os.O_RDWR) is Pages.DROP
-    assert [opened(local), opened(local)] == [Pages.KEEP, Pages.KEEP]
+    # What was read before it is changed must not be a part of the file either.
+    assert opened(local, settled=False, flags=os.O_RDWR) is Pages.BYPASS
+    assert [opened(local), opened(local)] == [Pages.DROP, Pages.KEEP]
 
 
 def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
@@ -82,6 +83,43 @@ def test_pages_that_the_kernel_had_to_drop_are_read_again(local: Local) -> None:
     change(local, b"second")
     assert local.read_handle(handle) == b"first", "the version that was opened, though nobody has read it yet"
     local.fs.release(handle)
+
+
+def test_who_is_asked_for_no_content_looks_for_none_before_somebody_reads(local: Local) -> None:
+    change(local, b"second")
+    handle = local.fs.open(FILE, os.O_RDONLY, reads=False)
+    assert not local.fs.inode_of(handle).is_loaded
+    assert local.read_handle(handle) == b"second"
+    local.fs.release(handle)
+
+
+def test_the_mirror_writes_nothing_whatever_it_asks_for(local: Local, tmp_path: Path) -> None:
+    """So neither its opening nor its closing costs more than a request that does nothing."""
+    mirror = Mirror(local.fs.working, Kernel(), tmp_path)
+    operations = Operations(local.fs, lambda: None, caller=lambda: (0, 0, mirror.thread), mirror=mirror)
+    handle = operations.open("/f", os.O_WRONLY)
+    assert operations.writes(handle)
+    operations.release("/f", handle)
+    mirror._since = 0.0
+    for handle in (operations.open("/f", os.O_WRONLY), operations.create("/f", 0o644)):
+        assert not operations.writes(handle)
+        assert not local.fs.inode_of(handle).is_loaded
+        operations.release("/f", handle)
+
+
+def test_the_mirror_sets_no_size(local: Local, tmp_path: Path) -> None:
+    """Here on a plain directory.  The kernel ignores what it is told of a size while another one is being set."""
+    file = tmp_path / "f"
+    file.write_bytes(b"not its business")
+    os.utime(file, (1, 1))
+    mirror = Mirror(local.fs.working, Kernel(), tmp_path)
+    local.replica.subscribe(mirror._on_applied)
+    opened(local)
+    change(local, b"second")
+    names, (before, after) = mirror._waiting.popitem()
+    mirror._perform(names, before, after)
+    assert file.read_bytes() == b"not its business"
+    assert file.stat().st_mtime > 1
 
 
 def test_a_change_is_settled_when_the_mirror_has_shown_it(local: Local, tmp_path: Path) -> None:
