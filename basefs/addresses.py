@@ -14,6 +14,8 @@ from basefs.errors import UsageError
 
 #: An address that takes the default route wherever there is one: of documentation, which nobody has (RFC 5737).
 _WORLD = "203.0.113.1"
+#: Looks in a row in which an address that was told is missing, until another one is told.
+MISSED_LOOKS = 5
 
 
 def own_addresses() -> list[str]:
@@ -50,20 +52,46 @@ def advertised(host: str, port: int, others: Sequence[str] = ()) -> str | None:
     return format_address(str(_source(others, usable) or min(usable, default="127.0.0.1")), port)
 
 
-def advertised_instead(told: str, others: Sequence[str] = ()) -> str | None:
-    """What others are to be told instead of `told`, which was right ("ip:port", see `advertised`) when it was told.
+class Whereabouts:
+    """What others are told of where this node is, while the addresses of its machine come and go."""
 
-    `None` as long as this machine has that address, and while it has none from which there is a way to others: it may
-    be between two of them, and what is left is one of its containers.
-    """
-    host, port = parse_address(told)
-    mine = own_addresses()
-    had_none = ipaddress.ip_address(host).is_loopback
-    if host in mine and not had_none:
-        return None
-    usable = _reachable(mine)
-    address = _source(others, usable) or (min(usable, default=None) if had_none else None)
-    return None if address is None else format_address(str(address), port)
+    def __init__(self, told: str, others: Sequence[str]) -> None:
+        """`told`: "ip:port", see `advertised`; `others`: the IP addresses where other nodes should be."""
+        self._first = told
+        self._others = others
+        self._missed = 0
+
+    def look(self, told: str) -> str | None:
+        """What they are to be told instead of `told`; `None` if that is right.
+
+        An address that is gone may be that of a tunnel or an interface that starts again, so a few looks must miss it,
+        and the first one is told again when the machine has it again.  While there is no other one from which there
+        is a way to others the machine may be between two of them, and what is left is one of its containers.  Raises
+        `OSError`.
+        """
+        host, port = parse_address(told)
+        mine = own_addresses()
+        had_none = _is_loopback(told)
+        if self._first != told and not _is_loopback(self._first) and parse_address(self._first)[0] in mine:
+            self._missed = 0
+            return self._first
+        if host in mine and not had_none:
+            self._missed = 0
+            return None
+        usable = _reachable(mine)
+        address = _source(self._others, usable) or (min(usable, default=None) if had_none else None)
+        self._missed += 1
+        if address is None or not (had_none or self._missed >= MISSED_LOOKS):
+            return None
+        self._missed = 0
+        found = format_address(str(address), port)
+        if _is_loopback(self._first):
+            self._first = found
+        return found
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(parse_address(address)[0]).is_loopback
 
 
 def _reachable(addresses: Sequence[str]) -> list[ipaddress.IPv4Address]:

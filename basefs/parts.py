@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from basefs import __version__, config
-from basefs.addresses import advertised, advertised_instead, own_addresses, resolve_bind
+from basefs.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.bootstrap import CLUSTER_FILE
 from basefs.config import Home, format_address, is_ip, parse_address
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
@@ -243,9 +243,15 @@ class Parts:
 
     async def _notice_network(self, gossip: Gossip, others: Sequence[str]) -> None:
         """A node tells where it is as soon as it has a network, and when its address has become another one."""
+        whereabouts = None
         while (told := gossip.config.advertise) is not None:
+            whereabouts = whereabouts or Whereabouts(told, others)
             await asyncio.sleep(_NETWORK_SECONDS)
-            now = advertised_instead(told, others)
+            try:
+                now = whereabouts.look(told)
+            except OSError as error:
+                log.warning("cannot see which addresses this machine has: %s", error)
+                continue
             if now is not None:
                 log.info("others find this node at %s now, no longer at %s", now, told)
                 await gossip.advertise(now)

@@ -101,11 +101,13 @@ class Supervisor:
         `leaves`: in good order instead, which takes 2 to 3 s with other nodes around.
         """
         self._config = config
-        if self._agent is not None and self._agent.running:
+        # When it has left there may be another one already.
+        agent = self._agent
+        if agent is not None and agent.running:
             self._replacing = True
             if leaves:
-                await self._leave(self._agent, None)
-            await self._agent.kill()
+                await self._leave(agent, None)
+            await agent.kill()
 
     async def _leave(self, agent: Agent, farewell: Callable[[Client], Awaitable[None]] | None) -> None:
         try:

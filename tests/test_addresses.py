@@ -1,0 +1,63 @@
+"""What others are told of where a node is, while its machine's addresses come and go: in a network of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+#: A machine with a tunnel to the others; prints what is told at each step.
+MACHINE = """
+import subprocess
+from basefs.addresses import MISSED_LOOKS, Whereabouts, advertised
+
+def ip(line):
+    subprocess.run(["ip", *line.split()], check=True)
+
+def looks(told):
+    found = [whereabouts.look(told) for _ in range(MISSED_LOOKS)]
+    return found[-1], any(found[:-1])
+
+ip("link set lo up")
+for name, address in (("eth0", "192.168.1.5/24"), ("tun0", "10.8.0.2/24")):
+    ip(f"link add {name} type veth peer name {name}-peer")
+    ip(f"link set {name}-peer up")
+    ip(f"addr add {address} dev {name}")
+    ip(f"link set {name} up")
+ip("route add default via 192.168.1.1")
+others = ["10.8.0.1", "10.8.0.3"]
+print(told := advertised("0.0.0.0", 18374, others))
+whereabouts = Whereabouts(told, others)
+print(*looks(told))
+ip("addr del 10.8.0.2/24 dev tun0")
+print(whereabouts.look(told))
+ip("addr add 10.8.0.2/24 dev tun0")
+print(*looks(told))
+ip("addr del 10.8.0.2/24 dev tun0")
+moved, early = looks(told)
+print(moved, early)
+ip("addr add 10.8.0.2/24 dev tun0")
+print(whereabouts.look(moved))
+"""
+
+
+def test_a_tunnel_that_starts_again() -> None:
+    told = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", MACHINE],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert told.stdout.splitlines() == [
+        "10.8.0.2:18374",
+        "None False",
+        "None",
+        "None False",
+        "192.168.1.5:18374 False",
+        "10.8.0.2:18374",
+    ]
