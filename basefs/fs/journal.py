@@ -26,6 +26,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from basefs.fs.spool import as_store_error
+from basefs.log.durable import sync_directory
 
 Record = tuple[Any, ...]
 
@@ -55,6 +56,8 @@ class Journal:
         self._end = _HEADER.size
         self._compacted = 0
         self._unsynced = False
+        #: Whether another file took its place since the last sync.
+        self._replaced = False
 
     def load(self) -> list[Record]:
         """The records, oldest first; the next one is appended behind them."""
@@ -125,6 +128,7 @@ class Journal:
                 path.unlink()
             raise as_store_error(error, self._path) if isinstance(error, OSError) else error from None
         self.close()
+        self._replaced = True
         self._descriptor, self._allocated = fresh._descriptor, fresh._allocated
         self._generation, self._end = fresh._generation, fresh._end
         self._compacted = self._end
@@ -148,10 +152,15 @@ class Journal:
         """Make every record survive a power cut.  Raises `StoreError`."""
         if self._unsynced:
             self._unsynced = False
+            replaced, self._replaced = self._replaced, False
             try:
                 os.fdatasync(self._descriptor)
+                if replaced:
+                    # Otherwise the name may lead to the file before it, which lacks what came since.
+                    sync_directory(self._path.parent)
             except OSError as error:
                 self._unsynced = True
+                self._replaced |= replaced
                 raise as_store_error(error, self._path) from None
 
     def close(self) -> None:

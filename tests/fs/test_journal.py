@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from basefs.errors import NoSpace
 from basefs.fs.journal import Journal, Record
+from basefs.log import durable
 from tests.mounts import temporary_directory
 
 RECORDS = st.lists(st.tuples(st.sampled_from("ing"), st.binary(max_size=50), st.integers(0, 2**60)), max_size=8)
@@ -84,4 +85,28 @@ def test_on_a_full_disk_small_records_still_fit(scratch: Path, monkeypatch: pyte
     for _ in range(100):
         journal.append(("g", b"removed"))
     assert len(reopened(scratch / "journal")) == before + 100
+    journal.close()
+
+
+def test_what_was_synced_after_it_was_replaced_survives_a_power_cut(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, found = scratch / "journal", scratch / "found after a cut"
+
+    def sync(directory: Path) -> None:
+        """What the names lead to is on the disk now."""
+        durable.sync_directory(directory)
+        found.unlink(missing_ok=True)
+        found.hardlink_to(path)
+
+    journal = Journal(path)
+    journal.append(("g", b"published"))
+    journal.sync()
+    sync(scratch)
+    monkeypatch.setattr("basefs.fs.journal.sync_directory", sync)
+    journal.reset([("n", b"kept", 1)])
+    assert reopened(found) == [("g", b"published")]
+    journal.append(("g", b"new"))
+    journal.sync()
+    assert reopened(found) == [("n", b"kept", 1), ("g", b"new")]
     journal.close()
