@@ -190,12 +190,16 @@ class Files:
                 self._working.load(inode)
         return inode.read(size, offset)
 
-    def write(self, handle: int, data: bytes, offset: int) -> None:
-        """Replace or append bytes.  Raises `TooLarge`, `NoSpace`, `StoreError`."""
+    def write(self, handle: int, data: bytes, offset: int, *, appends: bool = False) -> None:
+        """Replace or append bytes.  Raises `TooLarge`, `NoSpace`, `StoreError`.
+
+        `appends`: they go to the end, and `offset` is only where whoever asks believes that it is.
+        """
         inode = self._handles[handle].inode
         working = self._working
         with working.lock:
-            working.make_spool(inode).write(data, offset)
+            spool = working.make_spool(inode)
+            spool.write(data, len(spool) if appends else offset)
             inode.touch(working.now())
 
     def truncate(self, names: Names, length: int, handle: int | None = None) -> None:

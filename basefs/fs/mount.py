@@ -49,9 +49,10 @@ _RESERVED = frozenset(
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     """mfusepy's FUSE with what it leaves out.
 
-    The flags of renameat2(2), the handle of ftruncate(2), what the kernel may do with the pages of an opened file and
-    with the targets of symbolic links, a `create` that does not look at our signature each time, and a `stat` and a
-    `readdir` that fill in structures without dictionaries: the kernel asks for them more often than for anything else.
+    The flags of renameat2(2) and of a write, the handle of ftruncate(2), what the kernel may do with the pages of an
+    opened file and with the targets of symbolic links, a `create` that does not look at our signature each time, and a
+    `stat` and a `readdir` that fill in structures without dictionaries: the kernel asks for them more often than for
+    anything else.
     """
 
     def __init__(self, operations: Operations, mountpoint: str, kernel: Kernel, **options: Any) -> None:
@@ -97,6 +98,15 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         # What was not written need not be told when it is closed.
         opened.noflush = not self.operations.writes(opened.fh)
         return 0
+
+    def write(self, path: bytes, buffer: Any, size: int, offset: int, info: Any) -> int:
+        written = info.contents
+        # The kernel's offset is the end that it knows, which another node's change may just have moved.  What it writes
+        # back of a mapping comes without flags.
+        appends = bool(written.flags & os.O_APPEND)
+        data = ctypes.string_at(buffer, size)
+        decoded = path.decode(self.encoding, self.errors)
+        return int(self.operations.write(decoded, data, offset, written.fh, appends=appends))
 
     def fgetattr(self, path: bytes, buffer: Any, info: Any) -> int:
         handle = info.contents.fh if info else None

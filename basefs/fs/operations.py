@@ -227,9 +227,9 @@ class Operations:
         return self._fs.read(fh, size, offset)
 
     @_translated
-    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+    def write(self, path: str, data: bytes, offset: int, fh: int, *, appends: bool = False) -> int:
         """pwrite(2)."""
-        self._fs.write(fh, data, offset)
+        self._fs.write(fh, data, offset, appends=appends)
         return len(data)
 
     @_translated

@@ -440,6 +440,19 @@ class TestFiles:
         content = (here / "f").read_bytes()
         assert (len(content), content[4999:5005]) == (10_000, b"9EDIT4")
 
+    def test_mmap_of_a_file_that_is_only_appended_to(self, here: Path) -> None:
+        (here / "f").write_bytes(b"0123456789")
+        descriptor = os.open(here / "f", os.O_RDWR | os.O_APPEND)
+        try:
+            with mmap.mmap(descriptor, 0) as view:
+                # What is written back of it goes where it belongs, and no longer to the end.
+                view[2:4] = b"ab"
+                view.flush()
+            os.write(descriptor, b"end")
+        finally:
+            os.close(descriptor)
+        assert (here / "f").read_bytes() == b"01ab456789end"
+
     def test_locks(self, here: Path) -> None:
         with (here / "f").open("w") as first, (here / "f").open("w") as second:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -77,6 +77,14 @@ def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
     thread.join()
 
 
+def test_what_is_appended_goes_to_the_end_whatever_the_kernel_takes_for_it(local: Local) -> None:
+    change(local, b"longer than it was\n")
+    handle = local.fs.open(FILE, os.O_WRONLY | os.O_APPEND)
+    local.fs.write(handle, b"line\n", 3, appends=True)
+    local.close(handle)
+    assert local.load(FILE) == b"longer than it was\nline\n"
+
+
 def test_pages_that_the_kernel_had_to_drop_are_read_again(local: Local) -> None:
     opened(local)
     handle = local.fs.open(FILE, os.O_RDONLY)
