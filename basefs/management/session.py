@@ -37,16 +37,21 @@ def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
 def ask_within(timeout: float, home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     """See `ask_daemon`; `timeout` in seconds."""
     home.existing(name)
-    return call(socket_path(home, name), command, arguments, timeout, lambda: _tell(home, name))
+    return call(socket_path(home, name), command, arguments, timeout, lambda: tell_waiting(home, name))
 
 
-def _tell(home: Home, name: str) -> None:
+def tell_waiting(home: Home, name: str) -> None:
     """Say why it takes so long.  Raises `DaemonError` where it would take for ever."""
+    refuse_stopped(home, name)
+    if sys.stderr.isatty():
+        click.echo(f"waiting for the daemon of {name}, which is busy ...", err=True)
+
+
+def refuse_stopped(home: Home, name: str) -> None:
+    """Raise `DaemonError` where the daemon will not answer because a signal has stopped its process."""
     facts = RunFile(home, name).read()
     if facts is not None and _is_stopped(facts[0]):
         raise DaemonError(f"the daemon of {name} is stopped by a signal: 'kill -CONT {facts[0]}' lets it go on")
-    if sys.stderr.isatty():
-        click.echo(f"waiting for the daemon of {name}, which is busy ...", err=True)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -65,7 +70,7 @@ def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     deadline = time.monotonic() + START_PATIENCE
     while True:
         try:
-            return call(socket_path(home, name), command, arguments, waiting=lambda: _tell(home, name))
+            return call(socket_path(home, name), command, arguments, waiting=lambda: tell_waiting(home, name))
         except NotRunning:
             try:
                 with exclusive(directory, name):

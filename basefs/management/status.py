@@ -52,7 +52,9 @@ def _disk(directory: Path) -> dict[str, int]:
     used = {"log": 0, "cache": 0, "other": 0}
     for base, _, files in os.walk(directory):
         for file in files:
-            kind = "log" if file.startswith(LOG_FILE) else "cache" if file.startswith(CACHE_FILE) else "other"
+            # The cache has a directory beside it, for large contents.
+            top = (Path(base) / file).relative_to(directory).parts[0]
+            kind = "log" if top.startswith(LOG_FILE) else "cache" if top.startswith(CACHE_FILE) else "other"
             try:
                 used[kind] += (Path(base) / file).stat().st_blocks * 512
             except FileNotFoundError:

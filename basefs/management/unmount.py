@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from pathlib import Path
 
 import click
 
@@ -11,10 +11,10 @@ from basefs.config import Home
 from basefs.errors import DaemonError, NotRunning, UsageError
 from basefs.fs.mount import unmount as detach
 from basefs.lock import is_held
-from basefs.management.control import call
+from basefs.management.control import WORD, call
 from basefs.management.output import examples
 from basefs.management.runfile import RunFile
-from basefs.management.session import socket_path
+from basefs.management.session import refuse_stopped, socket_path
 from basefs.management.target import Mount, is_dead, is_own, mount_at, mounts
 
 #: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3.
@@ -45,6 +45,8 @@ def unmount(target: str, lazy: bool) -> None:
     facts = RunFile(home, name).read()
     point = None if facts is None else facts[1]
     running = is_held(directory)
+    if running:
+        refuse_stopped(home, name)
     if point is not None and Mount(name, point) in mounts() and is_own(home, Mount(name, point)):
         detach(point, lazy=lazy or not running)
     elif running:
@@ -52,14 +54,21 @@ def unmount(target: str, lazy: bool) -> None:
     else:
         RunFile(home, name).remove()
         raise NotRunning(f"{name} is not running")
-    _wait_for_end(directory, name, lazy=lazy)
+    _wait_for_end(home, name, lazy=lazy)
     if not running:
         RunFile(home, name).remove()
 
 
-def _wait_for_end(directory: Path, name: str, *, lazy: bool) -> None:
+def _wait_for_end(home: Home, name: str, *, lazy: bool) -> None:
+    directory = home.existing(name)
     deadline = time.monotonic() + (LAZY_TIMEOUT if lazy else STOP_TIMEOUT)
+    word = time.monotonic() + WORD
     while is_held(directory):
+        if time.monotonic() > word:
+            refuse_stopped(home, name)
+            if sys.stderr.isatty() and not lazy:
+                click.echo(f"waiting for the daemon of {name} to end ...", err=True)
+            word = float("inf")
         if time.monotonic() > deadline:
             if lazy:
                 click.echo(f"{name} ends when the last file that is open in it is closed", err=True)

@@ -45,6 +45,16 @@ def test_of_what_does_not_run(conf: Cli) -> None:
     assert found["disk"].startswith("log ") and " free of " in found["disk"]
 
 
+def test_large_contents_in_the_cache_are_the_cache(conf: Cli) -> None:
+    before = told(conf)["disk"]
+    large = conf.home.directory("conf") / "cache.db.d" / "content"
+    large.parent.mkdir(exist_ok=True)
+    large.write_bytes(noise(1, 1_000_000))
+    after = told(conf)["disk"]
+    assert after["cache"] - before["cache"] >= 1_000_000
+    assert after["other"] == before["other"]
+
+
 def test_of_all(conf: Cli) -> None:
     conf("bootstrap", "other")
     first, second = conf("status").split("\n\n")
@@ -108,6 +118,7 @@ def test_a_daemon_that_is_stopped_keeps_nobody_waiting(node: Node, conf: Cli) ->
         first, second = conf("status").split("\n\n")
         rows = json.loads(conf("list", "--json"))
         error = conf.fails("log", "conf:/")
+        assert conf.fails("unmount", "conf") == error
         assert time.monotonic() - began < 120  # each of the three would wait as long
     finally:
         os.kill(pid, signal.SIGCONT)
