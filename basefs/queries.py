@@ -280,6 +280,13 @@ class Queries:
             id = self._store.paths.find_names(path)
             return ZERO_HASH if id is None else self._store.paths.row(id).hash
 
+    def child_hashes(self, path: Names, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The Merkle hashes of those of these names in a path that are known."""
+        with self._lock:
+            id = self._store.paths.find_names(path)
+            rows = [] if id is None else [self._store.paths.find(id, name) for name in names]
+            return {row.name: row.hash for row in rows if row is not None}
+
     def listing(self, path: Names) -> Listing | None:
         """What the Merkle tree holds at a path, `None` where it is unknown."""
         with self._lock:

@@ -50,20 +50,29 @@ class Answers:
         self._streamed.clear()
         self._whole.clear()
 
-    def write(self, wish: Wish) -> Iterator[bytes]:
-        """The line of a request of ours, after any number of `PAUSE`s; no line if it has become superfluous."""
-        if isinstance(wish, Node | Missing) and self._has_come(wish):
-            return
+    def write(self, wish: Wish) -> Iterator[bytes | Node]:
+        """The line of a request of ours, after any number of `PAUSE`s; no line if it has become superfluous.
+
+        Of what has come in part, a `Node` before it.
+        """
         if isinstance(wish, Node):
+            if wish.part == WHOLE and wish.theirs == self._state.path_hash(wish.path):
+                return  # several sessions may have found the same difference
             index = (yield from self._indexes.open(wish.path)) or EMPTY
             if wish.part == WHOLE or wish.theirs != index.value(wish.part):
                 yield encode(index.ls(wish.path, wish.part))
         elif isinstance(wish, Missing):
-            if self._state.path_hash(wish.path) == ZERO_HASH:
-                yield encode(PathReq(wish.path))
-            else:
-                # Another session has brought something of it meanwhile.
-                yield from self.write(Node(wish.path, WHOLE, wish.theirs))
+            # Another session may have brought something of them meanwhile.
+            here = self._state.child_hashes(wish.path, list(wish.theirs))
+            names = []
+            for name, value in wish.theirs.items():
+                ours = here.get(name, ZERO_HASH)
+                if ours == ZERO_HASH:
+                    names.append(name)
+                elif ours != value:
+                    yield Node((*wish.path, name), WHOLE, value)
+            if names:
+                yield encode(PathReq(wish.path, tuple(names)))
         elif (
             isinstance(wish, PathReq) and wish.path not in self._whole and self._state.path_hash(wish.path) != ZERO_HASH
         ):
@@ -74,11 +83,6 @@ class Answers:
                 yield encode(EntryReq(missing))
         elif not isinstance(wish, BlockReq) or self._state.block(wish.hash) is None:
             yield encode(wish)
-
-    def _has_come(self, wish: Node | Missing) -> bool:
-        """Whether what the peer has of a path is here by now: several sessions may have found the same difference."""
-        whole = isinstance(wish, Missing) or wish.part == WHOLE
-        return whole and wish.theirs == self._state.path_hash(wish.path)
 
     def turn(self, done: bool) -> bool:
         """See `Intake.turn`.  Who had to wait looks at the log anew, for others have been fetching."""
@@ -94,8 +98,9 @@ class Answers:
         match request:
             case Ls():
                 return self._settle(request, ask)
-            case PathReq(path):
-                return self._packer.entries(self._state.walk(path))
+            case PathReq(path, names):
+                paths = [(*path, name) for name in names] or [path]
+                return self._packer.entries(entry for path in paths for entry in self._state.walk(path))
             case EntryReq(hashes):
                 return self._packer.entries(ordered(self._state, hashes))
             case BlockReq(hash):
@@ -176,14 +181,12 @@ class Answers:
         ]
         firsts = [block_after(self._state, entry, last) for entry, last in stalled]
         wishes += self._intake.ask_blocks([first for first in firsts if first != ZERO_HASH])
-        for path in plan.ask_paths:
-            if path == here:
-                # The whole parent of sub-paths that cannot be named: once is enough, whatever part they were found in.
-                if path in self._whole:
-                    continue
-                if len(self._whole) < _MAX_WHOLE:
-                    self._whole.add(path)
-            theirs = plan.theirs.get(path)
-            wishes.append(PathReq(path) if theirs is None else Missing(path, theirs))
+        if plan.ask_children:
+            wishes.append(Missing(here, plan.ask_children))
+        # Perhaps the parent of sub-paths that cannot be named: once is enough, whatever part they were found in.
+        if plan.ask_whole and here not in self._whole:
+            if len(self._whole) < _MAX_WHOLE:
+                self._whole.add(here)
+            wishes.append(PathReq(here))
         wishes += plan.look
         return wishes

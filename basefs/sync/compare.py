@@ -33,10 +33,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A path of which nothing was here, and the Merkle hash that it has at the peer."""
+    """Sub-paths of a path of which nothing was here, and the Merkle hash that each has at the peer, by name."""
 
     path: Path
-    theirs: bytes
+    theirs: dict[bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -45,7 +45,8 @@ class Plan:
 
     Attributes:
         ask_entries: entries that the peer has and we lack.
-        ask_paths: paths of which we lack everything that the peer has.
+        ask_children: sub-paths of which we lack everything, by name, with the Merkle hash that each has at the peer.
+        ask_whole: everything at and below this path is to be asked for.
         ask_blocks: entries whose content stopped arriving here, with the last block; the peer has it all.
         look: parts that differ: the peer shall see our list of them.
         send_entries: own entries of this path that the peer lacks.
@@ -53,11 +54,11 @@ class Plan:
         send_blocks: entries whose content stopped arriving at the peer, with the peer's last block; we have it all.
         both_stalled: (entry, our last block, the peer's) where both have a different part of the content.
         deferred: sub-paths were left for the next round.
-        theirs: the Merkle hashes that paths of `ask_paths` have at the peer, where it told them.
     """
 
     ask_entries: list[EntryHash] = field(default_factory=list)
-    ask_paths: list[Path] = field(default_factory=list)
+    ask_children: dict[bytes, bytes] = field(default_factory=dict)
+    ask_whole: bool = False
     ask_blocks: list[tuple[EntryHash, BlockHash]] = field(default_factory=list)
     look: list[Node] = field(default_factory=list)
     send_entries: list[EntryHash] = field(default_factory=list)
@@ -65,15 +66,13 @@ class Plan:
     send_blocks: list[tuple[EntryHash, BlockHash]] = field(default_factory=list)
     both_stalled: list[tuple[EntryHash, BlockHash, BlockHash]] = field(default_factory=list)
     deferred: bool = False
-    theirs: dict[Path, bytes] = field(default_factory=dict, compare=False)
 
 
 def compare(theirs: Ls, index: Index | None) -> Plan:
     """Compare the peer's LS with our index of the same path; None if we know nothing of it."""
     plan = Plan()
     if index is None:
-        if _lists_anything(theirs):
-            plan.ask_paths.append(theirs.path)
+        plan.ask_whole = _lists_anything(theirs)
         return plan
     if theirs.part.kind is not Kind.CHILDREN:
         _compare_own(theirs, index, plan)
@@ -147,14 +146,15 @@ def _compare_children(theirs: Ls, index: Index, plan: Plan) -> None:
         elif value != child.value:
             if _too_long(path, child.name):
                 _send_path(path, child, plan)
-                _ask_path(path, child.name, plan)
+                plan.ask_whole = True
             else:
                 plan.look.append(Node((*path, child.name), WHOLE, value))
     for name, value in hashes.items():
         if value != ZERO_HASH:
-            below = (*path, name)
-            plan.theirs[below] = value
-            _ask_path(path, name, plan)
+            if _too_long(path, name):
+                plan.ask_whole = True
+            else:
+                plan.ask_children[name] = value
 
 
 def _too_long(path: Path, name: bytes) -> bool:
@@ -165,9 +165,3 @@ def _send_path(path: Path, child: Child, plan: Plan) -> None:
     # A hash of zero: nothing of it is in the tree, its only entries are still receiving content.
     if child.value != ZERO_HASH:
         plan.send_paths.append((*path, child.name))
-
-
-def _ask_path(path: Path, name: bytes, plan: Plan) -> None:
-    wanted = path if _too_long(path, name) else (*path, name)
-    if wanted not in plan.ask_paths:
-        plan.ask_paths.append(wanted)

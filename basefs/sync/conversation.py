@@ -12,7 +12,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH
 from basefs.sync.answers import Answers
 from basefs.sync.claims import Claims
-from basefs.sync.compare import Missing, Node
+from basefs.sync.compare import Node
 from basefs.sync.intake import Intake
 from basefs.sync.interface import Digest, LogState
 from basefs.sync.limits import VERSION, Limits
@@ -41,7 +41,7 @@ from basefs.sync.messages import (
     Stay,
     Wait,
 )
-from basefs.sync.outbox import Outbox
+from basefs.sync.outbox import Outbox, wanted
 from basefs.sync.peer import Peer
 from basefs.sync.result import REFUSED, Counters, Reason, Result
 from basefs.sync.standing import Standing
@@ -119,7 +119,7 @@ class Conversation:
             case Eof():
                 self._follow(Event.EOF)
                 answered = self.outbox.close_answer()
-                self.counters.answer_ended(for_entries=isinstance(answered, Missing | PathReq | EntryReq))
+                self.counters.answer_ended(wanted(answered))
                 if isinstance(answered, ForBlocks):
                     self.outbox.ask(self.intake.answered(answered))
                 else:

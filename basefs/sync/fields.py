@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Sequence
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from basefs.errors import RemoteProtocolError
@@ -83,6 +84,16 @@ def decode_path(field: bytes) -> Path:
     if path_size(path) > MAX_PATH:
         raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
     return path
+
+
+def decode_names(path: Path, fields: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The names of sub-paths, none twice.  Raises `RemoteProtocolError`, also where one makes a path too long."""
+    names = tuple(map(decode_name, fields))
+    if len(set(names)) != len(names):
+        raise RemoteProtocolError("a name comes twice")
+    if any(path_size((*path, name)) > MAX_PATH for name in names):
+        raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
+    return names
 
 
 def encode_part(part: Part) -> bytes:

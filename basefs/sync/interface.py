@@ -87,6 +87,9 @@ class LogState(Protocol):
     def path_hash(self, path: Path) -> bytes:
         """The Merkle hash of `path`; `ZERO_HASH` where unknown."""
 
+    def child_hashes(self, path: Path, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The Merkle hashes of those of these sub-paths that are known, by name."""
+
     def walk(self, path: Path) -> Iterator[bytes]:
         """Encoded entries of `path` and everything below, each after all that it depends on.
 

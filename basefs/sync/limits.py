@@ -95,7 +95,7 @@ class Limits:
     Attributes:
         rejected: entries and blocks refused by the log before the peer is told off and closed.  An honest peer causes
             a few when it and we learn a new key at the same moment; each may cost us one signature check (100 us).
-        barren: answers without an entry to requests for what the peer itself has listed.  No honest peer gives one,
+        barren: what was asked for, and is not there, although the peer itself has listed it.  No honest peer does that,
             since nothing leaves a log; each costs a request.
         known: entries received since one was last new; each costs some 50 us.  An honest peer sends as many only where
             somebody else was quicker, which is no offence (`Progress`).

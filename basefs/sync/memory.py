@@ -84,6 +84,11 @@ class MemoryLog:
         """See `LogState`."""
         return self._hashes.get(path, 0).to_bytes(HASH_SIZE, "big")
 
+    def child_hashes(self, path: Path, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """See `LogState`."""
+        known = self._children.get(path, set())
+        return {name: self.path_hash((*path, name)) for name in names if name in known}
+
     def listing(self, path: Path) -> Listing | None:
         """See `LogState`."""
         if path not in self._own:

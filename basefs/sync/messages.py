@@ -92,9 +92,10 @@ class Ls:
 
 @dataclass(frozen=True, slots=True)
 class PathReq:
-    """Everything at and below a path is wanted."""
+    """Everything at and below a path is wanted; or, where names are given, at and below each of these sub-paths."""
 
     path: Path
+    names: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

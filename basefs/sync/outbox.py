@@ -30,7 +30,15 @@ _PIECES = 16
 
 def _size(wish: Wish) -> int:
     """Bytes of a request in memory, about."""
-    return 100 + (path_size(wish.path) if isinstance(wish, Node | Missing | PathReq) else 0)
+    size = 100 + (path_size(wish.path) if isinstance(wish, Node | Missing | PathReq) else 0)
+    return size + (sum(100 + len(name) for name in wish.theirs) if isinstance(wish, Missing) else 0)
+
+
+def wanted(wish: Wish) -> int:
+    """How much that the peer has listed a request asks for with its entries, at the most."""
+    if isinstance(wish, Missing):
+        return len(wish.theirs)
+    return int(isinstance(wish, PathReq | EntryReq))
 
 
 class Outbox:
@@ -43,11 +51,15 @@ class Outbox:
     """
 
     def __init__(
-        self, write: Callable[[Wish], Iterator[bytes]], backlog: int, turn: Callable[[bool], bool] = lambda done: True
+        self,
+        write: Callable[[Wish], Iterator[bytes | Node]],
+        backlog: int,
+        turn: Callable[[bool], bool] = lambda done: True,
     ) -> None:
         """`write` makes the line of a request: an iterator of `PAUSE`s and, last, the line; or no line, if the request
-        is not needed any more.  `backlog`: bytes of requests that may wait.  `turn(False)` tells whether requests for
-        entries may be sent now; `turn(True)` hears that the last one has been answered.
+        is not needed any more.  What it yields besides is to be listed next.  `backlog`: bytes of requests that may
+        wait.  `turn(False)` tells whether requests for entries may be sent now; `turn(True)` hears that the last one
+        has been answered.
         """
         self._write = write
         self._turn = turn
@@ -58,7 +70,7 @@ class Outbox:
         self._wishes: deque[Wish] = deque()
         self._later: deque[Wish] = deque()  # for blocks
         self._blocks_outstanding = 0
-        self._writing: tuple[Wish, Iterator[bytes]] | None = None
+        self._writing: tuple[Wish, Iterator[bytes | Node]] | None = None
         self._outstanding: deque[tuple[Wish, int]] = deque()
         self._outstanding_bytes = 0
         self._answers: deque[tuple[Iterator[bytes], int]] = deque()
@@ -198,12 +210,16 @@ class Outbox:
                 self._writing = wish, self._write(wish)
             wish, lines = self._writing
             line = next(lines, None)
+            if isinstance(line, Node):
+                self._room -= _size(line)
+                self._wishes.appendleft(line)
+                continue
             if line != PAUSE:
                 self._writing = None
             if line is None and not self.expects_entries:
                 self._turn(True)
             if line:
-                if isinstance(wish, Missing | PathReq) and line.startswith(b"LS "):
+                if isinstance(wish, PathReq) and line.startswith(b"LS "):
                     # Something of it has come meanwhile, and is listed: the answer need not hold any entries.
                     wish = Node(wish.path, WHOLE)
                 self._outstanding.append((wish, len(line)))

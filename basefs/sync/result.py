@@ -72,9 +72,9 @@ class Counters:
     rounds: int = 0
     _before: int = 0  # entries received until the last answer was complete
 
-    def answer_ended(self, *, for_entries: bool) -> None:
-        """An answer of the peer is complete; `for_entries`: to a request for entries that it has listed."""
-        self.barren += for_entries and self.entries_received == self._before
+    def answer_ended(self, wanted: int) -> None:
+        """An answer of the peer is complete; `wanted`: how much was asked for with entries, as it has listed."""
+        self.barren += wanted if self.entries_received == self._before else 0
         self._before = self.entries_received
 
     @property

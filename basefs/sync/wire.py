@@ -17,6 +17,7 @@ from basefs.sync.fields import (
     decode_bytes,
     decode_hash,
     decode_name,
+    decode_names,
     decode_number,
     decode_part,
     decode_path,
@@ -78,8 +79,8 @@ def encode(message: Message) -> bytes:
             fields = [b"HASH", b"%d" % version, encode_bytes(identity), *_digest(root, entries), b"%d" % port]
         case Ls():
             fields = [b"LS", encode_path(message.path), encode_part(message.part), *_items(message)]
-        case PathReq(path):
-            fields = [b"PATH_REQ", encode_path(path)]
+        case PathReq(path, names):
+            fields = [b"PATH_REQ", encode_path(path), *map(encode_name, names)]
         case EntryReq(hashes):
             fields = [b"ENTRY_REQ", *map(encode_bytes, hashes)]
         case BlockReq(hash) | ChainReq(hash):
@@ -217,8 +218,8 @@ def with_receiving(ls: Ls, note: BlocksRec) -> Ls:
 
 
 def _path_req(fields: Fields) -> PathReq:
-    _expect(fields, 1, 1)
-    return PathReq(decode_path(fields[0]))
+    _expect(fields, 1, 1 + MAX_ITEMS)
+    return PathReq(path := decode_path(fields[0]), decode_names(path, fields[1:]))
 
 
 def _entry_hashes(fields: Fields) -> tuple[EntryHash, ...]:

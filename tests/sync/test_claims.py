@@ -98,7 +98,31 @@ def test_what_another_session_has_brought_is_not_asked_for_by_one_that_waited(mo
     assert core.counters.entries_received == 100 - came
     # A list of 16 prefixes, or what they lead to.
     assert pair.sent[core].count(b"LS ") <= (0 if came == 100 else 17)
-    assert pair.sent[core].count(b"PATH_REQ ") <= 100 - came
+    assert pair.sent[core].count(b"PATH_REQ ") <= min(16, 100 - came), "one for all names of a list"
+
+
+def test_of_what_came_in_part_while_a_request_waited_the_rest_is_asked_for():
+    writer = Writer()
+    for name in (b"all", b"none", b"part"):
+        writer.mkdir((name,))
+        writer.write((name, b"f"), name)
+    claims, other = Claims(), object()
+    log = Writer().log()
+    core = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    pair = Pair(writer.log(), log)
+    pair.left, pair.right = core, SyncProtocol(writer.log(), Role.RESPONDER)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    claims.asks(other)
+    while not core.held_back:
+        pair.turn()
+    root, *entries = writer.entries
+    log.add([root, *entries[:2], entries[4]], writer.blocks[:1])
+    claims.has_answer(other)
+    pair.run()
+    assert log.root_hash() == writer.log().root_hash()
+    asked = [line for line in bytes(pair.sent[core]).splitlines() if line.startswith((b"LS ", b"PATH_REQ "))]
+    assert [line.split(b" ")[:3] for line in asked] == [[b"PATH_REQ", b"/", b"none"], [b"LS", b"/part", b"-"]]
+    assert core.counters.entries_received == 3
 
 
 def test_a_peer_that_is_behind_by_now_has_not_listed_what_it_does_not_have():

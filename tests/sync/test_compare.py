@@ -56,7 +56,7 @@ def test_own_entries(ours, theirs, plan):
 
 
 CHILDREN = [
-    (None, X, Plan(ask_paths=[(b"p", b"n")])),
+    (None, X, Plan(ask_children={b"n": X})),
     (None, ZERO_HASH, Plan()),
     (X, None, Plan(send_paths=[(b"p", b"n")])),
     (ZERO_HASH, None, Plan()),
@@ -73,8 +73,8 @@ def test_children(ours, theirs, plan):
 
 
 def test_an_unknown_path_is_asked_for_whole():
-    assert compare(Ls(P, WHOLE, entries=(E,)), None) == Plan(ask_paths=[P])
-    assert compare(Ls(P, WHOLE, child_buckets={"0": X}), None) == Plan(ask_paths=[P])
+    assert compare(Ls(P, WHOLE, entries=(E,)), None) == Plan(ask_whole=True)
+    assert compare(Ls(P, WHOLE, child_buckets={"0": X}), None) == Plan(ask_whole=True)
     assert compare(Ls(P, WHOLE, receiving=(E,)), None) == Plan()
     assert compare(Ls(P, WHOLE), None) == Plan()
 
@@ -119,6 +119,6 @@ def test_a_path_too_long_to_name_is_sent_and_asked_for_with_its_parent():
         mine = index(children=((fits, ours), (long, ours)) if ours else ())
         plan = compare(Ls(path, WHOLE, children=((fits, theirs), (long, theirs))), mine)
         if ours:
-            assert plan == Plan(look=[Node((*path, fits), WHOLE)], send_paths=[(*path, long)], ask_paths=[path])
+            assert plan == Plan(look=[Node((*path, fits), WHOLE)], send_paths=[(*path, long)], ask_whole=True)
         else:
-            assert plan == Plan(ask_paths=[(*path, fits), path])
+            assert plan == Plan(ask_children={fits: theirs}, ask_whole=True)

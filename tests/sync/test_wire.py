@@ -57,6 +57,7 @@ CASES = [
     (Ls((), Part(), entry_buckets={"a": B}, children=((b"n", A),)), b"LS / - E:a:%s c:%s:n" % (b, a)),
     (PathReq((b"a", b"b")), b"PATH_REQ /a/b"),
     (PathReq(()), b"PATH_REQ /"),
+    (PathReq((b"a",), (b"b", b"c d")), b"PATH_REQ /a b c%20d"),
     (EntryReq((A,)), b"ENTRY_REQ " + a),
     (BlockReq(B), b"BLOCK_REQ " + b),
     (ChainReq(B), b"CHAIN_REQ " + b),
@@ -78,7 +79,7 @@ def test_both_directions(message, line):
 
 def test_every_case_is_refused_with_something_behind():
     for message, line in CASES:
-        if not isinstance(message, Entries):
+        if not isinstance(message, Entries | PathReq):
             with pytest.raises(RemoteProtocolError):
                 parse(line + b" x")
         with pytest.raises(RemoteProtocolError):
@@ -225,6 +226,19 @@ def test_hashes_of_a_request():
         assert parse(encode(make(hashes(MAX_HASHES)))[:-1])
         with pytest.raises(RemoteProtocolError):
             parse(encode(make(hashes(MAX_HASHES + 1)))[:-1])
+
+
+def test_names_of_a_request():
+    names = tuple(b"%d" % number for number in range(MAX_ITEMS))
+    assert parse(encode(PathReq((b"p",), names))[:-1]) == PathReq((b"p",), names)
+    longest = tuple(bytes((number,)) * 255 for number in range(200, 200 + MAX_ITEMS))
+    deep = (b"\xff" * 255,) * 15
+    assert parse(encode(PathReq(deep, longest))[:-1]) == PathReq(deep, longest), "they fit into a line"
+    for wrong in ((*names, b"x"), (b"a", b"b", b"a"), (b"a/b",), (b"..",)):
+        with pytest.raises(RemoteProtocolError):
+            parse(encode(PathReq((b"p",), wrong))[:-1])
+    with pytest.raises(RemoteProtocolError):
+        parse(encode(PathReq((*deep, b"x" * 254), (b"a", b"bc")))[:-1])
 
 
 def test_path_length():
