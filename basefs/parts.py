@@ -237,7 +237,7 @@ class Parts:
             await asyncio.sleep(config.WATCH_SECONDS)
             propagation.try_lost()
             try:
-                propagation.check_stalled()
+                await propagation.check_stalled()
             except StoreError as error:
                 log.error("%s", error)
 

@@ -215,7 +215,8 @@ class Propagation:
         for address in self._reconnects.due(self._loop.time()):
             self._pull(address, "it was lost", jitter=0.0)
 
-    def check_stalled(self) -> None:
+    async def check_stalled(self) -> None:
         """Call now and then: files whose blocks stopped coming are fetched."""
-        if self._replica.stall(config.STALL_SECONDS):
+        # In a worker thread: while much arrives, who writes to the log waits for seconds on a busy machine.
+        if await asyncio.to_thread(self._replica.stall, config.STALL_SECONDS):
             self._pull(None, "a stalled file", jitter=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -21,6 +22,7 @@ from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
+from basefs.propagation import Propagation
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.view.appearance import Appearance
 from basefs.view.author import Author
@@ -412,3 +414,28 @@ def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
     assert replica.open_write(write).whole() == large[:60_000]
     assert answers == [True]
     replica.close()
+
+
+def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "log")
+    held, turned = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def hold() -> None:
+        with replica._write_lock:
+            held.set()
+            in_time.append(turned.wait(DEADLINE))
+
+    async def look() -> None:
+        checking = asyncio.ensure_future(Propagation(replica, asyncio.get_running_loop(), 4, 0.0).check_stalled())
+        await asyncio.sleep(0)
+        turned.set()
+        await checking
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(DEADLINE)
+    asyncio.run(look())
+    holder.join()
+    replica.close()
+    assert in_time == [True]
