@@ -11,6 +11,7 @@ from collections.abc import Container
 
 from basefs.log.hashes import BlockHash
 from basefs.sync.parts import Parts
+from basefs.sync.uplink import WIDE
 
 #: Seconds without a byte after which a session does not count any more: what it should bring may be asked for
 #: elsewhere.
@@ -18,6 +19,10 @@ PATIENCE = 3.0
 #: Seconds without a new entry or block after which it does not count any more either, whatever it sends: a peer that
 #: drips bytes would keep the node from asking anybody else.  A block of 32 KiB takes as long on a link of 32 kbit/s.
 FRUITLESS = 10.0
+#: Seconds after it was seen that several nodes want the same, in which a content comes from one peer at a time: the
+#: link of who has all of it is busy, and the others have no more.  A part that was begun elsewhere would only leave a
+#: hole in what the peer can pass on that brings the rest.  Not where less than `WIDE` comes: then anybody may help.
+CROWDED = 60.0
 
 
 class Claims:
@@ -35,6 +40,11 @@ class Claims:
         #: When a session has brought something, or had to for the first time.
         self._gained_at: dict[object, float] = {}
         self._now = 0.0
+        self._crowded_at = -CROWDED
+        #: Whether what came in the last `PATIENCE` seconds was much, and when, and with how much, they began.
+        self._is_quick = True
+        self._measured_at = 0.0
+        self._measured = 0
         self.bytes = 0
         self.accepted = 0
         self.accepted_bytes = 0
@@ -70,6 +80,13 @@ class Claims:
     def tick(self, now: float) -> None:
         """Tell the time, in seconds."""
         self._now = max(self._now, now)
+        passed = self._now - self._measured_at
+        if passed >= PATIENCE:
+            self._measure(self.accepted_bytes - self._measured >= WIDE * passed)
+
+    def _measure(self, is_quick: bool) -> None:
+        self._is_quick = is_quick
+        self._measured_at, self._measured = self._now, self.accepted_bytes
 
     def moved(self, owner: object) -> None:
         """Something has come in a session."""
@@ -105,19 +122,46 @@ class Claims:
             self._gained_at.setdefault(owner, self._now)
 
     def take_part(self, owner: object, asked: Container[BlockHash], peer: object = None) -> BlockHash | None:
-        """See `Parts.take`."""
+        """See `Parts.take`; nothing more where several nodes want the same and another session brings it."""
+        if self._one_is_enough and not self.parts.owned(owner) and self.parts.comes_elsewhere():
+            return None
         if not self.parts.owned(owner) and self._asking is not owner:
             # It had nothing to bring, so that it has all the time again.
             self._moved_at[owner] = self._gained_at[owner] = self._now
         return self.parts.take(owner, asked, peer)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are parts to ask another peer for."""
+        return self.parts.wanted and not (self._one_is_enough and self.parts.comes_elsewhere())
+
+    @property
+    def _one_is_enough(self) -> bool:
+        """Whether a content should come from one peer at a time."""
+        return self._is_crowded and self._is_quick
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._now - self._crowded_at < CROWDED
 
     def came(self, hash: BlockHash, size: int) -> None:
         """A block of `size` bytes is here."""
         self._owners.pop(hash, None)
         self.bytes += size
 
-    def let_go(self, owner: object) -> None:
+    def waits(self, owner: object) -> None:
         """The peer of a session lets it wait: others may ask for its blocks."""
+        self.crowd()
+        self.let_go(owner)
+
+    def crowd(self) -> None:
+        """Several nodes want the same: a peer serves others first, or gets here what is still arriving."""
+        if not self._is_crowded:
+            self._measure(is_quick=True)
+        self._crowded_at = self._now
+
+    def let_go(self, owner: object) -> None:
+        """A session does not bring what it was asked for."""
         for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
             del self._owners[hash]
         self.parts.let_go(owner)

@@ -218,12 +218,15 @@ class Intake:
         return False
 
     def comes_elsewhere(self, hash: BlockHash) -> bool:
-        """Whether another session is bringing a block."""
-        return self._claims.held_by_other(hash, self)
+        """Whether another session is bringing a block, which the peer of this one wants."""
+        comes = self._claims.held_by_other(hash, self)
+        if comes:
+            self._claims.crowd()
+        return comes
 
     def waits(self) -> None:
         """The peer serves others first: what it should bring may be asked for elsewhere."""
-        self._claims.let_go(self)
+        self._claims.waits(self)
         self._stream.waits()
 
     def superfluous(self, current: object) -> bool:

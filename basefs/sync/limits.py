@@ -62,15 +62,14 @@ REQUEST_WINDOW = 1024 * 1024
 #: receiver has the content already.
 INLINE_BLOCKS = 64 * 1024
 
-#: Bytes of blocks that may come twice, from a peer that was asked before others brought them: what a wide link carries
-#: in a turn (`uplink`).  Smaller: a node that was told to wait, and gets little elsewhere, gives up its place; larger:
-#: more comes in vain.
-MAX_REPEATED = 5 * 512 * 1024
+#: Bytes of blocks that may come twice, or that others bring while a peer lets us wait.  Smaller: a node that was told
+#: to wait, and gets little elsewhere, gives up its place; larger: more comes in vain when its turn is there.
+MAX_REPEATED = 256 * 1024
 
 #: Bytes of an answer with blocks from which on it is served after others of that kind, unless the link is long: while
-#: the first peer has it, it serves the others.  Smaller: more peers have to look for somebody else, larger: more goes
-#: over this node's link.
-LARGE_ANSWER = 1024 * 1024
+#: the first peer has it, it serves the others.  Smaller: more peers have to look for somebody else; larger: each of
+#: them gets so much from this node first, in each session.
+LARGE_ANSWER = 64 * 1024
 
 #: Seconds until a peer that was told to wait is told so again, so that it does not give up.
 STILL_WAITING = 10.0

@@ -88,11 +88,8 @@ class Parts:
     # What is known of the content
 
     def begin(self, start: BlockHash, owner: object) -> bool:
-        """Look at the content that goes on with this block, which the log waits for.  Returns whether it is.
-
-        Not while somebody brings parts of another one.
-        """
-        if self._giving is not None or any(map(self._is_owned, self._parts)):
+        """Look at the content that goes on with this block, which the log waits for; not while another one comes."""
+        if self._giving is not None or self.comes_elsewhere():
             return False
         self._cut(0)
         self._append(start, owner)
@@ -184,7 +181,11 @@ class Parts:
     @property
     def wanted(self) -> bool:
         """Whether there is something to ask another peer for."""
-        return any(not self._is_owned(part) for part in self._open())
+        return not all(map(self._is_owned, self._open()))
+
+    def comes_elsewhere(self, owner: object = None) -> bool:
+        """Whether another session brings some of it."""
+        return any(self._is_owned(part) and part.owner is not owner for part in self._parts)
 
     def asks(self, peer: object) -> bool:
         """Whether some session asks a peer for parts."""

@@ -55,7 +55,7 @@ class Seeker:
 
     def progress(self, waits: bool) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
-        if waits or self._claims.parts.wanted:
+        if waits or self._claims.wanted:
             self._look()
 
     def _look(self) -> None:
@@ -89,7 +89,7 @@ class Seeker:
     def _ask(self) -> None:
         self._timer = None
         missing = self._missing()
-        if not missing and not self._claims.parts.wanted:
+        if not missing and not self._claims.wanted:
             return
         self._sought.update(missing)
         self._parts_then = self._claims.parts.came

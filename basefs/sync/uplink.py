@@ -25,6 +25,9 @@ LONG = 0.1
 QUEUE = 2.0
 #: Seconds for which one upload may have the link while others wait.
 TURN = 10.0
+#: The same of a large content on a wide link.  Those who wait get it from the one who has the turn meanwhile; when
+#: places change all of them have to look for somebody again, and something comes twice.  Who is slow has less time.
+LARGE_TURN = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,9 @@ class Uplink:
         if flow.acknowledged != self._acknowledged:
             self._acknowledged = flow.acknowledged
             self._moved_at = now
-        moves = now - self._moved_at < STUCK and now <= self._began_at + TURN
-        return moves and (flow.outstanding > 0 or self._large)
+        if now - self._moved_at >= STUCK or not (flow.outstanding > 0 or self._large):
+            return False
+        return now <= self._began_at + (LARGE_TURN if self._large and self._is_wide(flow, now) else TURN)
 
     def is_turn_of(self, upload: Upload) -> bool:
         """Whether an upload need not wait for others."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.claims import FRUITLESS, PATIENCE, Claims
-from basefs.sync.limits import Limits
+from basefs.sync.claims import CROWDED, FRUITLESS, PATIENCE, Claims
+from basefs.sync.intake import Intake
+from basefs.sync.limits import PART_BLOCKS, Limits
 from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Reason
+from basefs.sync.result import Counters, Reason
 from basefs.sync.states import Role, State
+from basefs.sync.uplink import WIDE
 
-from .helpers import ROOT, MemoryLog, Pair, Writer, random_bytes
+from .helpers import ROOT, MemoryLog, Pair, Writer, blocks_of, random_bytes
 
 BLOCK = BlockHash(sha224(b"block"))
 
@@ -47,6 +49,64 @@ def test_a_session_that_moves_and_brings_nothing_does_not_count_for_ever():
     assert claims.may_ask(two) and not claims.held_by_other(BLOCK, two)
     claims.gained(one)
     assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
+
+
+def test_where_many_want_a_content_one_session_at_a_time_brings_it():
+    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+    claims = Claims()
+    one, two = object(), object()
+    claims.parts.begin(chain[0], one)
+    claims.parts.learn(chain[0], chain[1:], one)
+    assert claims.take_part(one, set()) == chain[0]
+    assert claims.wanted and claims.take_part(two, set()) == chain[1], "there is more than one peer can bring"
+    claims.waits(two)
+    assert not claims.wanted and claims.take_part(two, set()) is None
+    assert claims.take_part(one, set()) == chain[1], "what it should have brought is free"
+    claims.gained(two, 1, int(PATIENCE) * WIDE)
+    claims.tick(PATIENCE)
+    assert claims.wanted and claims.take_part(two, set()) == chain[0], "nothing has moved in the other one"
+    claims.ended(two)
+    now = PATIENCE
+    while now < CROWDED:
+        claims.take_part(one, set())
+        claims.moved(one)
+        claims.gained(one, 1, WIDE)
+        assert claims.take_part(two, set()) is None
+        now += 1.0
+        claims.tick(now)
+    assert claims.wanted and claims.take_part(two, set()) is not None
+
+
+def test_who_brings_little_does_not_keep_others_from_helping():
+    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+    claims = Claims()
+    slow, quick = object(), object()
+    claims.parts.begin(chain[0], slow)
+    claims.parts.learn(chain[0], chain[1:], slow)
+    claims.take_part(slow, set())
+    now = 0.0
+    while now <= PATIENCE:
+        claims.waits(quick)
+        assert now == PATIENCE or claims.take_part(quick, set()) is None
+        now += 1.0
+        claims.moved(slow)
+        claims.gained(slow, 1, WIDE // 2)
+        claims.tick(now)
+    claims.waits(quick)
+    assert claims.wanted and claims.take_part(quick, set()) == chain[1], "whatever is said again and again"
+
+
+def test_who_passes_on_what_arrives_takes_it_from_one_peer():
+    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+    claims = Claims()
+    one, two = object(), object()
+    claims.parts.begin(chain[0], one)
+    claims.parts.learn(chain[0], chain[1:], one)
+    claims.take_part(one, set())
+    serving = Intake(MemoryLog(ROOT.hash), Counters(), Limits(), claims)
+    assert not serving.comes_elsewhere(BLOCK) and claims.wanted, "nobody waits for something that does not come"
+    assert serving.comes_elsewhere(chain[0]) and not claims.wanted
+    assert claims.take_part(two, set()) is None and claims.take_part(one, set()) == chain[1]
 
 
 def test_what_one_session_is_bringing_another_one_does_not_ask_for():

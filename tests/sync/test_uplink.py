@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.uplink import BACKLOG, STUCK, TURN, WIDE, Flow, Uplink
+from basefs.sync.uplink import BACKLOG, LARGE_TURN, STUCK, TURN, WIDE, Flow, Uplink
 
 
 class Upload:
@@ -104,13 +104,15 @@ def test_large_contents_go_one_after_the_other_on_a_wide_link_too():
     assert not uplink.admits(first, 1.9 + STUCK, large=True)
 
 
-def test_a_large_content_does_not_keep_another_one_waiting_for_ever():
+@pytest.mark.parametrize(("rate", "turn"), [(2 * WIDE, LARGE_TURN), (WIDE // 2, TURN)])
+def test_a_large_content_does_not_keep_another_one_waiting_for_ever(rate, turn):
     uplink, first, second = Uplink(), Upload(), Upload()
     assert uplink.admits(first, 0.0, large=True)
-    for second_number in range(int(TURN) + 1):
-        first.acknowledged += WIDE
-        assert not uplink.admits(second, second_number, large=True)
-    assert uplink.admits(second, TURN + 0.1, large=True)
+    for second_number in range(1, int(turn) + 1):
+        first.acknowledged += rate
+        first.outstanding = 1000
+        assert not uplink.admits(second, second_number, large=True), "who is quick serves the others meanwhile"
+    assert uplink.admits(second, turn + 0.1, large=True)
 
 
 def test_large_contents_go_at_once_on_a_long_link():
