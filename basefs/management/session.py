@@ -37,10 +37,10 @@ def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
 def ask_within(timeout: float, home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     """See `ask_daemon`; `timeout` in seconds."""
     home.existing(name)
-    return call(socket_path(home, name), command, arguments, timeout, lambda: tell_waiting(home, name))
+    return call(socket_path(home, name), command, arguments, timeout, lambda: _tell(home, name))
 
 
-def tell_waiting(home: Home, name: str) -> None:
+def _tell(home: Home, name: str) -> None:
     """Say why it takes so long.  Raises `DaemonError` where it would take for ever."""
     refuse_stopped(home, name)
     if sys.stderr.isatty():
@@ -70,7 +70,7 @@ def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     deadline = time.monotonic() + START_PATIENCE
     while True:
         try:
-            return call(socket_path(home, name), command, arguments, waiting=lambda: tell_waiting(home, name))
+            return call(socket_path(home, name), command, arguments, waiting=lambda: _tell(home, name))
         except NotRunning:
             try:
                 with exclusive(directory, name):

@@ -45,7 +45,7 @@ def unmount(target: str, lazy: bool) -> None:
     facts = RunFile(home, name).read()
     point = None if facts is None else facts[1]
     running = is_held(directory)
-    if running:
+    if running and not lazy:
         refuse_stopped(home, name)
     if point is not None and Mount(name, point) in mounts() and is_own(home, Mount(name, point)):
         detach(point, lazy=lazy or not running)
@@ -64,9 +64,9 @@ def _wait_for_end(home: Home, name: str, *, lazy: bool) -> None:
     deadline = time.monotonic() + (LAZY_TIMEOUT if lazy else STOP_TIMEOUT)
     word = time.monotonic() + WORD
     while is_held(directory):
-        if time.monotonic() > word:
+        if time.monotonic() > word and not lazy:
             refuse_stopped(home, name)
-            if sys.stderr.isatty() and not lazy:
+            if sys.stderr.isatty():
                 click.echo(f"waiting for the daemon of {name} to end ...", err=True)
             word = float("inf")
         if time.monotonic() > deadline:
