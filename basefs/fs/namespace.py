@@ -15,6 +15,7 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
     PathError,
+    StoreError,
     TooManyLinks,
 )
 from basefs.fs.inode import Inode
@@ -241,18 +242,28 @@ class Namespace:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
         inode = self._inode(source)
-        # The journal hears of all of it at once: who is killed in between finds it where it was.
-        working.overlay.drop(source)
+        replaced = working.overlay.get(target)
+        self._carry(inode, source, target)
+        try:
+            # The journal hears of all of it at once: who is killed in between finds it where it was.
+            working.rewrite()
+        except StoreError:
+            self._carry(inode, target, source)
+            if replaced is None:
+                working.overlay.put(target, None)
+            raise
         working.vacancies.filled(target)
-        working.overlay.put(target, inode)
-        inode.names = {target: None}
-        inode.version += 1
-        working.move_below(source, target)
-        working.rewrite()
         now = working.now()
         for directory in {source[:-1], target[:-1]}:
             working.touch_directory(directory, now)
         working.changed()
+
+    def _carry(self, directory: Inode, source: Names, target: Names) -> None:
+        self._working.overlay.drop(source)
+        self._working.overlay.put(target, directory)
+        directory.names = {target: None}
+        directory.version += 1
+        self._working.move_below(source, target)
 
     def _move_published(self, source: Names, target: Names, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""

@@ -136,3 +136,26 @@ def test_a_directory_is_renamed_in_one_step(local: Local, scratch: Path, monkeyp
         here.publish()
         assert here.replica.read(path(f"{name}/f")) == b"text"
         here.replica.close()
+
+
+def test_a_rename_that_the_journal_cannot_take_has_not_happened(
+    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.save("/new", b"published")
+    local.publish()
+    local.fs.unlink(path("/new"))
+    local.fs.make_directory(path("/old"), 0o755)
+    local.save("/old/f", b"text")
+    before = local.listing("/")
+
+    def full(*_: object) -> NoReturn:
+        raise NoSpace("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkingSet, "rewrite", full)
+        with pytest.raises(NoSpace):
+            local.fs.rename(path("/old"), path("/new"))
+    assert local.listing("/") == before and local.load("/old/f") == b"text"
+    local.publish()
+    assert local.replica.read(path("/old/f")) == b"text"
+    assert (b"new",) not in dict(local.replica.live_paths())
