@@ -17,8 +17,9 @@ from basefs.management.runfile import RunFile
 from basefs.management.session import refuse_stopped, socket_path
 from basefs.management.target import Mount, is_dead, is_own, mount_at, mounts
 
-#: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3.
-STOP_TIMEOUT = 30.0
+#: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3, and publishes what is pending,
+#: which may be thousands of files on a busy machine.
+STOP_TIMEOUT = 120.0
 #: Seconds after which a lazy unmount no longer waits for those who use the mount.
 LAZY_TIMEOUT = 5.0
 
