@@ -38,6 +38,9 @@ _BASEFS_LOOKS = "blocks|check|conflicts|doctor|keys|list|log|members|show|status
 #: Commands without effect, as a document writes them.
 LOOKS = re.compile(rf"(?:cat|curl|find|getfattr|grep|head|ls|stat|tail|basefs (?:{_BASEFS_LOOKS}))\b[^;&>]*")
 
+#: What a terminal is told while a busy machine keeps somebody waiting.
+_WAITING = re.compile(r"waiting for the daemon of \S+ .*\.\.\.")
+
 _TOKEN = re.compile(r"\b[0-9a-f]{8,}\b")
 #: What differs from run to run, in this order, and what stands for it.
 _VOLATILE = (
@@ -197,7 +200,7 @@ class Player:
 
 
 def _lines(text: str) -> list[str]:
-    return text.split("\n") if text else []
+    return [line for line in text.split("\n") if not _WAITING.fullmatch(line.rstrip())] if text else []
 
 
 def _alike(left: list[str], right: list[str]) -> bool:

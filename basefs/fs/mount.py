@@ -99,18 +99,21 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         opened.noflush = not self.operations.writes(opened.fh)
         return 0
 
-    def write(self, path: bytes, buffer: Any, size: int, offset: int, info: Any) -> int:
+    def write(self, path: bytes | None, buffer: Any, size: int, offset: int, info: Any) -> int:
         written = info.contents
         # The kernel's offset is the end that it knows, which another node's change may just have moved.  What it writes
         # back of a mapping comes without flags.
         appends = bool(written.flags & os.O_APPEND)
         data = ctypes.string_at(buffer, size)
-        decoded = path.decode(self.encoding, self.errors)
-        return int(self.operations.write(decoded, data, offset, written.fh, appends=appends))
+        return int(self.operations.write(self._decoded(path), data, offset, written.fh, appends=appends))
 
-    def fgetattr(self, path: bytes, buffer: Any, info: Any) -> int:
+    def _decoded(self, path: bytes | None) -> str | None:
+        """A path; `None` where a file is open whose directory is gone."""
+        return None if path is None else path.decode(self.encoding, self.errors)
+
+    def fgetattr(self, path: bytes | None, buffer: Any, info: Any) -> int:
         handle = info.contents.fh if info else None
-        found = self.operations.find(path.decode(self.encoding, self.errors), handle)
+        found = self.operations.find(self._decoded(path), handle)
         ctypes.memset(buffer, 0, ctypes.sizeof(buffer.contents))
         status = buffer.contents
         status.st_mode = found.mode

@@ -51,11 +51,14 @@ def _translated(handler: _Handler) -> _Handler:
     return wrapper  # type: ignore[return-value]
 
 
-def parse(path: str) -> Names:
+def parse(path: str | None) -> Names:
     """The names in a path as mfusepy gives it: UTF-8 with surrogate escapes, so that every byte survives.
 
-    Raises `NameTooLong`: for FUSE the kernel's own limit is 1024 bytes or more.
+    `None` is the path of something that is open and whose directory is gone.  Raises `OSError` for it, and
+    `NameTooLong`: for FUSE the kernel's own limit is 1024 bytes or more.
     """
+    if path is None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
     raw = path.encode("utf-8", "surrogateescape")
     names = tuple(raw.split(b"/")[1:]) if raw != b"/" else ()
     if any(len(name) > MAX_NAME for name in names):
@@ -117,8 +120,8 @@ class Operations:
         if self._kernel is not None:
             self._kernel.detach()
 
-    def _other_names(self, path: str) -> list[Names]:
-        return [] if self._kernel is None else self._fs.other_names(parse(path))
+    def _other_names(self, path: str | None) -> list[Names]:
+        return [] if self._kernel is None or path is None else self._fs.other_names(parse(path))
 
     def _tell(self, others: list[Names]) -> None:
         """The kernel knows each name of a file as a file: what one did must be asked anew for the others."""
@@ -126,7 +129,7 @@ class Operations:
             self._kernel.invalidate(others, wait=True)
 
     @_translated
-    def find(self, path: str, fh: int | None) -> Stat:
+    def find(self, path: str | None, fh: int | None) -> Stat:
         """`getattr` without the dictionary."""
         fs = self._fs
         if fh is not None:
@@ -146,7 +149,7 @@ class Operations:
             return Stat(KIND_BITS[kind] | 0o755, 1, os.getuid(), os.getgid(), 0, 0, 0, mirror.number)
 
     @_translated
-    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+    def getattr(self, path: str | None, fh: int | None = None) -> dict[str, int]:
         """stat(2)."""
         found = self.find(path, fh)
         return {
@@ -227,16 +230,16 @@ class Operations:
         return self._fs.read(fh, size, offset)
 
     @_translated
-    def write(self, path: str, data: bytes, offset: int, fh: int, *, appends: bool = False) -> int:
+    def write(self, path: str | None, data: bytes, offset: int, fh: int, *, appends: bool = False) -> int:
         """pwrite(2)."""
         self._fs.write(fh, data, offset, appends=appends)
         return len(data)
 
     @_translated
-    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+    def truncate(self, path: str | None, length: int, fh: int | None = None) -> int:
         """truncate(2) and ftruncate(2)."""
         if self._mirroring() is None:
-            self._fs.truncate(parse(path), length, fh)
+            self._fs.truncate((), length, fh) if path is None else self._fs.truncate(parse(path), length, fh)
             self._tell(self._other_names(path))
         return 0
 
@@ -347,7 +350,7 @@ class Operations:
         return 0
 
     @_translated
-    def chmod(self, path: str, mode: int) -> int:
+    def chmod(self, path: str | None, mode: int) -> int:
         """chmod(2)."""
         if self._mirroring() is None:
             self._fs.set_mode(parse(path), mode)
@@ -355,22 +358,23 @@ class Operations:
         return 0
 
     @_translated
-    def chown(self, path: str, uid: int, gid: int) -> int:
+    def chown(self, path: str | None, uid: int, gid: int) -> int:
         """chown(2)."""
         self._fs.set_owner(parse(path), _id(uid), _id(gid))
         self._tell(self._other_names(path))
         return 0
 
     @_translated
-    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+    def utimens(self, path: str | None, times: tuple[int, int] | None = None) -> int:
         """utimensat(2), in nanoseconds."""
+        names = parse(path)
         atime, mtime = (_UTIME_NOW, _UTIME_NOW) if times is None else times
         if self._mirroring() is not None:
             return 0
         if atime != _UTIME_OMIT:
-            self._fs.set_access_time(parse(path), None if atime == _UTIME_NOW else atime)
+            self._fs.set_access_time(names, None if atime == _UTIME_NOW else atime)
         if mtime != _UTIME_OMIT:
-            self._fs.set_times(parse(path), None if mtime == _UTIME_NOW else mtime)
+            self._fs.set_times(names, None if mtime == _UTIME_NOW else mtime)
         self._tell(self._other_names(path))
         return 0
 

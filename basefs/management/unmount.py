@@ -11,7 +11,7 @@ from basefs.config import Home
 from basefs.errors import DaemonError, NotRunning, UsageError
 from basefs.fs.mount import unmount as detach
 from basefs.lock import is_held
-from basefs.management.control import WORD, call
+from basefs.management.control import call
 from basefs.management.output import examples
 from basefs.management.runfile import RunFile
 from basefs.management.session import refuse_stopped, socket_path
@@ -20,6 +20,8 @@ from basefs.management.target import Mount, is_dead, is_own, mount_at, mounts
 #: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3, and publishes what is pending,
 #: which may be thousands of files on a busy machine.
 STOP_TIMEOUT = 120.0
+#: Seconds after which a terminal is told that it waits: longer than Serf takes.
+_TOLD_AFTER = 5.0
 #: Seconds after which a lazy unmount no longer waits for those who use the mount.
 LAZY_TIMEOUT = 5.0
 
@@ -63,7 +65,7 @@ def unmount(target: str, lazy: bool) -> None:
 def _wait_for_end(home: Home, name: str, *, lazy: bool) -> None:
     directory = home.existing(name)
     deadline = time.monotonic() + (LAZY_TIMEOUT if lazy else STOP_TIMEOUT)
-    word = time.monotonic() + WORD
+    word = time.monotonic() + _TOLD_AFTER
     while is_held(directory):
         if time.monotonic() > word and not lazy:
             refuse_stopped(home, name)

@@ -345,6 +345,18 @@ class TestFiles:
         assert os.listdir(here) == []
         here.rmdir()
 
+    def test_a_file_is_written_whose_directory_is_gone(self, here: Path) -> None:
+        (here / "gone").mkdir()
+        with (here / "gone/f").open("w+b", buffering=0) as file:
+            shutil.rmtree(here / "gone")
+            file.write(b"written")
+            assert os.pread(file.fileno(), 100, 0) == b"written"
+            file.truncate(3)
+            assert os.pread(file.fileno(), 100, 0) == b"wri"
+            # The kernel asks for these by path.
+            assert errno_from(lambda: os.fstat(file.fileno())) == errno.ESTALE
+            assert errno_from(lambda: os.fchmod(file.fileno(), 0o600)) == errno.ESTALE
+
     def test_a_published_file_that_is_unlinked_while_open(self, here: Path) -> None:
         (here / "f").write_text("content")
         with (here / "f").open() as file:
