@@ -57,22 +57,27 @@ class Whereabouts:
 
     def __init__(self, told: str, others: Sequence[str]) -> None:
         """`told`: "ip:port", see `advertised`; `others`: the IP addresses where other nodes should be."""
-        self._first = told
+        self._first = self._told = told
         self._others = others
         self._missed = 0
 
-    def look(self, told: str) -> str | None:
-        """What they are to be told instead of `told`; `None` if that is right.
+    def look(self) -> str | None:
+        """What they are to be told instead from now on; `None` if it is right.
 
         An address that is gone may be that of a tunnel or an interface that starts again, so a few looks must miss it,
         and the first one is told again when the machine has it again.  While there is no other one from which there
         is a way to others the machine may be between two of them, and what is left is one of its containers.  Raises
         `OSError`.
         """
-        host, port = parse_address(told)
-        mine = own_addresses()
-        had_none = _is_loopback(told)
-        if self._first != told and not _is_loopback(self._first) and parse_address(self._first)[0] in mine:
+        instead = self._instead(own_addresses())
+        if instead is not None:
+            self._told = instead
+        return instead
+
+    def _instead(self, mine: Sequence[str]) -> str | None:
+        host, port = parse_address(self._told)
+        had_none = _is_loopback(self._told)
+        if self._first != self._told and not _is_loopback(self._first) and parse_address(self._first)[0] in mine:
             self._missed = 0
             return self._first
         if host in mine and not had_none:

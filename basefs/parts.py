@@ -83,8 +83,6 @@ class Parts:
             if not self._options.single:
                 propagation = await self._start_network(stack)
                 timers.append(asyncio.create_task(self._watch(propagation)))
-                assert self._gossip is not None
-                timers.append(asyncio.create_task(self._notice_network(self._gossip, self._others())))
             parts = (self._filesystem, self._gossip, self._sync, handlers, feed)
             services = Services(self._replica, *parts, self._stop)
             control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
@@ -165,16 +163,19 @@ class Parts:
         )
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)
+        named = self._named()
+        # This one is among them if it is named.
+        others = [other for other, _ in named if is_ip(other)]
         gossip = Gossip(
             AgentConfig(
                 node_name=self._options.node_name,
                 bind=format_address(host, port),
-                advertise=advertised(host, port, self._others()),
+                advertise=advertised(host, port, others),
                 profile=settings.profile,
                 encrypt_key=self._options.encrypt_key,
                 tags={"sync": str(sync_port)},
                 snapshot_path=self._replica.directory / "serf.snapshot",
-                join=tuple(self._addresses_to_join(host, port)),
+                join=tuple(_addresses_to_join(named, host, port)),
             ),
             rundir=rundir,
             fsid=self._replica.identity,
@@ -190,6 +191,7 @@ class Parts:
         stack.push_async_callback(sync.stop)
         await gossip.start()
         stack.push_async_callback(gossip.stop)
+        stack.push_async_callback(_cancel, [asyncio.create_task(_notice_network(gossip, others))])
         propagation.start(gossip, sync, lambda: self._own_address(sync_port))
         stack.callback(propagation.stop)
         propagation.on_members(gossip.peers)
@@ -203,13 +205,8 @@ class Parts:
                 return Address(member.addr, sync_port)
         return None
 
-    def _addresses_to_join(self, host: str, port: int) -> list[str]:
-        """What the command line and `/.cluster` name, without this node itself."""
-        named = self._named()
-        mine = {host, *own_addresses()}
-        return list(dict.fromkeys(format_address(*name) for name in named if not (name[1] == port and name[0] in mine)))
-
     def _named(self) -> list[tuple[str, int]]:
+        """The nodes that the command line and `/.cluster` name."""
         named = list(self._options.join)
         with contextlib.suppress(BaseFSError):
             for line in self._replica.read((CLUSTER_FILE,)).decode("utf-8", "replace").split():
@@ -218,10 +215,6 @@ class Parts:
                 except UsageError as error:
                     log.warning("/.cluster: %s", error)
         return named
-
-    def _others(self) -> list[str]:
-        """The IP addresses where other nodes should be, this one among them if it is named."""
-        return [host for host, _ in self._named() if is_ip(host)]
 
     async def _keep_durable(self) -> None:
         while True:
@@ -240,21 +233,6 @@ class Parts:
                 await propagation.check_stalled()
             except StoreError as error:
                 log.error("%s", error)
-
-    async def _notice_network(self, gossip: Gossip, others: Sequence[str]) -> None:
-        """A node tells where it is as soon as it has a network, and when its address has become another one."""
-        whereabouts = None
-        while (told := gossip.config.advertise) is not None:
-            whereabouts = whereabouts or Whereabouts(told, others)
-            await asyncio.sleep(_NETWORK_SECONDS)
-            try:
-                now = whereabouts.look(told)
-            except OSError as error:
-                log.warning("cannot see which addresses this machine has: %s", error)
-                continue
-            if now is not None:
-                log.info("others find this node at %s now, no longer at %s", now, told)
-                await gossip.advertise(now)
 
     async def _tell_status(self) -> None:
         where = self._options.mountpoint
@@ -275,6 +253,31 @@ def _why_not(error: OSError) -> str:
     if error.errno == errno.EADDRNOTAVAIL:
         return "no interface of this machine has this address; 'ip address' lists those that they have"
     return f"{os.strerror(error.errno or 0)}; choose another port with -b"
+
+
+def _addresses_to_join(named: Sequence[tuple[str, int]], host: str, port: int) -> list[str]:
+    """What is named, without this node itself."""
+    mine = {host, *own_addresses()}
+    return list(dict.fromkeys(format_address(*name) for name in named if not (name[1] == port and name[0] in mine)))
+
+
+async def _notice_network(gossip: Gossip, others: Sequence[str]) -> None:
+    """A node tells where it is as soon as it has a network, and when its address has become another one."""
+    told = gossip.config.advertise
+    if told is None:
+        return
+    whereabouts = Whereabouts(told, others)
+    while True:
+        await asyncio.sleep(_NETWORK_SECONDS)
+        try:
+            now = whereabouts.look()
+        except OSError as error:
+            log.warning("cannot see which addresses this machine has: %s", error)
+            continue
+        if now is not None:
+            log.info("others find this node at %s now, no longer at %s", now, told)
+            told = now
+            await gossip.advertise(now)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -18,8 +18,8 @@ from basefs.addresses import MISSED_LOOKS, Whereabouts, advertised
 def ip(line):
     subprocess.run(["ip", *line.split()], check=True)
 
-def looks(told):
-    found = [whereabouts.look(told) for _ in range(MISSED_LOOKS)]
+def looks():
+    found = [whereabouts.look() for _ in range(MISSED_LOOKS)]
     return found[-1], any(found[:-1])
 
 ip("link set lo up")
@@ -32,16 +32,15 @@ ip("route add default via 192.168.1.1")
 others = ["10.8.0.1", "10.8.0.3"]
 print(told := advertised("0.0.0.0", 18374, others))
 whereabouts = Whereabouts(told, others)
-print(*looks(told))
+print(*looks())
 ip("addr del 10.8.0.2/24 dev tun0")
-print(whereabouts.look(told))
+print(whereabouts.look())
 ip("addr add 10.8.0.2/24 dev tun0")
-print(*looks(told))
+print(*looks())
 ip("addr del 10.8.0.2/24 dev tun0")
-moved, early = looks(told)
-print(moved, early)
+print(*looks())
 ip("addr add 10.8.0.2/24 dev tun0")
-print(whereabouts.look(moved))
+print(whereabouts.look())
 """
 
 

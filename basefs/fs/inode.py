@@ -78,6 +78,11 @@ class Inode:
         """Whether it was never published."""
         return self.origin is None
 
+    def take_unset(self, mode: int | None, owner: Owner | None) -> None:
+        """Have this mode and owner, where none was set here."""
+        self.mode = mode if self.mode is None else self.mode
+        self.owner = owner if self.owner is None else self.owner
+
     def close(self, now: float) -> None:
         """A writer has closed or synced it at `now`, on the monotonic clock."""
         self.written = self.unflushed = False

@@ -240,8 +240,7 @@ class Ledger:
             inode.spool = self.new_spool()
             inode.dirty = True
         if seen is not None:
-            inode.mode = seen[0] if inode.mode is None else inode.mode
-            inode.owner = seen[1] if inode.owner is None else inode.owner
+            inode.take_unset(*seen)
         # The one that follows from its place in the view may be that of another file now.
         inode.number = self._working.identities.new_number()
         inode.origin = inode.home = inode.shown = None

@@ -68,9 +68,9 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         connection.contents.want &= ~_READDIRPLUS
         super().init_fuse_3(connection, config)
 
-    def readdir_fuse_3(self, path: bytes, buffer: Any, fill: Any, offset: int, info: Any, flags: int) -> int:
+    def readdir_fuse_3(self, path: bytes | None, buffer: Any, fill: Any, offset: int, info: Any, flags: int) -> int:
         status = mfusepy.c_stat()
-        for name, status.st_mode, status.st_ino in self.operations.listed(path.decode(self.encoding, self.errors)):
+        for name, status.st_mode, status.st_ino in self.operations.listed(self._decoded(path)):
             if fill(buffer, name, status, 0, 0):
                 break
         return 0

@@ -167,7 +167,7 @@ class Operations:
         }
 
     @_translated
-    def listed(self, path: str) -> list[tuple[bytes, int, int]]:
+    def listed(self, path: str | None) -> list[tuple[bytes, int, int]]:
         """`readdir` without dictionaries: names, type bits, inode numbers."""
         names = parse(path)
         listed = self._fs.list(names)

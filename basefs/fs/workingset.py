@@ -141,8 +141,7 @@ class WorkingSet(Lookup):
             for names in other.names:
                 self.overlay.put(names, inode)
             inode.names, other.names = {**inode.names, **other.names}, {}
-            inode.mode = other.mode if inode.mode is None else inode.mode
-            inode.owner = other.owner if inode.owner is None else inode.owner
+            inode.take_unset(other.mode, other.owner)
             self.by_origin[inode.origin] = inode
             return
         slot = self.overlay.get(inode.home)
@@ -326,8 +325,7 @@ class WorkingSet(Lookup):
         attributes = self.attributes(inode)
         if attributes is not None:
             mtime, ctime = self.identities.times(attributes)
-            inode.mode = attributes.mode if inode.mode is None else inode.mode
-            inode.owner = attributes.owner if inode.owner is None else inode.owner
+            inode.take_unset(attributes.mode, attributes.owner)
             inode.mtime = mtime if inode.mtime is None else inode.mtime
             inode.ctime = ctime if inode.ctime is None else inode.ctime
         assert inode.origin is not None

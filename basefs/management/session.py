@@ -19,6 +19,7 @@ from basefs.management.runfile import RunFile
 
 #: Seconds that a command waits for a daemon that holds the log but does not answer yet.
 START_PATIENCE = 15.0
+_BUSY = ", which is busy"
 
 
 def socket_path(home: Home, name: str) -> Path:
@@ -37,14 +38,14 @@ def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
 def ask_within(timeout: float, home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     """See `ask_daemon`; `timeout` in seconds."""
     home.existing(name)
-    return call(socket_path(home, name), command, arguments, timeout, lambda: _tell(home, name))
+    return call(socket_path(home, name), command, arguments, timeout, lambda: tell_waiting(home, name, _BUSY))
 
 
-def _tell(home: Home, name: str) -> None:
-    """Say why it takes so long.  Raises `DaemonError` where it would take for ever."""
+def tell_waiting(home: Home, name: str, why: str) -> None:
+    """Say on a terminal what takes so long.  Raises `DaemonError` where it would take for ever."""
     refuse_stopped(home, name)
     if sys.stderr.isatty():
-        click.echo(f"waiting for the daemon of {name}, which is busy ...", err=True)
+        click.echo(f"waiting for the daemon of {name}{why} ...", err=True)
 
 
 def refuse_stopped(home: Home, name: str) -> None:
@@ -70,7 +71,7 @@ def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
     deadline = time.monotonic() + START_PATIENCE
     while True:
         try:
-            return call(socket_path(home, name), command, arguments, waiting=lambda: _tell(home, name))
+            return call(socket_path(home, name), command, arguments, waiting=lambda: tell_waiting(home, name, _BUSY))
         except NotRunning:
             try:
                 with exclusive(directory, name):

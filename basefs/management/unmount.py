@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import click
@@ -14,7 +13,7 @@ from basefs.lock import is_held
 from basefs.management.control import call
 from basefs.management.output import examples
 from basefs.management.runfile import RunFile
-from basefs.management.session import refuse_stopped, socket_path
+from basefs.management.session import refuse_stopped, socket_path, tell_waiting
 from basefs.management.target import Mount, is_dead, is_own, mount_at, mounts
 
 #: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3, and publishes what is pending,
@@ -68,9 +67,7 @@ def _wait_for_end(home: Home, name: str, *, lazy: bool) -> None:
     word = time.monotonic() + _TOLD_AFTER
     while is_held(directory):
         if time.monotonic() > word and not lazy:
-            refuse_stopped(home, name)
-            if sys.stderr.isatty():
-                click.echo(f"waiting for the daemon of {name} to end ...", err=True)
+            tell_waiting(home, name, " to end")
             word = float("inf")
         if time.monotonic() > deadline:
             if lazy:
