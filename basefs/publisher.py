@@ -21,6 +21,7 @@ class Publisher(Generic[T]):
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[T], None]] = []
+        self._prepared: tuple[T, ...] = ()
         self._items: deque[T] = deque()
         self._telling: tuple[T, ...] = ()
         self._lock = threading.RLock()
@@ -30,9 +31,15 @@ class Publisher(Generic[T]):
         """Have `callback` called with each item from now on."""
         self._subscribers.append(callback)
 
+    def prepare(self, item: T) -> None:
+        """An item is about to be put, under the same lock: `untold` has it from now on, and nobody is told yet."""
+        self._prepared = (item,)
+
     def put(self, item: T) -> None:
         """Take an item; call it where the order is decided, and `deliver` when the lock is released."""
         self._items.append(item)
+        # Afterwards, so that `untold` misses nothing.
+        self._prepared = ()
 
     def deliver(self) -> None:
         """Tell the subscribers what other threads have put as well; afterwards they have heard of all put before."""
@@ -52,7 +59,7 @@ class Publisher(Generic[T]):
 
     def untold(self) -> list[T]:
         """What not all subscribers have heard yet; what is put meanwhile may be missing."""
-        return [*self._items.copy(), *self._telling]
+        return [*self._prepared, *self._items.copy(), *self._telling]
 
     def _tell(self, item: T) -> None:
         for callback in self._subscribers:

@@ -282,7 +282,21 @@ class Replica(Queries):
         self._lock.let_others()
 
     def _put(self, applied: Applied) -> None:
-        if applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks:
+        """Show what a transaction has changed to those who look without the lock, and have it told.
+
+        Whoever sees what is new can know that not everybody has heard of it (`is_told`), and nobody hears of it before
+        it can be seen.
+        """
+        is_news = bool(applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks)
+        if is_news:
+            self._publisher.prepare(applied)
+        if self._live is not None:
+            if any(entry.action is Action.LINK for entry in applied.entries):
+                # A link counts for all names of its file, also where nobody has looked.
+                self._live.appearance.forget(None)
+            else:
+                self._live.appearance.renew(self._live.tree.disturbed)
+        if is_news:
             self._publisher.put(applied)
 
     def _publics(self, entries: Sequence[Entry]) -> dict[EntryHash, bytes]:
@@ -350,18 +364,12 @@ class Replica(Queries):
             self._show(accepted[shown:], completed, now=now)
             if self._live is None:
                 return ()
-            changes = self._live.tree.settle()
+            return self._live.tree.settle()
         except (BaseFSError, sqlite3.Error) as error:
             reason = self._store.database.translate(error) if isinstance(error, sqlite3.Error) else error
             log.error("what has changed cannot be shown before it is asked for: %s", reason)
             self._forget_view()
             return ()
-        if any(placed.entry.action is Action.LINK for placed in accepted):
-            # A link counts for all names of its file, also where nobody has looked.
-            self._live.appearance.forget(None)
-        else:
-            self._live.appearance.renew(self._live.tree.disturbed)
-        return changes
 
     def _forget_view(self) -> None:
         if self._live is not None:

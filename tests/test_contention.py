@@ -24,7 +24,7 @@ from basefs.log.guard import Guard
 from basefs.log.keys import verify
 from basefs.propagation import Propagation
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
-from basefs.view.appearance import Appearance
+from basefs.view.appearance import Appearance, Attributes
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.names import Names
@@ -439,3 +439,33 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: Path) 
     holder.join()
     replica.close()
     assert in_time == [True]
+
+
+def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filesystem keeps from the kernel's caches what the kernel has not been told: it would show a part of it."""
+    writer, reader, written = make_delivery(tmp_path, 2)
+    reader.apply(written.entries, written.blocks)
+    changed = writer.commit(lambda author: [author.write(path(name), b"new") for name in ("/f0", "/f1")])
+    for name in ("/f0", "/f1"):
+        reader.attributes(path(name))
+    heard: list[Applied] = []
+    seen: list[tuple[int, int, bool]] = []
+    reader.subscribe(heard.append)
+    attributes = Appearance.attributes
+
+    def show(appearance: Appearance, names: Names) -> Attributes:
+        # Another thread tells what there is to tell at any moment.
+        reader._publisher.deliver()
+        shown = attributes(appearance, names)
+        seen.append((shown.size, len(heard), reader.is_told(names)))
+        return shown
+
+    monkeypatch.setattr(Appearance, "attributes", show)
+    reader.apply(changed.entries, changed.blocks)
+    assert seen == [(3, 0, False)] * 2
+    assert len(heard) == 1
+    assert reader.is_told(path("/f0"))
+    writer.close()
+    reader.close()

@@ -64,3 +64,17 @@ def test_a_bug_in_one_subscriber_is_told_and_harms_nobody_else(caplog: pytest.Lo
         publisher.deliver()
     assert heard == [0, 1]
     assert caplog.records[0].exc_info is not None
+
+
+def test_what_is_about_to_be_put_is_untold_and_told_to_nobody() -> None:
+    publisher: Publisher[int] = Publisher()
+    heard: list[tuple[int, list[int]]] = []
+    publisher.subscribe(lambda item: heard.append((item, publisher.untold())))
+    publisher.prepare(1)
+    publisher.deliver()
+    assert heard == []
+    assert publisher.untold() == [1]
+    publisher.put(1)
+    publisher.deliver()
+    assert heard == [(1, [1])]
+    assert publisher.untold() == []
