@@ -31,6 +31,7 @@ from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State
+from basefs.view.surveying import survey
 from basefs.view.tree import Tree
 
 LOG_FILE = "log.db"
@@ -192,10 +193,10 @@ class Queries:
     def survey(self, names: Names) -> Survey:
         """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
         with self._lock:
-            survey = self._view.tree.survey(names)
-            if survey is None:
+            found = survey(self._store, self._view.tree, names)
+            if found is None:
                 raise NotFound(f"nothing was ever at {display(names)}")
-            return survey
+            return found
 
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.

@@ -77,12 +77,14 @@ class Survey:
         outcome: what the path is; `None` where no entry counts.
         states: entry -> what the path was after it.
         outcomes: entry -> where the branch that it begins ends; `None` for what counts for nothing.
+        is_removed: whether the directory that holds the path was removed, so that this is what the path was in it.
     """
 
     entries: Sequence[Placed]
     outcome: Outcome | None
     states: Mapping[EntryHash, State]
     outcomes: Mapping[EntryHash, Outcome | None]
+    is_removed: bool = False
 
     @classmethod
     def of(
@@ -92,10 +94,12 @@ class Survey:
         directories: Collection[EntryHash],
         authority: Authority,
         depth: int,
+        *,
+        is_removed: bool = False,
     ) -> Survey:
         """Look at a path; arguments as for `Resolver.path`."""
         outcome, states, outcomes = resolver.survey(entries, directories, authority, depth)
-        return cls(entries, outcome, states, outcomes)
+        return cls(entries, outcome, states, outcomes, is_removed)
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
@@ -112,6 +116,8 @@ class Survey:
 
     def revisions(self) -> list[Revision]:
         """Every revision, the newest first."""
+        if self.is_removed:
+            return [Revision(placed.entry, None, Standing.GONE) for placed in reversed(self.entries)]
         walk = self._walk()
         return [
             Revision(p.entry, self.states.get(p.entry.hash), self._standing(p, walk)) for p in reversed(self.entries)
@@ -153,11 +159,15 @@ class Survey:
         return Standing.IGNORED if state.complete else Standing.INCOMPLETE
 
     def conflicts(self) -> list[Conflict]:
-        """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since."""
+        """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since.
+
+        In a directory that was removed: those that lost to a removal.
+        """
         if self.outcome is None:
             return []
         walk = self._walk()
         entries = [placed.entry for placed in self.entries]
+        deletes = {entry.hash for entry in entries if entry.action is Action.DELETE}
         restored = {entry.content for entry in entries if entry.action is Action.REVERT and entry.hash in walk}
         forks: dict[EntryHash | None, list[Outcome]] = {}
         for placed in self.entries:
@@ -178,6 +188,9 @@ class Survey:
             ]
             if winners:
                 best = max(winners, key=lambda branch: branch.rank)
+                if self.is_removed and best.first not in deletes:
+                    # Who removed the directory has seen it, and removed what had won there.
+                    continue
                 losers = [branch for branch in losers if branch.tips[0].hash not in restored]
                 found.extend(Conflict(loser.tips[0], self.outcome.tips[0], _rule(best, loser)) for loser in losers)
         return found

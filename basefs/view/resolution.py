@@ -86,6 +86,22 @@ class Resolver:
         walk = Walk(self, forest, authority, depth)
         return self._result(forest, walk, authority, depth), walk.states, walk.outcomes
 
+    def removed(
+        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
+    ) -> tuple[Collection[EntryHash], Authority] | None:
+        """The mkdir entries of a directory that was removed, and the keys valid in it then; arguments as for `path`.
+
+        `None` where no branch ends as a directory that was removed.
+        """
+        forest = Forest.of(entries, directories)
+        deleted = dict(Walk(self, forest, authority, depth, shallow=True).deleted)
+        if len(deleted) > 1:
+            hanging = [entry for mkdir in deleted for entry in forest.hanging.get(mkdir, ())]
+            authority = authority.extended(hanging, depth)
+        else:
+            authority = next(iter(deleted.values()), authority)
+        return (tuple(deleted), authority) if deleted else None
+
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
         return self._contents.lineages.is_complete(write)

@@ -16,12 +16,14 @@ from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
+from basefs.view.history import Standing
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.signer import Signer
-from basefs.view.states import encode_mode
+from basefs.view.states import Kind, encode_mode
 from basefs.view.supposing import subtree, supposed
+from basefs.view.surveying import survey
 from basefs.view.tree import Tree
 
 
@@ -36,23 +38,52 @@ class Reverter:
     def path(self, names: Names, target: EntryHash) -> Draft:
         """Make a path again what it was after one of its entries; a deleted path comes back.
 
-        Raises `NotFound` if that is no entry of the path or its directory is gone, `NotPermitted` for the root
-        directory and for grants and revokes, `IncompleteContent` while content is missing, `PermissionDenied`.
+        So do the directories above that were removed, with nothing else in them.
+
+        Raises `NotFound` if that is no entry of the path, `NotADirectory` if something else is in place of a directory
+        above, `NotPermitted` for the root directory and for grants and revokes, `IncompleteContent` while content is
+        missing, `PermissionDenied`.
         """
         if not names:
             raise NotPermitted("the root directory has no other state: revert what is in it")
-        directory = self._signer.node(names[:-1])
-        if not directory.is_directory:
+        if self._tree.find(names[:-1]) is not None:
+            return Draft(self._path(self._tree, names, target))
+        above: list[Entry] = []
+        for depth in range(1, len(names)):
+            with supposed(self._store, self._tree.resolver, above) as tree:
+                above.extend(self._directory(tree, names[:depth]))
+        with supposed(self._store, self._tree.resolver, above) as tree:
+            return Draft([*above, *self._path(tree, names, target)])
+
+    def _directory(self, tree: Tree, names: Names) -> list[Entry]:
+        """The entry that brings a removed directory back; none if it is there.  Its directory is there."""
+        if tree.find(names) is not None:
+            return []
+        above = tree.find(names[:-1])
+        if above is None or not above.is_directory:
             raise NotADirectory(f"{display(names[:-1])} is not a directory")
-        survey = self._tree.survey(names)
-        found = next((r for r in survey.revisions() if r.entry.hash == target), None) if survey is not None else None
-        if survey is None or survey.outcome is None or found is None:
+        found = survey(self._store, tree, names)
+        if found is None or found.outcome is None:
+            raise NotFound(f"nothing was ever at {display(names)}")
+        for revision in found.revisions():
+            if revision.standing is Standing.PAST and revision.state and revision.state.kind is Kind.DIRECTORY:
+                return self._follow(names, found.outcome, Action.REVERT, revision.entry.hash)
+        raise NotADirectory(f"{display(names)} was no directory when it was removed")
+
+    def _path(self, tree: Tree, names: Names, target: EntryHash) -> list[Entry]:
+        """The entries that make a path, whose directory is there, again what it was."""
+        above = tree.find(names[:-1])
+        if above is None or not above.is_directory:
+            raise NotADirectory(f"{display(names[:-1])} is not a directory")
+        found = survey(self._store, tree, names)
+        revision = next((r for r in found.revisions() if r.entry.hash == target), None) if found is not None else None
+        if found is None or found.outcome is None or revision is None:
             raise NotFound(f"{target.hex()[:12]} is no revision of {display(names)}: 'basefs log' lists them")
-        if found.state is None:
+        if revision.state is None:
             raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(names)} that can come back")
-        if not found.state.complete:
+        if not revision.state.complete:
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
-        return Draft(self._follow(names, survey.outcome, Action.REVERT, target))
+        return self._follow(names, found.outcome, Action.REVERT, target)
 
     def _follow(self, names: Names, outcome: Outcome, action: Action, target: EntryHash | None = None) -> list[Entry]:
         """An entry behind every tip of a path.  Raises `PermissionDenied`."""

@@ -21,7 +21,6 @@ from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.store import Store
 from basefs.view.changes import Change, Ledger, compare, in_order
-from basefs.view.history import Survey
 from basefs.view.names import Names
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
@@ -105,21 +104,6 @@ class Tree:
     def linked(self, target: EntryHash) -> State:
         """What a hard link that names this entry shows."""
         return self.resolver.linked(target)
-
-    def survey(self, names: Names) -> Survey | None:
-        """All that is known of a path, live or not; `None` where no entry ever named it."""
-        path = self._store.paths.find_names(names)
-        if path is None:
-            return None
-        entries = self._store.entries_at(path)
-        if not names:
-            root = (EntryHash(ZERO_HASH),)
-            return Survey.of(self.resolver, entries, root, self.resolver.root_authority(), 0)
-        above = self.find(names[:-1])
-        if above is None or not above.is_directory:
-            # The directory is gone, and everything in it with it.
-            return Survey(entries, None, {}, {})
-        return Survey.of(self.resolver, entries, above.outcome.directories, above.authority, len(names))
 
     def links(self, path: int) -> list[tuple[Names, Node]]:
         """The live hard links whose target lies at this path, with their names."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -100,6 +101,30 @@ def test_conflicts_tells_what_lost_and_how_to_bring_it_back(conf: Cli) -> None:
     with conf.replica("conf") as replica:
         assert replica.read(path("/f")).decode() == before[3:]
     assert "nothing was ever at /nowhere" in conf.fails("conflicts", "conf:/nowhere")
+
+
+def test_what_was_changed_while_its_directory_was_removed_is_listed_and_comes_back(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        key = replica.keys[0]
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        (written,) = replica.commit(lambda author: author.write(path("/d/f"), b"old")).entries
+        deleted = key.sign(written.hash, 0, Action.DELETE, b"f")
+        saved = replica.commit(lambda author: author.write(path("/g"), b"new"))
+        changed = next(
+            entry
+            for timestamp in range(1000)
+            if (entry := key.sign(written.hash, timestamp, Action.WRITE, b"f", saved.entries[0].content, 3)).hash
+            < deleted.hash
+        )
+        replica.commit(lambda author: Draft([deleted]))
+        replica.commit(lambda author: author.remove(path("/d"), directory=True))
+        replica.apply([changed], [])
+    (row,) = json.loads(conf("conflicts", "conf", "--json"))
+    assert (row["path"], row["lost"], row["won_kind"]) == ("/d/f", changed.hash.hex(), "absent")
+    conf(*row["command"].split()[1:])
+    with conf.replica("conf") as replica:
+        assert replica.read(path("/d/f")) == b"new"
+    assert "no conflicts" in conf.empty("conflicts", "conf")
 
 
 def _write_beside(author: Author, key: SigningKey) -> Draft:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.errors import IncompleteContent, NotFound, NotPermitted
+from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica import Replica
@@ -124,6 +124,47 @@ def test_what_was_in_a_directory_that_is_gone(story: Story) -> None:
     assert standings(story.replica(), "/d/f") == [(removed, Standing.GONE), (child, Standing.GONE)]
 
 
+def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_comes_back_with_it(story: Story) -> None:
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    inner = story.mkdir(ROOT_KEY, home, "e")
+    other = story.write(ROOT_KEY, home, b"stays away", "other")
+    first = story.write(ROOT_KEY, inner, b"first", "f")
+    lost = story.write(ALICE, first, b"lost")
+    won = story.delete(ROOT_KEY, first, wanted=above(lost))
+    story.delete(ROOT_KEY, other)
+    story.delete(ROOT_KEY, inner)
+    story.delete(ROOT_KEY, home)
+    replica = story.replica(ROOT_KEY)
+    assert replica.survey(path("/d/e/f")).conflicts() == [Conflict(lost, won, Rule.HASH)]
+    assert {standing for _, standing in standings(replica, "/d/e/f")} == {Standing.GONE}
+    assert revert(replica, "/d/e/f", lost) == 3
+    assert replica.read(path("/d/e/f")) == b"lost"
+    assert [list(replica.names_in(path(text))) for text in ("/d", "/d/e")] == [[b"e"], [b"f"]]
+    assert replica.survey(path("/d/e/f")).conflicts() == []
+
+
+def test_what_had_lost_before_its_directory_was_removed_is_no_conflict_any_more(story: Story) -> None:
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    won = story.write(ROOT_KEY, home, b"won", "f")
+    story.write(ALICE, home, b"lost", "f", wanted=below(won))
+    story.delete(ROOT_KEY, won)
+    story.delete(ROOT_KEY, home)
+    assert story.replica().survey(path("/d/f")).conflicts() == []
+
+
+def test_a_file_comes_back_with_its_directory_but_not_where_a_file_is_now(story: Story) -> None:
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    child = story.write(ROOT_KEY, home, b"child", "f")
+    story.delete(ROOT_KEY, child)
+    removed = story.delete(ROOT_KEY, home)
+    replica = story.replica(ROOT_KEY)
+    assert revert(replica, "/d/f", child) == 2
+    assert replica.read(path("/d/f")) == b"child"
+    story.write(ROOT_KEY, removed, b"a file")
+    with pytest.raises(NotADirectory, match="/d is not a directory"):
+        revert(story.replica(ROOT_KEY), "/d/f", child)
+
+
 def test_grants_are_current_while_they_are_in_force(story: Story) -> None:
     granted = story.grant(ROOT_KEY, story.keys, BOB)
     kept = story.grant(ROOT_KEY, granted, CAROL)
@@ -186,5 +227,5 @@ def test_revert_refuses_what_cannot_come_back(story: Story) -> None:
         revert(replica, "/f", granted)
     with pytest.raises(NotPermitted):
         revert(replica, "/", story.root)
-    with pytest.raises(NotFound, match="/nowhere does not exist"):
+    with pytest.raises(NotFound, match="nothing was ever at /nowhere"):
         revert(replica, "/nowhere/f", first)
