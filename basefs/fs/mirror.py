@@ -4,7 +4,8 @@ No filesystem in user space can send inotify events.  But when a thread of ours 
 made, the kernel tells whoever watches, and learns of it itself, so that its caches are right.  The handlers recognise
 the thread and treat what it does as done already.
 
-Invariant: whatever the mirror does or fails to do, nothing reaches the log, and no other process waits for it.
+Invariants: whatever the mirror does or fails to do, nothing reaches the log, and no other process waits for it; it
+changes nothing outside of the mount.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from basefs.fs.inode import Inode
 from basefs.fs.kernel import TIMEOUT, Kernel, leave_files, mark_modified
 from basefs.fs.overlay import MISSING
+from basefs.fs.reach import Reach, path_of
 from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
@@ -68,7 +70,7 @@ class Mirror:
     def __init__(self, working: WorkingSet, kernel: Kernel, mountpoint: Path) -> None:
         self._working = working
         self._kernel = kernel
-        self._root = os.fsencode(mountpoint)
+        self._reach = Reach(os.fsencode(mountpoint))
         self._waiting: OrderedDict[Names, tuple[State | None, State | None]] = OrderedDict()
         self._wake = threading.Condition()
         #: When the change that is being performed was begun, monotonic seconds.
@@ -191,6 +193,7 @@ class Mirror:
     def _main(self) -> None:
         try:
             leave_files()
+            self._reach.begin()
         except OSError as error:
             log.warning("no events for the changes of other nodes, and no caching: %s", error)
             self._give_up()
@@ -246,53 +249,59 @@ class Mirror:
                 self._kernel.invalidate([names])
                 return
             self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)
-        path = self._root + b"/" + b"/".join(names)
+        if after is None:
+            # The directories above may be gone as well, and are to be removed afterwards.
+            self.present = {names[:depth]: Kind.DIRECTORY for depth in range(1, len(names))}
+        with self._reach.directory(names[:-1]) as directory:
+            self._perform_in(directory, names, before, after)
+
+    def _perform_in(self, directory: int, names: Names, before: State | None, after: State | None) -> None:
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:
                 for inode, watch in self.watched.items():
                     if watch.where == names:
-                        self._announce(b"/proc/thread-self/fd/%d" % watch.descriptor, [inode])
+                        self._announce(watch.descriptor, [inode])
                 if self.held:
                     # Who has it open keeps it: the kernel must take what comes now for another file.
-                    self._announce(path, self.held)
-                    self._watch(names, path, before)
-                    self._make(names, path, after)
+                    self._watch(names, directory, before)
+                    self._make(names, directory, after)
                 else:
-                    self._rewrite(path)
+                    self._rewrite(names[-1], directory)
                 return
             if after.kind is not Kind.SYMLINK or before.target == after.target:
-                self._touch(path, after)
+                self._touch(names[-1], directory, after)
                 return
         if before is not None:
-            self._remove(names, path, before)
+            self._remove(names, directory, before)
         if after is not None:
-            self._make(names, path, after)
+            self._make(names, directory, after)
 
-    def _make(self, names: Names, path: bytes, after: State) -> None:
+    def _make(self, names: Names, directory: int, after: State) -> None:
         for inode in self.held:
             inode.parted = True
         self.absent = names
         if after.kind is Kind.DIRECTORY:
-            os.mkdir(path)
+            os.mkdir(names[-1], dir_fd=directory)
         elif after.kind is Kind.SYMLINK:
-            os.symlink(after.target, path)
+            os.symlink(after.target, names[-1], dir_fd=directory)
         else:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            os.close(os.open(names[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=directory))
 
-    def _remove(self, names: Names, path: bytes, before: State) -> None:
-        self.present = {names[:depth]: Kind.DIRECTORY for depth in range(1, len(names))}
+    def _remove(self, names: Names, directory: int, before: State) -> None:
         self.present[names] = before.kind
         if before.kind is Kind.DIRECTORY:
-            os.rmdir(path)
+            os.rmdir(names[-1], dir_fd=directory)
         else:
-            os.unlink(path)
+            os.unlink(names[-1], dir_fd=directory)
 
-    def _watch(self, names: Names, path: bytes, before: State) -> None:
+    def _watch(self, names: Names, directory: int, before: State) -> None:
         """Remove a file that somebody has open, and have those who watch it hear of the next change as well."""
-        # It keeps nobody from closing the file, and the kernel does not tell of it.
-        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+        with self._reach.entry(names[-1], directory) as found:
+            self._announce(found, self.held)
+            # It keeps nobody from closing the file, and the kernel does not tell of it.
+            descriptor = os.dup(found)
         try:
-            self._remove(names, path, before)
+            self._remove(names, directory, before)
         finally:
             if self.kept is None:
                 os.close(descriptor)
@@ -314,7 +323,7 @@ class Mirror:
         os.close(self.watched.pop(inode).descriptor)
 
     @staticmethod
-    def _announce(path: bytes, held: Iterable[Inode]) -> None:
+    def _announce(descriptor: int, held: Iterable[Inode]) -> None:
         """Tell those who watch the file itself: for them a file that loses its name goes only when nobody has it open.
 
         Not where somebody writes to it: the kernel may write mapped pages back by any handle, and not by ours.
@@ -322,20 +331,20 @@ class Mirror:
         if not any(inode.writers for inode in held):
             # Who has a lease on it is told, and not waited for.
             with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                os.close(os.open(path_of(descriptor), os.O_WRONLY | os.O_NONBLOCK))
 
-    @staticmethod
-    def _rewrite(path: bytes) -> None:
-        descriptor = os.open(path, os.O_WRONLY)
+    def _rewrite(self, name: bytes, directory: int) -> None:
+        with self._reach.entry(name, directory) as found:
+            descriptor = os.open(path_of(found), os.O_WRONLY)
         try:
             mark_modified(descriptor)
         finally:
             os.close(descriptor)
 
-    @staticmethod
-    def _touch(path: bytes, after: State) -> None:
+    def _touch(self, name: bytes, directory: int, after: State) -> None:
         if after.kind is Kind.SYMLINK:
             with contextlib.suppress(OSError):
-                os.utime(path, follow_symlinks=False)
-        else:
-            os.chmod(path, after.mode)
+                os.utime(name, dir_fd=directory, follow_symlinks=False)
+            return
+        with self._reach.entry(name, directory) as found:
+            os.chmod(path_of(found), after.mode)

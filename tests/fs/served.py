@@ -22,7 +22,8 @@ from basefs.fs.mount import caller, serve, unmount
 from basefs.fs.operations import Operations
 from basefs.fs.owners import Owners
 from basefs.replica import Applied
-from basefs.view.states import Kind
+from basefs.view.names import Names
+from basefs.view.states import Kind, State
 from tests.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica
 from tests.mounts import wait_until
 
@@ -94,6 +95,34 @@ class Served:
         done = threading.Event()
         self._kernel._queue.put(done)
         done.wait()
+
+    def cache(self, seconds: float) -> None:
+        """What the kernel learns from now on is believed for so long."""
+        self._kernel.cache(seconds)
+
+    def interpose(self, where: str, deliveries: list[tuple[list[str], list[str]]]) -> None:
+        """Have all of this arrive in the moment in which the mirror is about to show a change of this path."""
+        names = tuple(where.encode().split(b"/"))
+        perform = self._mirror._perform
+        about = threading.Event()
+
+        def arrive() -> None:
+            about.wait()
+            for delivery in deliveries:
+                self.give(*delivery)
+
+        # A thread that the mirror's began would have none of the files that are open here.
+        network = threading.Thread(target=arrive, daemon=True)
+        network.start()
+
+        def late(performed: Names, before: State | None, after: State | None) -> None:
+            if performed == names:
+                self._mirror._perform = perform  # type: ignore[method-assign]
+                about.set()
+                network.join()
+            perform(performed, before, after)
+
+        self._mirror._perform = late  # type: ignore[method-assign]
 
     def tree(self) -> dict[str, tuple[str, int, str]]:
         """What the view has: kind, mode, and content or target, in hexadecimal digits."""

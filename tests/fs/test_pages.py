@@ -121,6 +121,7 @@ def test_the_mirror_sets_no_size(local: Local, tmp_path: Path) -> None:
     file.write_bytes(b"not its business")
     os.utime(file, (1, 1))
     mirror = Mirror(local.fs.working, Kernel(), tmp_path)
+    mirror._reach.begin()
     local.replica.subscribe(mirror._on_applied)
     opened(local)
     change(local, b"second")
