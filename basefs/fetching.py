@@ -35,6 +35,10 @@ class Fetcher:
         self._gaps.told(address, self._loop.time())
         self._schedule()
 
+    def arrived(self) -> None:
+        """News of another node has come, whoever brought it."""
+        self._gaps.arrived(self._loop.time())
+
     def progress(self, address: Address, waits: bool) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
         if waits:

@@ -16,6 +16,10 @@ from basefs.sync.schedule import Address
 PATIENCE = 2.0
 #: Seconds, at the most, until the first session: what is on its way over a standing session comes in that time.
 JITTER = 0.1
+#: Seconds without news before a session begins, and after which it begins all the same: in a burst the peers of all
+#: sessions tell of what is on its way, and each comparison costs as much as a hundred entries.
+QUIET = 0.5
+AT_LATEST = 2.0
 
 
 class Gaps:
@@ -25,6 +29,9 @@ class Gaps:
         self._rng = rng
         self._told: dict[Address, None] = {}
         self._not_before = 0.0
+        self._arrived_at = -QUIET
+        #: Since when somebody waits to be asked.
+        self._since = 0.0
         #: Address -> when something moved in the session with it last, seconds.
         self._fetching: dict[Address, float] = {}
         #: Those of them that were told to wait.
@@ -33,8 +40,13 @@ class Gaps:
     def told(self, address: Address, now: float) -> None:
         """A peer has something that is not here; `now` in seconds."""
         if not self._told:
+            self._since = now
             self._not_before = now + self._rng.uniform(0, JITTER)
         self._told[address] = None
+
+    def arrived(self, now: float) -> None:
+        """News of another node has come, whoever brought it."""
+        self._arrived_at = now
 
     def ended(self, address: Address) -> None:
         """A session with a peer has ended."""
@@ -60,7 +72,8 @@ class Gaps:
         if not self._told:
             return None
         busy = [moved for address, moved in self._fetching.items() if address not in self._waiting]
-        return max(self._not_before, max(busy) + PATIENCE if busy else 0.0)
+        quiet = min(self._arrived_at + QUIET, self._since + AT_LATEST)
+        return max(self._not_before, quiet, max(busy) + PATIENCE if busy else 0.0)
 
     def next(self, now: float, differs: Callable[[Address], bool]) -> Address | None:
         """Whom to fetch from now, `None` if nobody (yet).
@@ -73,6 +86,7 @@ class Gaps:
             address = self._rng.choice(list(self._told))
             del self._told[address]
             if differs(address):
+                self._since = now
                 self._fetching[address] = now
                 return address
         return None

@@ -92,6 +92,8 @@ class Propagation:
         assert self._pusher is not None and self._announcer is not None
         if applied.entries or applied.completed:
             self._soon(self._pusher.gather, applied)
+            if not applied.local and self._fetcher is not None:
+                self._soon(self._fetcher.arrived)
         if applied.local and applied.entries and self._gossips:
             self._soon(self._announcer.gather, applied.entries, applied.blocks, applied.large)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
-from basefs.log.hashes import ZERO_HASH, EntryHash
+from basefs.log.hashes import EntryHash
 from basefs.replica import Applied, Replica
-from basefs.sync.parcels import chain, content_of, next_block
+from basefs.sync.backlog import News
+from basefs.sync.limits import INLINE_BLOCKS
+from basefs.sync.parcels import size_of
 from basefs.sync.service import SyncService
 
 #: Bytes of entries and blocks that a node pushes at once after a while of silence, and a second in the long run.  A
@@ -21,9 +23,7 @@ from basefs.sync.service import SyncService
 #: fetched as well.
 PUSH_BYTES = 16 * 1024
 PUSH_RATE = 8 * 1024
-#: Bytes that hardly any entry is below: with less than this left of them nothing more is looked at.
-_LEAST = 160
-#: Entries of one flush; a longer list is told from its length alone to be a burst.
+#: Entries looked at without a pause: some milliseconds.
 PUSH_ENTRIES = 64
 #: Seconds for which news is gathered before it is passed on: meanwhile the same may come from another peer, who then
 #: need not be told.
@@ -57,8 +57,10 @@ class Pusher:
         for handle in (self._flushing, self._telling, self._hinting):
             if handle is not None:
                 handle.cancel()
-        if self._news:
+        while self._news:
             self._flush()
+        if self._flushing is not None:
+            self._flushing.cancel()
 
     def gather(self, applied: Applied) -> None:
         """Take in what a call of `Replica.apply` did."""
@@ -69,29 +71,39 @@ class Pusher:
 
     def _flush(self) -> None:
         self._flushing = None
-        news, self._news = self._news, []
         if not self._sync.standing:
+            self._news.clear()
             return
         self._fill()
-        pushed: list[bytes] = []
-        burst = len(news) > PUSH_ENTRIES
-        for hash in news if not burst else ():
-            if self._budget < _LEAST:
-                burst = True
-                break
+        news, self._news = self._news[:PUSH_ENTRIES], self._news[PUSH_ENTRIES:]
+        at_once: list[bytes] = []
+        later: list[News] = []
+        # Nothing overtakes what it builds on.
+        waits = self._sync.kept.waits
+        now = self._loop.time()
+        for hash in news:
             encoded = self._replica.entry(hash)
-            size = None if encoded is None else self._size(encoded)
+            size = None if encoded is None else size_of(self._replica, encoded, INLINE_BLOCKS)
             if encoded is None or size is None:
                 continue  # its content has not arrived: it is news again when it has
-            if size > self._budget:
-                burst = True
-                continue
-            self._budget -= size
-            pushed.append(encoded)
-        if pushed:
-            self._sync.kept.push(pushed)
+            if size > INLINE_BLOCKS:
+                self._tell_later()
+            elif waits or later or size > self._budget:
+                later.append(News(encoded, size, now))
+            else:
+                self._budget -= size
+                at_once.append(encoded)
+        if at_once:
+            self._sync.kept.push(at_once)
+        if later:
+            self._sync.kept.push_later(later)
+        if at_once or later:
             self._hint_later()
-        if burst and self._telling is None:
+        if self._news:
+            self._flushing = self._loop.call_later(0, self._flush)
+
+    def _tell_later(self) -> None:
+        if self._telling is None:
             self._telling = self._loop.call_at(max(self._told_at + TELL_SECONDS, self._loop.time()), self._tell)
 
     def _tell(self) -> None:
@@ -116,13 +128,3 @@ class Pusher:
         now = self._loop.time()
         self._budget = min(PUSH_BYTES, self._budget + (now - self._filled_at) * PUSH_RATE)
         self._filled_at = now
-
-    def _size(self, encoded: bytes) -> int | None:
-        """Bytes of an entry and its content, or of a part of it that exceeds the budget; `None` if it is incomplete."""
-        size, last = len(encoded), content_of(encoded)
-        for block in chain(self._replica, last):
-            size += len(block)
-            last = next_block(block)
-            if size > self._budget:
-                return size
-        return size if last == ZERO_HASH else None

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from basefs.gaps import JITTER, PATIENCE, Gaps
+from basefs.gaps import AT_LATEST, JITTER, PATIENCE, QUIET, Gaps
 
 ONE, TWO, THREE = ((f"10.0.0.{number}", 1) for number in (1, 2, 3))
 #: When whatever is told at zero may be fetched.
@@ -30,6 +30,29 @@ def test_what_is_on_its_way_has_a_moment():
     assert gaps.next(0.0, always) is None
     assert gaps.next(gaps.due, always) == ONE
     assert gaps.due is None
+
+
+def test_nothing_is_fetched_while_news_comes_in():
+    gaps = gaps_told_by(ONE)
+    gaps.arrived(0.2)
+    assert gaps.next(0.1 + QUIET, always) is None, "what is missing may be on its way"
+    assert gaps.due == 0.2 + QUIET
+    assert gaps.next(0.2 + QUIET, always) == ONE
+
+
+def test_news_that_never_ends_keeps_nobody_from_fetching():
+    gaps = gaps_told_by(ONE, TWO)
+    now = 0.0
+    asked = []
+    while now < 5 * AT_LATEST:
+        gaps.arrived(now)
+        if (address := gaps.next(now, always)) is not None:
+            asked.append(now)
+            gaps.ended(address)
+            gaps.told(address, now)
+        now += QUIET / 4
+    assert asked[0] == pytest.approx(AT_LATEST, abs=QUIET)
+    assert 4 <= len(asked) <= 5
 
 
 def test_one_at_a_time_and_only_what_is_still_missing():

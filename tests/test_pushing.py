@@ -9,6 +9,7 @@ from pathlib import Path
 
 from basefs.pushing import PUSH_BYTES, Pusher
 from basefs.replica import Applied, Replica
+from basefs.sync.limits import INLINE_BLOCKS
 from basefs.sync.service import SyncService
 
 from .helpers import ROOT_KEY, copy_replica, make_replica, noise
@@ -114,16 +115,32 @@ def test_a_content_of_some_kilobytes_is_pushed_after_a_while_of_silence(tmp_path
     asyncio.run(main())
 
 
-def test_a_burst_is_told_once_its_budget_is_spent(tmp_path: Path) -> None:
+def test_a_burst_goes_on_over_a_link_that_takes_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with connected(tmp_path) as (one, two):
             for number in range(300):
                 one.write(b"file%d" % number, noise(number, 300))
                 if number % 20 == 0:
                     await asyncio.sleep(0)
+            one.replica.commit(lambda author: author.make_directory((b"d",)))
+            one.replica.commit(lambda author: author.write((b"d", b"file"), b"last"))
             await until(lambda: equal(one, two))
-            assert two.gaps >= 1
+            assert two.gaps == 0, "nothing had to be compared"
+            assert two.replica.read((b"d", b"file")) == b"last"
             assert len(two.replica.live_paths()) == len(one.replica.live_paths())
+
+    asyncio.run(main())
+
+
+def test_what_a_burst_left_unsent_is_fetched(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connected(tmp_path) as (one, two):
+            for number in range(40):
+                one.write(b"file%d" % number, noise(number, 1000))
+            one.write(b"large", noise(1, 2 * INLINE_BLOCKS))
+            await until(lambda: equal(one, two) and not two.replica.missing_blocks(1))
+            assert two.gaps >= 1
+            assert two.replica.read((b"large",)) == noise(1, 2 * INLINE_BLOCKS)
 
     asyncio.run(main())
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
+from basefs.sync.backlog import News
 from basefs.sync.result import Reason
 from basefs.sync.schedule import Address
 from basefs.sync.shell import Session
@@ -140,6 +141,17 @@ class SessionKeeper:
         for session, news in self._news():
             news.push(entries)
             session.wake()
+
+    def push_later(self, entries: Sequence[News]) -> None:
+        """The same, to each as soon as the connection takes it."""
+        for session, news in self._news():
+            news.push_later(entries)
+            session.wake()
+
+    @property
+    def waits(self) -> bool:
+        """Whether some peer is still to be sent what came before: nothing may overtake that."""
+        return any(news.waits for _, news in self._news())
 
     def tell_root(self) -> None:
         """Have the peers compare."""

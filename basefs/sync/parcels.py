@@ -41,6 +41,17 @@ def content_of(data: bytes) -> BlockHash:
     return BlockHash(data[content : content + HASH_SIZE])
 
 
+def size_of(state: LogState, data: bytes, most: int) -> int | None:
+    """Bytes of an encoded entry and its content, or of a part of it beyond `most`; `None` if this log lacks some."""
+    size, last = len(data), content_of(data)
+    for block in chain(state, last):
+        size += len(block)
+        last = next_block(block)
+        if size > most:
+            return size
+    return size if last == ZERO_HASH else None
+
+
 def parent_of(data: bytes) -> EntryHash:
     """The parent of an encoded entry of a log."""
     return EntryHash(data[1 : 1 + HASH_SIZE])

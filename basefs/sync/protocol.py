@@ -258,8 +258,8 @@ class SyncProtocol:
 
     @property
     def depends(self) -> bool:
-        """Whether something to be sent waits for another session of this node: look again in a while."""
-        return self.held_back or self.dormant
+        """Whether something to be sent waits for another session, or for the network: look again in a while."""
+        return self.held_back or self.dormant or (self.news is not None and self.news.waits)
 
     @property
     def dormant(self) -> bool:

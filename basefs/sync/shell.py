@@ -243,6 +243,8 @@ class Session:
         core = self._core
         while not core.closed:
             held = self._is_held()
+            if core.news is not None and core.news.waits:
+                core.news.go_on(outstanding(self._writer), asyncio.get_running_loop().time())
             if core.uploads and not held:
                 async with self._my_turn():
                     data = slice_of_answers(core, asyncio.get_running_loop().time)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from basefs.log.entries import SIGNATURE_SIZE
 from basefs.log.hashes import EntryHash, sha224
+from basefs.sync.backlog import Backlog, News
 from basefs.sync.interface import LogState
 from basefs.sync.limits import MAX_KEPT, Limits
 from basefs.sync.messages import PAUSE, Eager, Lazy, Root
@@ -62,6 +63,7 @@ class Standing:
         self._kept: deque[bytes] = deque(maxlen=MAX_KEPT)
         self._unsent = 0
         self._peer_keeps = 0
+        self._backlog = Backlog()
         #: The roots that this log went through: a peer that tells one of them is behind, not ahead.
         self._passed = Recent(_PASSED)
         self.began = False
@@ -85,6 +87,41 @@ class Standing:
             self._unsent += len(news)
         else:
             self._send(news)
+
+    def push_later(self, news: Sequence[News]) -> None:
+        """The same, as soon as the connection takes it: `go_on` sends it."""
+        if self.lazy:
+            self.push([each.entry for each in news])
+        else:
+            self._passed.add(self._log.root_hash())
+            self._backlog.add(news)
+
+    @property
+    def waits(self) -> bool:
+        """Whether news waits for the connection: call `go_on` again in a while."""
+        return bool(self._backlog)
+
+    def go_on(self, on_the_way: int, now: float) -> None:
+        """Send what waits, as far as the connection takes it.
+
+        Args:
+            on_the_way: bytes that were sent and that the peer has not acknowledged.
+            now: seconds.
+        """
+        on_the_way += self._outbox.waiting
+        if self._backlog.is_late(on_the_way, now):
+            # The connection is slower than the news: the peer compares when this is through.
+            return self._give_up()
+        entries, left_out = self._backlog.take(on_the_way, now)
+        self._owes_root = self._owes_root or left_out
+        self._send([entry for entry in entries if self._known.add(_hash_of(entry))])
+        self.sent()
+
+    def _give_up(self) -> None:
+        if self._backlog:
+            self._backlog.clear()
+            self._owes_root = True
+            self.sent()
 
     def _send(self, news: Sequence[bytes]) -> None:
         for line in self._packer.entries(news):
@@ -110,7 +147,7 @@ class Standing:
             self._tell()
 
     def _tell(self) -> None:
-        if self._full:
+        if self._full or self._backlog:
             self._owes_root = True
             return
         self._told, entries = self._log.digest()
@@ -123,7 +160,7 @@ class Standing:
 
     def sent(self) -> None:
         """Something has left: send what had to wait for it."""
-        if self._owes_root and not self._outbox.waiting:
+        if self._owes_root and not (self._outbox.waiting or self._backlog):
             self._owes_root = False
             self._kept.clear()
             self._tell()
@@ -170,6 +207,8 @@ class Standing:
     def heard_bearing(self, *, lazy: bool) -> None:
         """The peer wants news kept back, or sent."""
         was, self.lazy = self.lazy, lazy
+        if lazy:
+            self._give_up()
         if was and not lazy:
             kept = list(self._kept)
             self._kept.clear()
@@ -184,6 +223,7 @@ class Standing:
         """This session brings what others have brought: root hashes are enough."""
         if not self.lazy:
             self.lazy = True
+            self._give_up()
             self._outbox.control(encode(Lazy()))
 
     def be_eager(self) -> bool:

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from basefs.log.hashes import HASH_SIZE
+from basefs.sync.backlog import LEAST_WINDOW, PATIENCE, News
 from basefs.sync.limits import MAX_KEPT, VERSION, Limits
 from basefs.sync.messages import Entries, Hash, Root
 from basefs.sync.protocol import SyncProtocol
@@ -217,6 +218,73 @@ def test_a_lost_connection_is_told():
     pair = Standing(writer_with_a_file())
     pair.left.receive_eof()
     assert pair.left.result.reason is Reason.LOST and pair.left.result.stood
+
+
+# A burst
+
+
+def later(entries, size=1000):
+    """News that waits for the connection."""
+    return [News(entry, size, 0.0) for entry in entries]
+
+
+def test_a_burst_goes_on_while_the_peer_acknowledges_it():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    pair.left.news.push_later(later(pair.write(writer, *[(b"e", b"%d" % number) for number in range(100)])))
+    turns = 0
+    while pair.left.news.waits:
+        assert pair.left.depends, "it is looked at again"
+        pair.left.news.go_on(0, 0.01 * turns)
+        turns += 1
+        assert "ROOT" not in pair.quiet()[0]
+    assert turns < 20
+    assert pair.logs[0].root_hash() == pair.logs[1].root_hash()
+    assert not pair.right.take_gap()
+
+
+def test_a_root_hash_follows_what_waits():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    pair.left.news.push_later(later(pair.write(writer, (b"d", b"g"))))
+    pair.left.news.tell_root()
+    assert pair.quiet() == [[], []]
+    pair.left.news.go_on(0, 0.0)
+    assert pair.quiet() == [["ENTRIES", "BLOCKS", "ROOT"], []]
+    assert not pair.right.take_gap()
+
+
+def test_a_peer_that_acknowledges_nothing_is_told_to_compare():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    pair.left.news.push_later(later(pair.write(writer, *[(b"e", b"%d" % number) for number in range(50)])))
+    pair.left.news.go_on(0, 0.0)
+    pair.left.news.go_on(LEAST_WINDOW, 0.1)
+    pair.quiet()
+    assert pair.left.news.waits
+    pair.left.news.go_on(LEAST_WINDOW, 0.1 + PATIENCE)
+    assert pair.quiet()[0] == ["ROOT"] and pair.right.take_gap()
+    assert not pair.left.news.waits
+
+
+def test_what_is_too_large_for_the_connection_is_told_behind_the_rest():
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    news = pair.write(writer, (b"d", b"g"), (b"d", b"h"))
+    pair.left.news.push_later(later(news[:1], LEAST_WINDOW + 1) + later(news[1:]))
+    pair.left.news.go_on(0, 0.0)
+    assert pair.quiet()[0] == ["ENTRIES", "BLOCKS", "ROOT"]
+    assert pair.right.take_gap()
+
+
+@pytest.mark.parametrize("who", ["left", "right"])
+def test_a_session_that_turns_lazy_sends_nothing_of_a_burst(who):
+    writer = writer_with_a_file()
+    pair = Standing(writer)
+    pair.left.news.push_later(later(pair.write(writer, (b"d", b"g"))))
+    getattr(pair, who).news.be_lazy()
+    assert "ENTRIES" not in pair.quiet()[0]
+    assert not pair.left.news.waits and pair.right.take_gap()
 
 
 # Lazy sessions
