@@ -1,6 +1,7 @@
 """Queries: what a replica tells of its log and its view, to the filesystem, the commands and the sync protocol.
 
-Every method takes the lock for itself and holds it for one path at the most, but for those that list everything.
+Every method takes the lock for itself and holds it for one path at the most, but for those that list everything.  What
+the sync protocol asks needs no lock: it is answered from what is committed (`basefs/log/told.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
+from basefs.log.told import Told
 from basefs.sync.interface import Digest, Listing
 from basefs.view.appearance import Appearance, Attributes
 from basefs.view.author import Author
@@ -70,6 +72,8 @@ class Queries:
         self._contents = Contents(self._store, cache, self._lock)
         committed = Committed(self._store.database)
         self._committed = Contents(committed, cache, committed.lock)
+        self._told = Told(self._store.database)
+        self._identity: bytes | None = None
         self._live: _View | None = None
         self._observed = False
         self.keys = list(keys)
@@ -262,74 +266,88 @@ class Queries:
     @property
     def identity(self) -> bytes:
         """Hash of the root entry; zero in an empty log that takes the first filesystem that comes."""
-        with self._lock:
-            return self._store.database.meta("identity") or ZERO_HASH
+        if self._identity is None:
+            # What it is once, it stays.
+            self._identity = self._told.identity()
+        return self._identity or ZERO_HASH
 
     def root_hash(self) -> bytes:
         """XOR of everything in the Merkle tree."""
-        with self._lock:
-            return self._store.paths.root_hash()
+        return self._store.committed[0]
 
     def digest(self) -> Digest:
         """The Merkle hash of everything and the number of entries, at one moment."""
-        with self._lock:
-            return Digest(self._store.paths.root_hash(), self._store.entry_count())
+        return Digest(*self._store.committed)
 
     def path_hash(self, path: Names) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""
-        with self._lock:
-            id = self._store.paths.find_names(path)
-            return ZERO_HASH if id is None else self._store.paths.row(id).hash
+        paths = self._told.paths
+        with self._told.moment():
+            id = paths.find_names(path)
+            return ZERO_HASH if id is None else paths.row(id).hash
 
     def child_hashes(self, path: Names, names: Sequence[bytes]) -> dict[bytes, bytes]:
         """The Merkle hashes of those of these names in a path that are known."""
-        with self._lock:
-            id = self._store.paths.find_names(path)
-            rows = [] if id is None else [self._store.paths.find(id, name) for name in names]
-            return {row.name: row.hash for row in rows if row is not None}
+        paths = self._told.paths
+        with self._told.moment():
+            id = paths.find_names(path)
+            rows = [] if id is None else [paths.find(id, name) for name in names]
+        return {row.name: row.hash for row in rows if row is not None}
 
     def listing(self, path: Names) -> Listing | None:
         """What the Merkle tree holds at a path, `None` where it is unknown."""
-        with self._lock:
-            id = self._store.paths.find_names(path)
+        told = self._told
+        with told.moment():
+            id = told.paths.find_names(path)
             if id is None:
                 return None
-            receiving, stalled = self._store.chains.waiting_at(id)
-            left_out = {*receiving, *(entry for entry, _ in stalled)}
-            entries = (placed.entry.hash for placed in self._store.entries_at(id))
-            return Listing(
-                entries=tuple(hash for hash in entries if hash not in left_out),
-                receiving=tuple(receiving),
-                stalled=tuple(stalled),
-                children=tuple((row.name, row.hash) for row in self._store.paths.below(id)),
-            )
+            entries = told.entries_at(id)
+            receiving, stalled = told.waiting_at(id)
+            children = told.paths.below(id)
+        left_out = {*receiving, *(entry for entry, _ in stalled)}
+        return Listing(
+            entries=tuple(hash for hash in entries if hash not in left_out),
+            receiving=tuple(receiving),
+            stalled=tuple(stalled),
+            children=tuple((row.name, row.hash) for row in children),
+        )
 
     def walk(self, path: Names) -> Iterator[bytes]:
-        """The encoded entries of a path and of all below it, parents first; takes the lock for one path at a time."""
-        with self._lock:
-            start = self._store.paths.find_names(path)
+        """The encoded entries of a path and of all below it, parents first; looks at one path at a time."""
+        told = self._told
+        with told.moment():
+            start = told.paths.find_names(path)
         todo = [] if start is None else [start]
         while todo:
             id = todo.pop()
-            with self._lock:
-                found = self._store.raw_at(id)
-                todo.extend(row.id for row in reversed(self._store.paths.below(id)))
-            yield from found
+            with told.moment():
+                found = told.entries_at(id)
+                todo.extend(row.id for row in reversed(told.paths.below(id)))
+            yield from found.values()
 
     def entry(self, hash: EntryHash) -> bytes | None:
         """The encoding of an entry, `None` if it is unknown."""
-        with self._lock:
-            return self._store.raw(hash)
+        return self._told.entry(hash)
 
     def block(self, hash: BlockHash) -> bytes | None:
         """The encoding of a block, `None` if it is unknown."""
-        with self._lock:
-            return self._store.chains.raw(hash)
+        return self._told.block(hash)
 
     def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
         """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
+        return self._told.block_behind(hash, count)
+
+    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
+        """The first missing block of each incomplete chain, at most `limit`."""
+        return tuple(self._told.missing_blocks(limit))
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    def wait(self) -> float:
+        """Take the lock and let it go again; the seconds for which somebody else had it."""
+        start = time.monotonic()
         with self._lock:
-            return self._store.chains.block_behind(hash, count)
+            return time.monotonic() - start
 
     def incomplete(self) -> list[tuple[Names, Entry, Incomplete]]:
         """The writes whose content is not complete, with their paths; those that changed last first."""
@@ -340,8 +358,3 @@ class Queries:
                 if placed is not None:
                     found.append((self._store.paths.names(placed.path), placed.entry, incomplete))
             return found
-
-    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
-        """The first missing block of each incomplete chain, at most `limit`."""
-        with self._lock:
-            return tuple(self._store.chains.missing_blocks(limit))

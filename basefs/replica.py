@@ -104,7 +104,7 @@ class Replica(Queries):
     def close(self) -> None:
         """Make everything durable and release the files."""
         # The last one for who reads what is committed: no connection is closed in the middle of a statement.
-        with self._sync_lock, self._write_lock, self._lock, self._committed.lock:
+        with self._sync_lock, self._write_lock, self._lock, self._committed.lock, self._told.lock:
             self._store.database.sync()
             self._contents.close()
             self._store.close()
@@ -287,6 +287,7 @@ class Replica(Queries):
         Whoever sees what is new can know that not everybody has heard of it (`is_told`), and nobody hears of it before
         it can be seen.
         """
+        self._told.remember(applied.entries)
         is_news = bool(applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks)
         if is_news:
             self._publisher.prepare(applied)

@@ -152,6 +152,7 @@ def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(
         applying.start()
         seen = {reader.root_hash()}
         while applying.is_alive():
+            reader.wait()
             seen.add(reader.root_hash())
         assert writer.root_hash() in seen | {reader.root_hash()}
         writer.close()
@@ -167,7 +168,7 @@ def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp
     waiting: list[threading.Thread] = []
 
     def make(author: Author) -> Draft:
-        waiting.append(threading.Thread(target=replica.root_hash, daemon=True))
+        waiting.append(threading.Thread(target=replica.wait, daemon=True))
         waiting[-1].start()
         while not replica._lock.is_wanted:
             pass
@@ -190,7 +191,7 @@ def test_nobody_waits_for_signatures(
     answers: list[bool] = []
 
     def verify_slowly(entry: Entry, public: bytes) -> None:
-        answers.append(in_time(reader.root_hash))
+        answers.append(in_time(reader.wait))
         verify(entry, public)
 
     monkeypatch.setattr(basefs.log.verifying, "verify", verify_slowly)
@@ -237,7 +238,7 @@ def test_contents_are_encoded_one_by_one_for_who_waits(
         for thread in waiting:
             thread.join(DEADLINE)
             assert not thread.is_alive(), "who waited while the last one was encoded has not got the lock"
-        waiting.append(threading.Thread(target=replica.root_hash, daemon=True))
+        waiting.append(threading.Thread(target=replica.wait, daemon=True))
         waiting[-1].start()
         while not replica._lock.is_wanted:
             pass
@@ -407,7 +408,7 @@ def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
     answers: list[bool] = []
 
     def digest_slowly(content: Content) -> bytes:
-        answers.append(in_time(replica.root_hash) and in_time(lambda: replica.open_write(other)))
+        answers.append(in_time(replica.wait) and in_time(lambda: replica.open_write(other)))
         return digest_of(content)
 
     monkeypatch.setattr(basefs.log.cache, "digest_of", digest_slowly)

@@ -11,15 +11,15 @@ Invariants
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
 from basefs.log.database import Database
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224, xor
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
 
@@ -84,16 +84,6 @@ class Chains:
             self._database.report_damage("block", hash)
         return block
 
-    def raw(self, hash: BlockHash) -> bytes | None:
-        """The encoding of a block, or `None` as in `block`."""
-        row = self._db.execute(BLOCK_QUERY, (hash,)).fetchone()
-        if row is None:
-            return None
-        if sha224(row[0]) != hash:
-            self._database.report_damage("block", hash)
-            return None
-        return bytes(row[0])
-
     def is_complete(self, first: bytes) -> bool:
         """Whether all blocks of a chain are here; the empty content always is."""
         return first not in self._missing
@@ -141,27 +131,11 @@ class Chains:
     def _follow(self, hash: BlockHash, last: BlockHash) -> tuple[BlockHash, BlockHash]:
         """Walk a chain from `hash`: (first hash that is not here, last block that is)."""
         while hash != ZERO_HASH:
-            following = self._next(hash)
+            following = next_of(self._db, hash)
             if following is None:
                 break
             hash, last = following, hash
         return hash, last
-
-    def _next(self, hash: BlockHash) -> BlockHash | None:
-        """What a block says that follows it, `ZERO_HASH` at the end; `None` if it is not here."""
-        # Not `block`: hashing 200 MB takes half a second.  Damage is found when the content is read.
-        row = self._db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
-        return None if row is None else BlockHash(row[0])
-
-    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
-        """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
-        for _ in range(count):
-            # Not verified: who asks verifies each block that it gets.
-            following = self._next(hash)
-            if following is None:
-                return None
-            hash = following
-        return None if self._next(hash) is None else hash
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether some chain waits for exactly this block."""
@@ -193,10 +167,6 @@ class Chains:
             self._wait_for(first, None)
         return completed
 
-    def missing_blocks(self, limit: int) -> list[BlockHash]:
-        """The block that each incomplete chain waits for, at most `limit` of them."""
-        return list(islice(self._expected, limit))
-
     def missing_block(self, first: BlockHash) -> BlockHash | None:
         """The block that one chain waits for, `None` if it is complete or unknown."""
         return self._missing.get(first)
@@ -214,16 +184,6 @@ class Chains:
                 self._paths.contribute(self._path_of(entry), xor(entry, last))
         self._db.execute("UPDATE chains SET stalled = ?, changed = ? WHERE first = ?", (stalled, now, first))
 
-    def waiting_at(self, path: int) -> tuple[list[EntryHash], list[tuple[EntryHash, BlockHash]]]:
-        """The incomplete writes of a path: those *receiving*, and those *stalled* with their last block's hash."""
-        rows = self._db.execute(
-            "SELECT w.entry, c.last, c.stalled FROM waiting w JOIN entries e ON e.hash = w.entry "
-            "JOIN chains c ON c.first = w.first WHERE e.path = ?",
-            (path,),
-        ).fetchall()
-        receiving = [EntryHash(entry) for entry, _, stalled in rows if not stalled]
-        return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]
-
     def incomplete(self) -> list[Incomplete]:
         """The writes whose content is not complete, those that changed last first."""
         rows = self._db.execute(
@@ -238,11 +198,8 @@ class Chains:
     def _count(self, hash: BlockHash) -> int:
         """How many blocks of a chain are here without a gap."""
         count = 0
-        while hash != ZERO_HASH:
-            row = self._db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
-            if row is None:
-                break
-            hash = BlockHash(row[0])
+        while hash != ZERO_HASH and (following := next_of(self._db, hash)) is not None:
+            hash = following
             count += 1
         return count
 
@@ -257,3 +214,10 @@ def decoded_block(row: tuple[bytes] | None, hash: BlockHash) -> Block | None:
     except InvalidEntry:
         return None
     return block if block is not None and block.hash == hash else None
+
+
+def next_of(db: sqlite3.Connection, hash: BlockHash) -> BlockHash | None:
+    """What a block says that follows it, `ZERO_HASH` at the end; `None` if it is not here."""
+    # Not decoded: hashing 200 MB takes half a second.  Damage is found when the content is read.
+    row = db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
+    return None if row is None else BlockHash(row[0])

@@ -8,7 +8,7 @@ Invariants
 3. A row whose content does not match its hash is never returned.  It is noted in `damaged` and logged.
 
 Not thread-safe: `Replica` holds its lock around every call, but for `sync`, `checkpoint` and the use of
-`aside` and `reading`.
+`aside`, `reading` and `telling`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Database:
         path: the file.
         main: the connection for everything that needs the lock.
         aside: the connection for what is stored without it.
-        reading: the connection for what is read without it.
+        reading: the connection for contents that are read without it.
+        telling: the connection for what other nodes are told without it.
         damaged: hashes of the rows found not to match their content since the file was opened.
     """
 
@@ -61,14 +62,16 @@ class Database:
             (version,) = self.main.execute("PRAGMA user_version").fetchone()
             self.aside = _connect(path, 0)
             self._checkpointer = _connect(path, 0)
-            self.reading = _connect(path, 0)
-            self.reading.execute("PRAGMA query_only = ON")
+            self.reading, self.telling = _connect(path, 0), _connect(path, 0)
+            for connection in (self.reading, self.telling):
+                connection.execute("PRAGMA query_only = ON")
         except (sqlite3.Error, OSError) as error:
             raise as_store_error(path, error) from None
         require_format(path, version)
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
+        self.telling.close()
         self.reading.close()
         self.aside.close()
         self._checkpointer.close()

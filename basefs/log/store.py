@@ -24,7 +24,7 @@ from basefs.log.arrivals import Arrivals
 from basefs.log.chains import Chains
 from basefs.log.database import Database
 from basefs.log.detached import Detached
-from basefs.log.entries import SIGNATURE_SIZE, Action, Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
 from basefs.log.keys import fingerprint_of
@@ -49,6 +49,8 @@ class Store:
         granted: the keys that a signature may be of.
         arrivals: when entries came.
         detached: entries that lost what they build on.
+        committed: the Merkle hash of everything and the number of entries after the last transaction, to be read
+            without the lock.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
@@ -68,6 +70,7 @@ class Store:
         self._recent: dict[EntryHash, Placed] = {}
         try:
             self._load()
+            self.committed = self._digest()
         except sqlite3.Error as error:
             raise self.database.translate(error) from None
 
@@ -96,11 +99,16 @@ class Store:
                 yield
                 self.paths.flush()
                 self.arrivals.flush()
+                digest = self._digest()
+            self.committed = digest
         except BaseException:
             self.paths.forget()
             self.arrivals.pending = None
             self._load()
             raise
+
+    def _digest(self) -> tuple[bytes, int]:
+        return self.paths.root_hash(), self.entry_count()
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -178,26 +186,6 @@ class Store:
         """The entry that came last; `None` in an empty log, or as in `get`."""
         row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return None if row is None else self._placed(row)
-
-    def raw(self, hash: EntryHash) -> bytes | None:
-        """The encoding of an entry, or `None` as in `get`."""
-        recent = self._recent.get(hash)
-        if recent is not None:
-            return recent.entry.encode()
-        row = self._db.execute("SELECT hash, data, checksum FROM entries WHERE hash = ?", (hash,)).fetchone()
-        return None if row is None else self._checked(*row)
-
-    def raw_at(self, path: int) -> list[bytes]:
-        """The encodings of all entries of one path, as in `entries_at`."""
-        rows = self._db.execute("SELECT hash, data, checksum FROM entries WHERE path = ? ORDER BY seq", (path,))
-        return [data for row in rows if (data := self._checked(*row)) is not None]
-
-    def _checked(self, hash: EntryHash, data: bytes, checksum: bytes) -> bytes | None:
-        """An encoding as it was stored, or `None` if its row is damaged; decoding it would cost more."""
-        if checksum != checksum_of(data) or sha224(data[:-SIGNATURE_SIZE]) != hash:
-            self.database.report_damage("entry", hash)
-            return None
-        return data
 
     def entries_at(self, path: int) -> list[Placed]:
         """All entries of one path, in order of arrival (so parents first)."""

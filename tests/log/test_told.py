@@ -1,0 +1,165 @@
+"""What other nodes are told: what is committed, at one moment, without waiting for who writes to the log."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from basefs.errors import StoreError
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
+from basefs.log.told import Told
+from basefs.replica import LOG_FILE, Replica
+from basefs.sync.interface import LogState
+
+from ..helpers import ROOT_KEY, make_replica, noise, path
+from ..patience import DEADLINE
+
+
+def ask_all(state: LogState, entry: EntryHash, block: BlockHash) -> dict[str, object]:
+    """Everything that the sync protocol can ask a log."""
+    return {
+        "identity": state.identity,
+        "root": state.root_hash(),
+        "digest": state.digest(),
+        "listing": state.listing(()),
+        "path hash": state.path_hash(path("/f")),
+        "child hashes": state.child_hashes((), [b"f", b"g", b"h"]),
+        "walk": list(state.walk(())),
+        "entry": state.entry(entry),
+        "block": state.block(block),
+        "block behind": state.block_behind(block, 1),
+        "missing": state.missing_blocks(4),
+    }
+
+
+def test_peers_are_answered_while_a_transaction_is_under_way_and_told_nothing_of_it(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    written = replica.commit(lambda author: author.write(path("/f"), noise(0, 3000)))
+    entry, block = written.entries[0].hash, written.blocks[0].hash
+    before = ask_all(replica, entry, block)
+    assert before["entry"] == written.entries[0].encode()
+    assert before["block"] == written.blocks[0].encode()
+    assert before["block behind"] == written.blocks[0].next != ZERO_HASH
+    answers: list[dict[str, object]] = []
+
+    def make(author):  # type: ignore[no-untyped-def]
+        draft = author.write(path("/g"), noise(1, 3000))
+        yield draft
+        # All of the draft is in the database now, and may still be taken back.
+        assert replica._store.paths.find_names(path("/g")) is not None
+        thread = threading.Thread(target=lambda: answers.append(ask_all(replica, entry, block)), daemon=True)
+        thread.start()
+        thread.join(DEADLINE)
+        assert not thread.is_alive(), "who answers a peer waits for who writes"
+        assert replica.entry(draft.entries[0].hash) is None
+        assert replica.block(draft.blocks[0].hash) is None
+        assert replica.listing(path("/g")) is None
+
+    replica.commit(make)
+    assert answers == [before]
+    assert replica.listing(path("/g")) is not None
+    assert replica.root_hash() != before["root"]
+    replica.close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda replica: xor_of(replica),
+        lambda replica: replica.path_hash(path("/f")),
+        lambda replica: replica.child_hashes((), [b"f", b"g"]),
+    ],
+)
+def test_what_belongs_together_is_told_as_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Replica], object]
+) -> None:
+    """Though another thread commits after each of the statements that it takes."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    replica.commit(lambda author: author.write(path("/f"), b"text"))
+    before = ask(replica)
+    commits = 0
+
+    def change(statement: str) -> None:
+        nonlocal commits
+        if statement.startswith("SELECT") and commits < 3:
+            commits += 1
+            content = noise(commits, 3000)
+            replica.commit(lambda author: [author.write(path("/f"), content), author.write(path("/g"), content)])
+
+    class Changing:
+        """The connection, and somebody who writes as soon as it was asked something."""
+
+        in_transaction = property(lambda self: connection.in_transaction)
+
+        def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:
+            cursor = connection.execute(statement, *arguments)
+            rows = cursor.fetchall()
+            change(statement)
+            return Rows(rows)  # type: ignore[return-value]
+
+    class Rows(list[tuple[object, ...]]):
+        def fetchall(self) -> list[tuple[object, ...]]:
+            return self
+
+        def fetchone(self) -> tuple[object, ...] | None:
+            return self[0] if self else None
+
+    connection = replica._told._db
+    monkeypatch.setattr(replica._told, "_db", Changing())
+    monkeypatch.setattr(replica._told.paths, "_db", Changing())
+    assert ask(replica) == before
+    assert commits
+    replica.close()
+
+
+def xor_of(replica: Replica) -> bytes:
+    """What a listing says that the root hash is."""
+    listing = replica.listing(())
+    assert listing is not None
+    return reduce(xor, (hash for _, hash in listing.children), reduce(xor, listing.entries, EntryHash(ZERO_HASH)))
+
+
+def test_what_a_listing_tells_adds_up_to_the_root_hash(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    replica.commit(lambda author: author.write(path("/f"), b"text"))
+    assert xor_of(replica) == replica.root_hash()
+    replica.close()
+
+
+def test_what_is_damaged_is_told_to_nobody_and_reported(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    written = replica.commit(lambda author: author.write(path("/f"), noise(0, 3000)))
+    replica.close()
+    entry, block = written.entries[0].hash, written.blocks[0].hash
+    with contextlib.closing(sqlite3.connect(tmp_path / LOG_FILE)) as database, database:
+        for table, hash in (("entries", entry), ("blocks", block)):
+            database.execute(f"DROP TRIGGER {table}_no_update")
+            database.execute(f"UPDATE {table} SET data = zeroblob(length(data)) WHERE hash = ?", (hash,))
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    assert replica.entry(entry) is None
+    assert replica.block(block) is None
+    listing = replica.listing(path("/f"))
+    assert listing is not None
+    assert listing.entries == ()
+    assert replica.damaged == 2
+    replica.close()
+
+
+def test_an_error_of_the_database_is_one_of_ours_and_the_next_question_is_answered(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    told: Told = replica._told
+    told._db.set_progress_handler(lambda: 1, 1)
+    for ask in (lambda: replica.path_hash(path("/f")), lambda: replica.listing(())):
+        with pytest.raises(StoreError):
+            ask()
+    told._db.set_progress_handler(None, 0)
+    assert xor_of(replica) == replica.root_hash()
+    replica.close()
+    with pytest.raises(StoreError):
+        replica.listing(())
