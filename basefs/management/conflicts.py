@@ -1,4 +1,4 @@
-"""`basefs conflicts`: what lost, to what, by which rule, and how to bring it back."""
+"""`basefs conflicts`: what lost, to what, by which rule, and how to bring it back or to have done with it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from basefs.management.session import ask
 from basefs.management.target import parse_target
 
 
-@click.command(epilog=examples("basefs conflicts etc", "basefs conflicts etc:/hosts --json"))
+@click.command(
+    epilog=examples(
+        "basefs conflicts etc", "basefs conflicts etc:/hosts --json", "basefs conflicts etc:/hosts --accept"
+    )
+)
 @click.argument("target", metavar="NAME[:/PATH]")
+@click.option("--accept", "accepts", is_flag=True, help="Keep what won: what is listed now is settled, on all nodes.")
 @json_option
-def conflicts(target: str, as_json: bool) -> None:
+def conflicts(target: str, accepts: bool, as_json: bool) -> None:
     """List the revisions that lost a conflict, at and below a path, and the command that brings each one back.
 
     Nothing is lost with them: 'basefs log --cat' prints what they hold.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    rows = ask(home, parsed.name, "conflicts", path=parsed.path or "/")
+    rows = ask(home, parsed.name, "accept" if accepts else "conflicts", path=parsed.path or "/")
     for row in rows:
         row["command"] = shlex.join(("basefs", "revert", f"{parsed.name}:{row['path']}", row["lost"][:SHORT]))
     if as_json:

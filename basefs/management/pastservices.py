@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from basefs.errors import NotFound, UsageError
@@ -115,6 +116,13 @@ class PastServices:
             for conflict in survey.conflicts()
         ]
 
+    def do_accept(self, path: str) -> Json:
+        """Accept what has won at and below a path; returns what `do_conflicts` listed before."""
+        accepted = self.do_conflicts(path)
+        for place in sorted({to_names(row["path"]) for row in accepted}):
+            self._replica.commit(partial(_accept, place))
+        return accepted
+
     def _entry(self, prefix: str) -> EntryHash:
         """The one entry whose hash begins with what the user typed."""
         found = self._replica.find_entries(prefix)
@@ -123,6 +131,10 @@ class PastServices:
         if len(found) > 1:
             raise UsageError(f"{prefix} is the beginning of more than one entry: give more digits")
         return found[0]
+
+
+def _accept(names: Names, author: Author) -> Draft:
+    return author.reverter.accept(names)
 
 
 def _kind(survey: Survey, entry: EntryHash) -> str:

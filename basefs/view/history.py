@@ -58,14 +58,19 @@ class Conflict:
     """A branch that lost.
 
     Attributes:
-        lost: the last entry of the branch that lost: reverting to it brings it back.
+        branch: where the branch that lost ends.
         won: the entry with which the path ends.
         rule: which rule decided.
     """
 
-    lost: Entry
+    branch: Outcome
     won: Entry
     rule: Rule
+
+    @property
+    def lost(self) -> Entry:
+        """The last entry of the branch that lost: reverting to it brings it back."""
+        return self.branch.tips[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ class Survey:
     def conflicts(self) -> list[Conflict]:
         """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since.
 
-        In a directory that was removed: those that lost to a removal.
+        Nor ended, where somebody has accepted what won.  In a directory that was removed: those that lost to a removal.
         """
         if self.outcome is None:
             return []
@@ -191,8 +196,11 @@ class Survey:
                 if self.is_removed and best.first not in deletes:
                     # Who removed the directory has seen it, and removed what had won there.
                     continue
-                losers = [branch for branch in losers if branch.tips[0].hash not in restored]
-                found.extend(Conflict(loser.tips[0], self.outcome.tips[0], _rule(best, loser)) for loser in losers)
+                for loser in losers:
+                    lost = loser.tips[0]
+                    accepted = lost.action is Action.REVERT and lost.content in walk
+                    if not accepted and lost.hash not in restored:
+                        found.append(Conflict(loser, self.outcome.tips[0], _rule(best, loser)))
         return found
 
 

@@ -85,13 +85,32 @@ class Reverter:
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
         return self._follow(names, found.outcome, Action.REVERT, target)
 
-    def _follow(self, names: Names, outcome: Outcome, action: Action, target: EntryHash | None = None) -> list[Entry]:
-        """An entry behind every tip of a path.  Raises `PermissionDenied`."""
+    def accept(self, names: Names) -> Draft:
+        """End the branches of a path that lost: each becomes what has won, so that there is no conflict any more.
+
+        What the path is stays the same whichever of these entries a node has, and whichever branch wins then.
+
+        Raises `NotFound` if nothing ever was there, `PermissionDenied`.
+        """
+        found = survey(self._store, self._tree, names)
+        if found is None:
+            raise NotFound(f"nothing was ever at {display(names)}")
+        entries = []
+        for conflict in found.conflicts():
+            won = conflict.won.hash
+            # The time of the last change is that of the last entry.
+            entries.extend(self._follow(names, conflict.branch, Action.REVERT, won, time=found.states[won].mtime))
+        return Draft(entries)
+
+    def _follow(
+        self, names: Names, outcome: Outcome, action: Action, target: EntryHash | None = None, *, time: int = 0
+    ) -> list[Entry]:
+        """An entry behind every tip of a path, of now or of a `time` (UNIX seconds).  Raises `PermissionDenied`."""
         entries = []
         for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
             if tip.hash != target:
                 key = self._signer.signer(authority, names)
-                entries.append(key.sign(tip.hash, self._signer.now(), action, tip.name, target or b""))
+                entries.append(key.sign(tip.hash, time or self._signer.now(), action, tip.name, target or b""))
         return entries
 
     def tree(self, names: Names, sequence: int) -> Draft:

@@ -126,11 +126,14 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
         case Action.DELETE:
             return State(Kind.ABSENT, remains=before if before.kind is Kind.DIRECTORY else before.remains)
         case Action.MODE:
-            if before.kind in (Kind.FILE, Kind.DIRECTORY):
+            try:
                 mode, owner = decode_mode(entry.content)
+            except InvalidEntry:
+                # No version of ours writes it; the log has accepted it, so the view must live with it.
+                return before
+            if before.kind in (Kind.FILE, Kind.DIRECTORY):
                 return replace(before, mode=mode, owner=owner, mtime=entry.timestamp)
             if before.kind is Kind.SYMLINK:
-                _, owner = decode_mode(entry.content)
                 return replace(before, owner=owner, mtime=entry.timestamp)
             if before.remains is not None:
                 # A deleted directory in which something lives.

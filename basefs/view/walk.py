@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import Placed
@@ -122,12 +121,8 @@ class Walk:
             self.awaits |= target not in self.states
             state = self.states.get(target, UNKNOWN)
             return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
-        try:
-            complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
-            return step(before, entry, complete=complete)
-        except InvalidEntry:
-            # A mode that no version of ours writes; the log has accepted it, so the view must live with it.
-            return before
+        complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
+        return step(before, entry, complete=complete)
 
     def _find_basis(self, hash: EntryHash) -> EntryHash | None:
         entries = self._forest.by_hash()

@@ -103,6 +103,21 @@ def test_conflicts_tells_what_lost_and_how_to_bring_it_back(conf: Cli) -> None:
     assert "nothing was ever at /nowhere" in conf.fails("conflicts", "conf:/nowhere")
 
 
+def test_what_won_is_accepted(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        key = replica.keys[0]
+        replica.commit(lambda author: author.write(path("/f"), b"one"))
+        replica.commit(lambda author: _write_beside(author, key))
+        shown = replica.read(path("/f"))
+    assert "no conflicts" in conf.empty("conflicts", "conf:/.cluster", "--accept")
+    assert len(json.loads(conf("conflicts", "conf", "--json"))) == 1
+    assert conf("conflicts", "conf:/f", "--accept").split("\t")[0] == "/f"
+    assert "no conflicts" in conf.empty("conflicts", "conf")
+    assert "no conflicts" in conf.empty("conflicts", "conf", "--accept")
+    with conf.replica("conf") as replica:
+        assert replica.read(path("/f")) == shown
+
+
 def test_what_was_changed_while_its_directory_was_removed_is_listed_and_comes_back(conf: Cli) -> None:
     with conf.replica("conf") as replica:
         key = replica.keys[0]

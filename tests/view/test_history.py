@@ -10,7 +10,7 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitt
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica import Replica
-from basefs.view.history import Conflict, Rule, Standing
+from basefs.view.history import Rule, Standing
 
 from ..helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path
 from .stories import Story, above, below
@@ -24,6 +24,14 @@ def story(tmp_path: Path) -> Story:
 
 def standings(replica: Replica, text: str) -> list[tuple[Entry, Standing]]:
     return [(revision.entry, revision.standing) for revision in replica.survey(path(text)).revisions()]
+
+
+def conflicts(replica: Replica, text: str) -> list[tuple[Entry, Entry, Rule]]:
+    return [(conflict.lost, conflict.won, conflict.rule) for conflict in replica.survey(path(text)).conflicts()]
+
+
+def accept(replica: Replica, text: str) -> int:
+    return len(replica.commit(lambda author: author.reverter.accept(path(text))).entries)
 
 
 def revert(replica: Replica, text: str, target: Entry) -> int:
@@ -47,14 +55,14 @@ def test_a_branch_that_lost_is_told_with_the_rule(story: Story) -> None:
     last = story.mode(ALICE, lost, 0o600)
     replica = story.replica()
     assert standings(replica, "/f") == [(last, Standing.LOST), (lost, Standing.LOST), (won, Standing.CURRENT)]
-    assert replica.survey(path("/f")).conflicts() == [Conflict(last, won, Rule.HASH)]
+    assert conflicts(replica, "/f") == [(last, won, Rule.HASH)]
 
 
 def test_the_rule_is_contributors_where_they_differ(story: Story) -> None:
     one = story.write(ROOT_KEY, story.root, b"one", "f")
     both = story.ack(ALICE, one)
     lost = story.write(ALICE, story.root, b"lost", "f", wanted=above(one))
-    assert story.replica().survey(path("/f")).conflicts() == [Conflict(lost, both, Rule.CONTRIBUTORS)]
+    assert conflicts(story.replica(), "/f") == [(lost, both, Rule.CONTRIBUTORS)]
 
 
 def test_the_rule_is_authority_where_that_differs(story: Story) -> None:
@@ -63,14 +71,14 @@ def test_the_rule_is_authority_where_that_differs(story: Story) -> None:
     won = story.write(ROOT_KEY, home, b"won", "f")
     first = story.write(BOB, home, b"lost", "f", wanted=above(won))
     lost = story.ack(CAROL, first)
-    assert story.replica().survey(path("/d/f")).conflicts() == [Conflict(lost, won, Rule.AUTHORITY)]
+    assert conflicts(story.replica(), "/d/f") == [(lost, won, Rule.AUTHORITY)]
 
 
 def test_directories_that_merge_are_no_conflict(story: Story) -> None:
     story.mkdir(ROOT_KEY, story.root, "d")
     story.mkdir(ALICE, story.root, "d")
     replica = story.replica()
-    assert replica.survey(path("/d")).conflicts() == []
+    assert conflicts(replica, "/d") == []
     assert [standing for _, standing in standings(replica, "/d")] == [Standing.CURRENT, Standing.CURRENT]
 
 
@@ -78,7 +86,7 @@ def test_a_fork_in_the_middle_is_found(story: Story) -> None:
     first = story.write(ROOT_KEY, story.root, b"first", "f")
     won = story.write(ROOT_KEY, first, b"won")
     lost = story.write(ALICE, first, b"lost", wanted=below(won))
-    assert story.replica().survey(path("/f")).conflicts() == [Conflict(lost, won, Rule.HASH)]
+    assert conflicts(story.replica(), "/f") == [(lost, won, Rule.HASH)]
 
 
 def test_a_branch_that_was_brought_back_is_no_conflict_any_more(story: Story) -> None:
@@ -88,7 +96,7 @@ def test_a_branch_that_was_brought_back_is_no_conflict_any_more(story: Story) ->
     story.revert(ROOT_KEY, won, last)
     replica = story.replica()
     assert replica.read(path("/f")) == b"lost as well"
-    assert replica.survey(path("/f")).conflicts() == []
+    assert conflicts(replica, "/f") == []
 
 
 def test_a_branch_is_still_lost_when_only_its_beginning_was_brought_back(story: Story) -> None:
@@ -96,7 +104,7 @@ def test_a_branch_is_still_lost_when_only_its_beginning_was_brought_back(story: 
     lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
     last = story.write(ALICE, lost, b"lost as well")
     back = story.revert(ROOT_KEY, won, lost)
-    assert story.replica().survey(path("/f")).conflicts() == [Conflict(last, back, Rule.HASH)]
+    assert conflicts(story.replica(), "/f") == [(last, back, Rule.HASH)]
 
 
 def test_what_a_revoked_key_wrote_last_is_ignored(story: Story) -> None:
@@ -135,12 +143,12 @@ def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_come
     story.delete(ROOT_KEY, inner)
     story.delete(ROOT_KEY, home)
     replica = story.replica(ROOT_KEY)
-    assert replica.survey(path("/d/e/f")).conflicts() == [Conflict(lost, won, Rule.HASH)]
+    assert conflicts(replica, "/d/e/f") == [(lost, won, Rule.HASH)]
     assert {standing for _, standing in standings(replica, "/d/e/f")} == {Standing.GONE}
     assert revert(replica, "/d/e/f", lost) == 3
     assert replica.read(path("/d/e/f")) == b"lost"
     assert [list(replica.names_in(path(text))) for text in ("/d", "/d/e")] == [[b"e"], [b"f"]]
-    assert replica.survey(path("/d/e/f")).conflicts() == []
+    assert conflicts(replica, "/d/e/f") == []
 
 
 def test_what_had_lost_before_its_directory_was_removed_is_no_conflict_any_more(story: Story) -> None:
@@ -149,7 +157,7 @@ def test_what_had_lost_before_its_directory_was_removed_is_no_conflict_any_more(
     story.write(ALICE, home, b"lost", "f", wanted=below(won))
     story.delete(ROOT_KEY, won)
     story.delete(ROOT_KEY, home)
-    assert story.replica().survey(path("/d/f")).conflicts() == []
+    assert conflicts(story.replica(), "/d/f") == []
 
 
 def test_a_file_comes_back_with_its_directory_but_not_where_a_file_is_now(story: Story) -> None:
@@ -163,6 +171,69 @@ def test_a_file_comes_back_with_its_directory_but_not_where_a_file_is_now(story:
     story.write(ROOT_KEY, removed, b"a file")
     with pytest.raises(NotADirectory, match="/d is not a directory"):
         revert(story.replica(ROOT_KEY), "/d/f", child)
+
+
+def test_a_conflict_that_was_accepted_is_none_any_more_and_nothing_else_changes(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    replica = story.replica(ROOT_KEY)
+    before = replica.attributes(path("/f"))
+    assert accept(replica, "/f") == 1
+    assert conflicts(replica, "/f") == []
+    after = replica.attributes(path("/f"))
+    assert (replica.read(path("/f")), after.mtime, after.mode) == (b"won", before.mtime, before.mode)
+    assert accept(replica, "/f") == 0
+    # What lost is still there.
+    assert revert(replica, "/f", lost) == 1
+    assert replica.read(path("/f")) == b"lost"
+
+
+def test_what_was_written_while_a_conflict_was_accepted_is_a_conflict_or_wins(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    later = story.write(ROOT_KEY, won, b"later")
+    accepted = story.revert(ROOT_KEY, lost, won)
+    # Root and Alice have a part in the branch that was accepted, and root alone in the other one.
+    assert conflicts(story.replica(), "/f") == [(later, accepted, Rule.CONTRIBUTORS)]
+    assert story.replica().read(path("/f")) == b"won"
+
+
+def test_a_removal_that_won_is_accepted_without_the_directory(story: Story) -> None:
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    first = story.write(ROOT_KEY, home, b"first", "f")
+    lost = story.write(ALICE, first, b"lost")
+    story.delete(ROOT_KEY, first, wanted=above(lost))
+    story.delete(ROOT_KEY, home)
+    replica = story.replica(ROOT_KEY)
+    assert accept(replica, "/d/f") == 1
+    assert conflicts(replica, "/d/f") == []
+    assert list(replica.names_in(())) == []
+
+
+def test_a_file_that_won_against_a_directory_is_accepted(story: Story) -> None:
+    home = story.mkdir(ALICE, story.root, "f")
+    story.write(ALICE, home, b"below", "g")
+    won = story.write(ROOT_KEY, story.ack(ALICE, story.write(ROOT_KEY, story.root, b"first", "f")), b"won")
+    replica = story.replica(ROOT_KEY)
+    assert conflicts(replica, "/f") == [(home, won, Rule.CONTRIBUTORS)]
+    assert accept(replica, "/f") == 1
+    assert conflicts(replica, "/f") == []
+    assert replica.read(path("/f")) == b"won"
+
+
+def test_a_directory_that_won_against_a_file_is_accepted_and_can_be_removed(story: Story) -> None:
+    home = story.ack(ALICE, story.mkdir(ROOT_KEY, story.root, "d"))
+    story.write(ROOT_KEY, story.entries[-2], b"below", "g")
+    lost = story.write(ALICE, story.root, b"lost", "d")
+    replica = story.replica(ROOT_KEY)
+    assert conflicts(replica, "/d") == [(lost, home, Rule.CONTRIBUTORS)]
+    assert accept(replica, "/d") == 1
+    assert conflicts(replica, "/d") == []
+    assert replica.read(path("/d/g")) == b"below"
+    for text, is_directory in (("/d/g", False), ("/d", True)):
+        replica.commit(lambda author, t=text, d=is_directory: author.remove(path(t), directory=d))  # type: ignore[misc]
+    assert list(replica.names_in(())) == []
+    assert replica.check_view() == []
 
 
 def test_grants_are_current_while_they_are_in_force(story: Story) -> None:

@@ -474,8 +474,15 @@ def test_a_revert_that_comes_before_its_target_waits_for_it(story: Story) -> Non
     assert tree_of(replica) == story.tree()
 
 
-def test_a_mode_that_no_version_writes_has_no_effect(story: Story) -> None:
+def test_a_mode_that_no_version_writes_has_no_effect(story: Story, caplog: pytest.LogCaptureFixture) -> None:
     first = story.write(ROOT_KEY, story.root, b"one", "f")
-    story.sign(ROOT_KEY, first, Action.MODE, content=b"\xff\xff")
+    senseless = story.sign(ROOT_KEY, first, Action.MODE, content=b"\xff\xff")
     shown = story.at("/f")
     assert shown is not None and shown.mode == 0o644
+    # Also behind what somebody has looked at.
+    replica = story.replica(without_entries=[senseless])
+    assert replica.attributes(path("/f")).mode == 0o644
+    replica.apply([senseless], [])
+    assert replica.attributes(path("/f")).mode == 0o644
+    assert replica.check_view() == []
+    assert not caplog.records
