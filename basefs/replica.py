@@ -18,7 +18,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from basefs.applied import Applied
 from basefs.errors import BaseFSError, InvalidEntry, ReadOnly, StoreError
 from basefs.log.blocks import Block
 from basefs.log.content import Content
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import Action, Entry, hash_of
 from basefs.log.guard import Guard
 from basefs.log.hashes import EntryHash
 from basefs.log.intake import Delivery, Intake, Newcomer
@@ -256,9 +256,17 @@ class Replica(Queries):
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
-        delivery = Delivery.of(entries, blocks, peer)
+        known, seen = self._known([entry.hash for entry in entries])
+        return self._apply(Delivery.of((entry for entry in entries if entry.hash not in known), blocks, peer, seen))
+
+    def _known(self, hashes: Sequence[EntryHash]) -> tuple[set[EntryHash], int]:
+        """Those of these entries that are in the log, and the number of its last one at the same moment."""
+        with self._lock:
+            return self._store.known(hashes), self._store.entry_count()
+
+    def _apply(self, delivery: Delivery) -> Applied:
         # Nobody waits for signatures: they take as long as all the rest.
-        delivery.verify(self._publics(entries))
+        delivery.verify(self._publics(delivery.entries))
         parts: list[Applied] = []
         while not parts or delivery.entries:
             with self._write_lock, self._lock:
@@ -300,17 +308,12 @@ class Replica(Queries):
         if is_news:
             self._publisher.put(applied)
 
-    def _publics(self, entries: Sequence[Entry]) -> dict[EntryHash, bytes]:
-        """The key that each of these entries names, of those that are new and whose key was granted anywhere."""
+    def _publics(self, entries: Collection[Entry]) -> dict[EntryHash, bytes]:
+        """The key that each of these entries names, of those whose key was granted anywhere."""
         with self._lock:
-            known = self._store.known([entry.hash for entry in entries])
             only_key = self._store.granted.only_key
             keys = {fingerprint: only_key(fingerprint) for fingerprint in {entry.fingerprint for entry in entries}}
-        return {
-            entry.hash: public
-            for entry in entries
-            if entry.hash not in known and (public := keys[entry.fingerprint]) is not None
-        }
+        return {entry.hash: public for entry in entries if (public := keys[entry.fingerprint]) is not None}
 
     def _has_held_long(self, since: float) -> bool:
         """Whether somebody waits for who holds both locks since that time, monotonic seconds, and that is long."""
@@ -426,7 +429,12 @@ class Replica(Queries):
         decoded: list[Entry] = []
         pieces: list[Block] = []
         rejected: list[str] = []
-        for raw in entries:
+        # Before they are decoded, which costs more: who sends what is here again and again should cost little.
+        hashes = [hash_of(raw) for raw in entries]
+        known, seen = self._known(hashes)
+        for raw, hash in zip(entries, hashes, strict=True):
+            if hash in known:
+                continue
             try:
                 decoded.append(Entry.decode(raw))
             except InvalidEntry as error:
@@ -436,7 +444,7 @@ class Replica(Queries):
                 pieces.append(Block.decode(raw))
             except InvalidEntry as error:
                 rejected.append(str(error))
-        applied = self.apply(decoded, pieces, peer=peer)
+        applied = self._apply(Delivery.of(decoded, pieces, peer, seen))
         return AddResult(
             accepted=len(applied.entries) + applied.new_blocks,
             missing_parents=applied.missing_parents,

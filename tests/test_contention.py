@@ -6,22 +6,25 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import basefs.log.cache
+import basefs.log.intake
 import basefs.log.verifying
 import basefs.replica
-from basefs.errors import DamagedLog, NotFound, StoreError
+from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
+from basefs.log.verifying import Signed, find_wrong
 from basefs.propagation import Propagation
 from basefs.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.view.appearance import Appearance, Attributes
@@ -200,6 +203,52 @@ def test_nobody_waits_for_signatures(
     # Once, and not at all where the entry is known.
     reader.apply(written.entries, written.blocks)
     assert len(answers) == len(written.entries)
+    writer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_came_by_another_way_meanwhile_and_what_comes_twice_is_taken_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 40)
+    others = list(written.entries[:20])
+
+    def verify_meanwhile(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
+        if others:
+            some = others[:]
+            others.clear()
+            reader.apply(some, written.blocks)
+        return find_wrong(signed)
+
+    monkeypatch.setattr(basefs.log.intake, "find_wrong", verify_meanwhile)
+    twice = [entry.encode() for entry in (*written.entries, *written.entries)]
+    with wanted(monkeypatch) if cut else contextlib.nullcontext():
+        result = reader.add(twice, [block.encode() for block in written.blocks])
+    assert not others
+    assert result.rejected == result.missing_parents == ()
+    assert reader.root_hash() == writer.root_hash()
+    assert reader.totals()["entries"] == writer.totals()["entries"]
+    writer.close()
+    reader.close()
+
+
+def test_what_is_known_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader, written = make_delivery(tmp_path, 40)
+    decoded: list[bytes] = []
+
+    def decode(raw: bytes) -> Entry:
+        decoded.append(raw)
+        return Entry.decode(raw)
+
+    monkeypatch.setattr(basefs.replica, "Entry", SimpleNamespace(decode=decode))
+    raws = [entry.encode() for entry in written.entries]
+    blocks = [block.encode() for block in written.blocks]
+    assert reader.add(raws[:30], blocks).accepted
+    assert decoded == raws[:30]
+    assert reader.add(raws, blocks).accepted
+    assert decoded == raws
+    assert reader.root_hash() == writer.root_hash()
     writer.close()
     reader.close()
 

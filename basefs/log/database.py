@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 #: The same for the connection that needs the lock, if nobody calls `checkpoint`: pages of 4 KiB.
 _LAST_RESORT_PAGES = 16 * 1024
+#: KiB of pages that the connection for everything keeps.  New entries are spread all over the indexes of hashes, so
+#: most of what a transaction of a long log changes is not among the 2 MiB that SQLite keeps by itself.
+_CACHE_KIB = 8 * 1024
 #: Bytes that the index of a write-ahead log takes at least (sqlite.org/walformat.html, section 2).
 _SIDE_FILE_BYTES = 32 * 1024
 
@@ -57,6 +60,7 @@ class Database:
                 # The mode must be right before the first byte: SQLite gives its side files the same one.
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self.main = _connect(path, _LAST_RESORT_PAGES)
+            self.main.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             if create:
                 self.main.executescript("BEGIN;" + SCHEMA + f"PRAGMA user_version = {FORMAT}; COMMIT;")
             (version,) = self.main.execute("PRAGMA user_version").fetchone()

@@ -165,6 +165,11 @@ class Entry:
         )
 
 
+def hash_of(encoded: bytes) -> EntryHash:
+    """The hash of an encoded entry, without decoding it: the signature is no part of it."""
+    return EntryHash(sha224(encoded[:-SIGNATURE_SIZE]))
+
+
 def signed_part(
     parent: bytes, timestamp: int, action: Action, name: bytes, content: bytes, size: int, fingerprint: bytes
 ) -> bytes:

@@ -43,6 +43,8 @@ class Delivery:
         entries: those that were not looked at yet.
         blocks: those that were not taken yet.
         peer: who brought them.
+        seen: number of the last entry of the log, in the order of arrival, when it was looked up what is in it.
+        known: whether entries are in the log, as far as that was looked up or done since.
         verified: signature and raw public key of the entries whose signature was found to be right.
         refused: why others were taken out.
     """
@@ -50,13 +52,16 @@ class Delivery:
     entries: deque[Entry]
     blocks: dict[BlockHash, Block]
     peer: str
+    seen: int
+    known: dict[EntryHash, bool]
     verified: dict[EntryHash, tuple[bytes, bytes]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], blocks: Iterable[Block], peer: str) -> Delivery:
-        """All of these."""
-        return cls(deque(entries), {block.hash: block for block in blocks}, peer)
+    def of(cls, entries: Iterable[Entry], blocks: Iterable[Block], peer: str, seen: int) -> Delivery:
+        """All of these; none of the entries is in the log up to the one with the number `seen`."""
+        todo = deque(entries)
+        return cls(todo, {block.hash: block for block in blocks}, peer, seen, {entry.hash: False for entry in todo})
 
     def verify(self, publics: Mapping[EntryHash, bytes]) -> None:
         """Check signatures beforehand, which needs no lock: by hash of the entry, the raw public key that it names.
@@ -127,9 +132,13 @@ class Intake:
         self._offered, self._verified = delivery.blocks, delivery.verified
         self.rejected += delivery.refused
         delivery.refused.clear()
+        # And what another thread has put into the log since it was looked up.
+        self._known = delivery.known
+        self._known.update(dict.fromkeys(self._store.arrived_behind(delivery.seen), True))
         while delivery.entries:
             self.add_entries(delivery.take(), delivery.peer)
             if delivery.entries and enough():
+                delivery.seen = self._store.entry_count()
                 return
         blocks = list(delivery.blocks.values())
         delivery.blocks.clear()
@@ -141,9 +150,9 @@ class Intake:
         Raises `LocalProtocolError` for an entry of this node's own that nobody would accept.
         """
         queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
-        hashes = [entry.hash for entry in entries]
+        hashes = [entry.hash for entry in entries if entry.hash not in self._known]
         found = self._store.known(hashes)
-        self._known.update((hash, hash in found) for hash in hashes if hash not in self._known)
+        self._known.update((hash, hash in found) for hash in hashes)
         while queue:
             entry, sender, is_ours = queue.popleft()
             try:

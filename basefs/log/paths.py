@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.placement import ROOT_PATH_ID
+from basefs.log.remembered import Remembered
 
-#: Places kept in memory, about 200 bytes each.
-_REMEMBERED_PLACES = 4096
+#: Places kept in memory, and hashes, about 200 bytes each.
+_REMEMBERED_PLACES = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Paths:
         #: Path id -> change of its hash; as numbers, which are quicker to combine than bytes.
         self._pending: dict[int, int] = {}
         #: Path id -> path above and name, which never change, of those that were asked for lately.
-        self._places: dict[int, tuple[int, bytes]] = {}
+        self._places: Remembered[int, tuple[int, bytes]] = Remembered(_REMEMBERED_PLACES)
         #: Path id -> hash, of those that changed lately; nobody else changes any.
-        self._hashes: dict[int, int] = {}
+        self._hashes: Remembered[int, int] = Remembered(_REMEMBERED_PLACES)
 
     def row(self, path: int) -> PathRow:
         """The path with this id, which must exist."""
@@ -81,19 +82,9 @@ class Paths:
         place = self._places.get(path)
         if place is None:
             row = self.row(path)
-            place = self._remember_place(path, row.parent, row.name)
+            place = row.parent, row.name
+            self._places.keep(path, place)
         return place
-
-    def _remember_place(self, path: int, above: int, name: bytes) -> tuple[int, bytes]:
-        if len(self._places) >= _REMEMBERED_PLACES:
-            self._places.clear()
-        place = self._places[path] = (above, name)
-        return place
-
-    def _remember_hash(self, path: int, hash: int) -> None:
-        if len(self._hashes) >= _REMEMBERED_PLACES:
-            self._hashes.clear()
-        self._hashes[path] = hash
 
     def root_hash(self) -> bytes:
         """XOR of everything in the Merkle tree; `ZERO_HASH` for an empty log."""
@@ -109,8 +100,8 @@ class Paths:
         cursor = self._db.execute("INSERT INTO paths (parent, name, hash) VALUES (?, ?, ?)", (parent, name, ZERO_HASH))
         path = cursor.lastrowid
         assert path is not None
-        self._remember_place(path, parent, name)
-        self._remember_hash(path, 0)
+        self._places.keep(path, (parent, name))
+        self._hashes.keep(path, 0)
         return path
 
     def contribute(self, path: int, hash: bytes) -> None:
@@ -122,13 +113,15 @@ class Paths:
         pending, self._pending = self._pending, {}
         while pending:
             above: dict[int, int] = {}
+            rows: list[tuple[bytes, int]] = []
             for path, change in pending.items():
                 before = self._hashes.get(path)
                 hash = change ^ (int.from_bytes(self.row(path).hash, "big") if before is None else before)
-                self._db.execute("UPDATE paths SET hash = ? WHERE id = ?", (hash.to_bytes(HASH_SIZE, "big"), path))
-                self._remember_hash(path, hash)
+                rows.append((hash.to_bytes(HASH_SIZE, "big"), path))
+                self._hashes.keep(path, hash)
                 if parent := self.above(path):
                     above[parent] = above.get(parent, 0) ^ change
+            self._db.executemany("UPDATE paths SET hash = ? WHERE id = ?", rows)
             pending = above
 
     def take_pending(self) -> dict[int, int]:

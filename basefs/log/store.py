@@ -30,13 +30,14 @@ from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
 from basefs.log.keys import fingerprint_of
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
+from basefs.log.remembered import Remembered
 
 #: What `placed_of` needs of an entry.
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
-#: Entries kept in memory, about 1 kB each.
-_REMEMBERED_ENTRIES = 2048
+#: Entries kept in memory, about 1 kB each: the last ones of so many files that are written again and again.
+_REMEMBERED_ENTRIES = 8192
 
 
 class Store:
@@ -67,7 +68,7 @@ class Store:
         #: The paths that some link names.
         self._linked: set[int] = set()
         #: Entries that were asked for or stored lately: what arrives builds on what has just arrived.
-        self._recent: dict[EntryHash, Placed] = {}
+        self._recent: Remembered[EntryHash, Placed] = Remembered(_REMEMBERED_ENTRIES)
         try:
             self._load()
             self.committed = self._digest()
@@ -153,6 +154,10 @@ class Store:
             found.update(row[0] for row in self._db.execute(f"SELECT hash FROM entries WHERE hash IN ({marks})", some))
         return found
 
+    def arrived_behind(self, sequence: int) -> set[EntryHash]:
+        """The entries that came after the one with this number."""
+        return {EntryHash(hash) for (hash,) in self._db.execute("SELECT hash FROM entries WHERE seq > ?", (sequence,))}
+
     def entry_count(self) -> int:
         """Number of entries."""
         return int(self._db.execute("SELECT max(seq) FROM entries").fetchone()[0] or 0)
@@ -167,9 +172,7 @@ class Store:
 
     def _remember(self, placed: Placed | None) -> Placed | None:
         if placed is not None:
-            if len(self._recent) >= _REMEMBERED_ENTRIES:
-                self._recent.clear()
-            self._recent[placed.entry.hash] = placed
+            self._recent.keep(placed.entry.hash, placed)
         return placed
 
     def find(self, prefix: str) -> list[EntryHash]:
@@ -310,6 +313,9 @@ class Store:
             self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path, entry.hash))
         if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete):
             self.paths.contribute(placed.path, entry.hash)
+        if placed.kind is EntryKind.SUCCESSOR:
+            # Hardly anybody else builds on that one now.
+            self._recent.pop(entry.parent, None)
         self._remember(placed)
         return placed
 

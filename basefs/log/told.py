@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 from basefs.log.chains import BLOCK_QUERY, next_of
 from basefs.log.database import Database
-from basefs.log.entries import SIGNATURE_SIZE, Entry
+from basefs.log.entries import Entry, hash_of
 from basefs.log.guard import Guard
 from basefs.log.hashes import BlockHash, EntryHash, sha224
 from basefs.log.paths import Paths
+from basefs.log.remembered import Remembered
 from basefs.log.store import checksum_of
 
 #: Entries kept in memory, about 400 bytes each.
@@ -41,7 +42,7 @@ class Told:
         self.lock = Guard(database.translate)
         self.paths = Paths(self._db)
         #: What was committed or told lately: who wants an entry asks several times, and several ask for it.
-        self._recent: dict[EntryHash, bytes] = {}
+        self._recent: Remembered[EntryHash, bytes] = Remembered(_REMEMBERED_ENTRIES)
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -63,12 +64,7 @@ class Told:
     def remember(self, entries: Iterable[Entry]) -> None:
         """These are committed now, and likely to be told next."""
         for entry in entries:
-            self._keep(entry.hash, entry.encode())
-
-    def _keep(self, hash: EntryHash, data: bytes) -> None:
-        if len(self._recent) >= _REMEMBERED_ENTRIES:
-            self._recent.clear()
-        self._recent[hash] = data
+            self._recent.keep(entry.hash, entry.encode())
 
     def entry(self, hash: EntryHash) -> bytes | None:
         """The encoding of an entry; `None` if it is unknown or damaged."""
@@ -79,7 +75,7 @@ class Told:
             row = self._db.execute("SELECT hash, data, checksum FROM entries WHERE hash = ?", (hash,)).fetchone()
         data = None if row is None else self._checked(*row)
         if data is not None:
-            self._keep(hash, data)
+            self._recent.keep(hash, data)
         return data
 
     def entries_at(self, path: int) -> dict[EntryHash, bytes]:
@@ -92,7 +88,7 @@ class Told:
 
     def _checked(self, hash: bytes, data: bytes, checksum: bytes) -> bytes | None:
         """An encoding as it was stored, or `None` if its row is damaged; decoding it would cost more."""
-        if checksum != checksum_of(data) or sha224(data[:-SIGNATURE_SIZE]) != hash:
+        if checksum != checksum_of(data) or hash_of(data) != hash:
             self._database.report_damage("entry", hash)
             return None
         return data

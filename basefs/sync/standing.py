@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from basefs.log.entries import SIGNATURE_SIZE
-from basefs.log.hashes import EntryHash, sha224
+from basefs.log.entries import hash_of
 from basefs.sync.backlog import Backlog, News
 from basefs.sync.interface import LogState
 from basefs.sync.limits import MAX_KEPT, Limits
@@ -81,7 +80,7 @@ class Standing:
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, unless the peer has them; or keep them back."""
         self._passed.add(self._log.root_hash())
-        news = [entry for entry in entries if self._known.add(_hash_of(entry))]
+        news = [entry for entry in entries if self._known.add(hash_of(entry))]
         if self.lazy:
             self._kept += news
             self._unsent += len(news)
@@ -114,7 +113,7 @@ class Standing:
             return self._give_up()
         entries, left_out = self._backlog.take(on_the_way, now)
         self._owes_root = self._owes_root or left_out
-        self._send([entry for entry in entries if self._known.add(_hash_of(entry))])
+        self._send([entry for entry in entries if self._known.add(hash_of(entry))])
         self.sent()
 
     def _give_up(self) -> None:
@@ -183,10 +182,10 @@ class Standing:
 
     def heard(self, entries: Sequence[bytes]) -> None:
         """The peer has sent these encoded entries, which are not in the log yet."""
-        hashes = [_hash_of(entry) for entry in entries]
+        hashes = [hash_of(entry) for entry in entries]
         for hash in hashes:
             self._known.add(hash)
-        if not self.lazy and all(self._log.entry(EntryHash(hash)) is not None for hash in hashes):
+        if not self.lazy and all(self._log.entry(hash) is not None for hash in hashes):
             self.repeats = True
 
     def heard_root(self, root: bytes, kept: int) -> None:
@@ -250,8 +249,3 @@ class Standing:
     @property
     def _full(self) -> bool:
         return self._outbox.waiting > self._limits.push_backlog
-
-
-def _hash_of(encoded: bytes) -> bytes:
-    """The hash of an encoded entry: its signature is no part of it."""
-    return sha224(encoded[:-SIGNATURE_SIZE])
