@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class _MissingParent(Exception):
 
 
 class MemoryLog:
-    """Implements `LogState`; one thread may add while another one asks."""
+    """Implements `LogState`.  Thread-safe."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class MemoryLog:
         public key of all who may write; None: signatures are not verified.  `max_bytes`: of entries and blocks; what
         would exceed it is refused.
         """
+        self._adding = threading.Lock()
         self._identity = identity
         self._keys = keys
         self._room = max_bytes
@@ -144,6 +146,10 @@ class MemoryLog:
 
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
         """See `LogState`."""
+        with self._adding:
+            return self._add(entries, blocks)
+
+    def _add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
         accepted = 0
         parents: dict[EntryHash, None] = {}
         touched: dict[EntryHash, None] = {}

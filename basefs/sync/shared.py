@@ -24,7 +24,8 @@ class Shared:
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
-        adding: held by the session whose batch is on its way into the log.
+        adding: held by the session whose batch is on its way into the log, of the sessions that compare.
+        adding_news: the same of those that stand: a peer that sends much does not keep news waiting.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -34,3 +35,4 @@ class Shared:
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    adding_news: asyncio.Lock = field(default_factory=asyncio.Lock)

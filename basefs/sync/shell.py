@@ -90,7 +90,7 @@ class Session:
         self._core = core
         self._keeper = keeper
         self._traffic = shared.traffic
-        self._adding = shared.adding
+        self._adding, self._adding_news = shared.adding, shared.adding_news
         self._stands = False
         self._reader = reader
         self._writer = writer
@@ -224,7 +224,7 @@ class Session:
                 add = core.offer()
                 if add is not None:
                     # One after the other: they would only wait for the log's lock, and for the interpreter's.
-                    async with self._adding:
+                    async with self._adding_news if core.standing else self._adding:
                         result = await asyncio.get_running_loop().run_in_executor(None, add)
                     core.added(result)
                 async with self._my_turn():

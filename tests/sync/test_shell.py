@@ -12,11 +12,12 @@ import time
 import pytest
 
 from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
+from basefs.log.entries import hash_of
 from basefs.log.hashes import sha224
 from basefs.sync import shell
 from basefs.sync.limits import DEFAULT_LIMITS, VERSION, Limits
 from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import Eof, Hash, PathReq
+from basefs.sync.messages import Entries, Eof, Hash, PathReq, Stay
 from basefs.sync.opening import sync_with
 from basefs.sync.parcels import Packer
 from basefs.sync.penalty import Pace, PenaltyBox
@@ -109,25 +110,13 @@ def test_large_contents_in_both_directions_at_once():
     run(main())
 
 
-def one_adds_at_a_time(log):
-    """The log, for sessions of several nodes: those of one take turns to add, and it has no lock of its own."""
-    lock, add = threading.Lock(), log.add
-
-    def locked(entries, blocks):
-        with lock:
-            return add(entries, blocks)
-
-    log.add = locked
-    return log
-
-
 def test_both_begin_at_once():
     async def main():
         left, right = Writer(), Writer()
         for number in range(300):
             left.write((b"l%d" % number,), b"x%d" % number)
             right.write((b"r%d" % number,), b"y%d" % number)
-        logs = one_adds_at_a_time(left.log()), one_adds_at_a_time(right.log())
+        logs = left.log(), right.log()
         async with serving(logs[0]) as one, serving(logs[1]) as two:
             results = await asyncio.gather(
                 sync_with(logs[0], HOST, two.port),
@@ -600,9 +589,46 @@ def test_the_loop_goes_on_while_the_log_takes_something():
     run(main())
 
 
+class AllStand:
+    """A keeper that lets every session stand."""
+
+    def may_keep(self, address, role):
+        return True
+
+    def began(self, session):
+        pass
+
+    ended = gap = repeats = began
+
+
+def test_news_does_not_wait_for_what_another_session_gives_to_the_log():
+    async def main():
+        author, shared = Writer(), Shared()
+        slow = SlowLog(author.log())
+        author.write((b"news",))
+        async with serving(filled(300)) as full, serving(slow, shared=shared, keeper=AllStand()) as server:
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            writer.write(encode(Hash(VERSION, ROOT.hash, slow.root_hash(), 1, 1)) + encode(Stay()))
+            while await reader.readline() != b"STAY\n":
+                pass
+            comparing = asyncio.create_task(sync_with(slow, HOST, full.port, shared=shared))
+            await until(slow.adding.is_set)
+            slow.adding.clear()
+            writer.write(encode(Entries(tuple(author.entries))))
+            await until(slow.adding.is_set)
+            assert not comparing.done()
+            slow.go.set()
+            assert (await comparing).reason is Reason.COMPLETE
+            await until(lambda: slow.entry(hash_of(author.entries[-1])))
+            writer.close()
+        assert slow.path_hash((b"news",)) == author.log().path_hash((b"news",))
+
+    run(main())
+
+
 def test_a_session_that_is_cancelled_while_the_log_takes_something():
     async def main():
-        full, slow = filled(300), SlowLog(one_adds_at_a_time(Writer().log()))
+        full, slow = filled(300), SlowLog(Writer().log())
         async with serving(full) as server:
             session = asyncio.create_task(sync_with(slow, HOST, server.port))
             await until(slow.adding.is_set)
@@ -617,7 +643,7 @@ def test_a_session_that_is_cancelled_while_the_log_takes_something():
 
 def test_a_session_that_is_abandoned_while_the_log_takes_something():
     async def main():
-        full, slow = filled(300), SlowLog(one_adds_at_a_time(Writer().log()))
+        full, slow = filled(300), SlowLog(Writer().log())
         sessions = []
         async with serving(full) as server:
             task = asyncio.create_task(sync_with(slow, HOST, server.port, progress=sessions.append))
