@@ -96,7 +96,7 @@ class Limits:
             a few when it and we learn a new key at the same moment; each may cost us one signature check (100 us).
         barren: what was asked for, and is not there, although the peer itself has listed it.  No honest peer does that,
             since nothing leaves a log; each costs a request.
-        known: entries received since one was last new; each costs some 50 us.  An honest peer sends as many only where
+        known: entries received since one was last new; each costs some 6 us.  An honest peer sends as many only where
             somebody else was quicker, which is no offence (`Progress`).
         useless_bytes: bytes received since an entry or block was last accepted or sent.  Comparing 100 000 paths takes
             some 15 MB; a smaller limit would cut that off, a larger one lets a peer waste our bandwidth.
