@@ -146,7 +146,9 @@ class Announcer:
             # follow each other sooner than they are looked at, none would be.
             self._carried.pop()
         if len(self._carried) >= MAX_CARRIED:
-            return
+            # The last one becomes an announcement, which tells of both.
+            self._carried.pop()
+            entries, blocks = [], []
         patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.longest_round_trip)
         self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), entries, blocks))
         if self._looking is None:
@@ -171,6 +173,9 @@ class Announcer:
                 self._gossip.send(events)
             else:
                 self.announce()
+        if any(self._sync.kept.loses(mark) for _, mark, *_ in later[:-MAX_LOOKED_AGAIN]):
+            # One announcement tells of all that there is no time for.
+            self.announce()
         self._carried.extend(later[-MAX_LOOKED_AGAIN:])
         if self._carried:
             self._looking = self._loop.call_at(self._carried[0][0], self._look)

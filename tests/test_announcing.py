@@ -147,3 +147,13 @@ def test_what_waits_is_bounded(loop: Loop, network: Network, announcer: Announce
         loop.pass_time(0.02)
     loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS * MAX_CARRIED)
     assert 0 < len(network.sent) <= MAX_CARRIED
+
+
+def test_what_there_is_no_room_for_is_announced(loop: Loop, network: Network, announcer: Announcer) -> None:
+    """The newest of many changes must not wait for the next sync with a random peer."""
+    for number in range(MAX_CARRIED + 10):
+        announcer.gather(*change(number, 1), large=False)
+        loop.pass_time(0.02)
+    last = loop.now
+    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS * MAX_CARRIED)
+    assert any(announces and time > last for time, _, announces in network.sent)

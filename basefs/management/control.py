@@ -155,13 +155,21 @@ def call(
         connection.settimeout(timeout)
         try:
             connection.sendall(_encode({"command": command, "arguments": arguments}))
-            if waiting is not None and not select.select([connection], [], [], WORD)[0]:
+            if waiting is not None and not _answers(connection, WORD):
                 waiting()
             with connection.makefile("rb") as stream:
                 answer = json.loads(stream.readline(MAX_LINE))
         except (OSError, ValueError) as error:
             raise DaemonError(f"the daemon of {path.stem} did not answer: {error}; see its log") from None
     return _result(path, command, answer)
+
+
+def _answers(connection: socket.socket, seconds: float) -> bool:
+    """Whether there is something to read within so many seconds."""
+    # Not select(2): a program that uses this may have more files open than that can tell apart.
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]:

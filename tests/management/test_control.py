@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import resource
 import socket
 import stat
 import threading
@@ -74,6 +76,18 @@ def path(base: Path) -> Iterator[Path]:
 def test_answers_keep_every_byte_and_any_size(path: Path) -> None:
     arguments = {"text": "\udcff\n", "large": "x" * 1_000_000}
     assert call(path, "echo", arguments) == {"command": "echo", **arguments}
+
+
+def test_who_has_many_files_open_is_answered(path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), max(limits[1], 2048)))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert call(path, "echo", {}, waiting=lambda: None) == {"command": "echo"}
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_only_its_owner_may_connect(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 import pytest
 
@@ -110,3 +111,18 @@ def test_a_copy_of_the_home_leaves_the_mount_of_the_first_alone(conf: Cli, node:
     assert node.summary("conf")["state"] == "mounted"
     assert copy.summary("conf")["state"] == "stopped"
     assert "conf is whole" in copy.spawn("check", "conf").stderr
+
+
+@pytest.mark.fuse
+def test_a_mount_of_a_daemon_that_is_stopped_can_be_detached(node: Node, conf: Cli) -> None:
+    point = node.mount("conf")
+    pid = node.daemon("conf")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert f"'kill -CONT {pid}' lets it go on" in conf.fails("unmount", "conf")
+        assert mount_points(conf.base) == [point]
+        conf.empty("unmount", "conf", "--lazy")
+        assert mount_points(conf.base) == []
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: has_ended(pid), "the daemon's end")
