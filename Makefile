@@ -4,7 +4,7 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # Programs that must be there -> Debian and Ubuntu packages that bring them.
 PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
-  nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr \
+  nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr strace \
   systemd mandoc man-db zsh fish procps openssl
 
 .PHONY: help install demo test lint format bench bench-fs bench-log bench-contents bench-growth bench-net posix saving \

@@ -90,7 +90,7 @@ class Files:
                 assert attributes is not None
                 inode = working.adopt(names, attributes)
             if writes and flags & os.O_TRUNC:
-                self._empty(inode, attributes.size if attributes is not None else 0)
+                self._empty(inode, inode.size if attributes is None else attributes.size)
             elif reads and (writes or inode.base is None or self._cached.get(names) != inode.base):
                 # Otherwise the kernel has read it before, and asks again only if it needs the room.
                 working.load(inode)
@@ -255,10 +255,7 @@ class Files:
                     inode.close(time.monotonic())
                     working.record(inode)
                     working.changed(urgent=not inode.is_new)
-        # First what was published, since the journal may say that this is no longer pending.
-        working.replica.sync_to_disk()
-        with working.lock:
-            working.sync(inode)
+        working.sync(inode)
 
     def release(self, handle: int) -> None:
         """The last close of an open file description; what came after its last flush, such as mapped writes, counts."""

@@ -80,6 +80,4 @@ class Filesystem(Files, Namespace, Metadata):
         """Make what is pending and published survive a power cut; call it every 100 ms.  Raises `StoreError`."""
         if self.mirror is not None:
             self.mirror.check()
-        # In this order: the journal may say that what is in the log is no longer pending.
-        self.working.replica.sync_to_disk()
-        self.working.sync_journal()
+        self.working.sync()

@@ -24,6 +24,7 @@ class Inode:
         origin: the entry that began it in the view, `None` while it was never published.
         shown: what the view showed of it when it was found there.
         base: the write entry whose content it has, unless it was changed.
+        base_size: its bytes, where the view shows nothing of it.
         snapshot: that content, once somebody has opened it.
         spool: its content, if it was written here.
         kept: the spool that the journal names, while the content is changed further.
@@ -51,6 +52,7 @@ class Inode:
     origin: EntryHash | None = None
     shown: Attributes | None = None
     base: EntryHash | None = None
+    base_size: int = 0
     snapshot: Content | None = None
     spool: Spool | None = None
     kept: Spool | None = None
@@ -105,7 +107,7 @@ class Inode:
             return len(self.spool)
         if self.snapshot is not None:
             return self.snapshot.size
-        return len(self.target) if self.shown is None else self.shown.size
+        return max(len(self.target), self.base_size) if self.shown is None else self.shown.size
 
     def read(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`.  Raises `StoreError`."""

@@ -2,7 +2,7 @@
 
 A file of records that is only appended to, and begun again when nothing is pending.  Layout:
 
-    8 B   generation, big endian
+    8 B   generation, big endian: a random number of 32 bits
     then records:
     4 B   length of the payload, big endian; 0 ends the journal
     4 B   CRC-32 of the payload, with the generation as its start value
@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import struct
+import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,6 +49,7 @@ class Journal:
         """Open or make it.  Raises `StoreError`."""
         self._path = path
         try:
+            is_there = path.exists()
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._allocated = os.fstat(self._descriptor).st_size
             start = os.pread(self._descriptor, _HEADER.size, 0)
@@ -56,11 +59,16 @@ class Journal:
         self._end = _HEADER.size
         self._compacted = 0
         self._unsynced = False
-        #: Whether another file took its place since the last sync.
-        self._replaced = False
+        self._syncing = threading.Lock()
+        #: Whether it, or another file that took its place, has got its name since the last sync.
+        self._named = not is_there
 
     def load(self) -> list[Record]:
-        """The records, oldest first; the next one is appended behind them."""
+        """The records, oldest first; the next one is appended behind them.
+
+        Whoever finds some calls `reset` before that, as there may be others behind one that is not whole.  Raises
+        `StoreError`.
+        """
         data = os.pread(self._descriptor, self._allocated, 0)
         records = []
         offset = _HEADER.size
@@ -72,6 +80,9 @@ class Journal:
             records.append(msgpack.unpackb(payload, use_list=False))
             offset += _RECORD.size + length
         self._end = offset
+        if not records and self._allocated > _HEADER.size:
+            # Behind a first record that is not whole there may be others, which one of its size would bring back.
+            self._restart()
         return records
 
     def append(self, record: Record) -> None:
@@ -83,7 +94,7 @@ class Journal:
             if needed + _RESERVE_BYTES > self._allocated:
                 self._allocate(needed, may_fail=small)
             raw = _RECORD.pack(len(payload), zlib.crc32(payload, self._generation)) + payload
-            # The zero behind it ends the journal, whatever an earlier generation left there.
+            # What an earlier generation left behind it ends the journal as well as the zero of a new file.
             if os.pwrite(self._descriptor, raw, self._end) < len(raw):
                 raise OSError(28, os.strerror(28))
         except OSError as error:
@@ -116,7 +127,7 @@ class Journal:
         path.unlink(missing_ok=True)
         fresh = Journal(path)
         try:
-            fresh._generation = self._generation + 1
+            fresh._generation = _new_generation()
             os.pwrite(fresh._descriptor, _HEADER.pack(fresh._generation), 0)
             for record in kept:
                 fresh.append(record)
@@ -127,42 +138,52 @@ class Journal:
             with contextlib.suppress(OSError):
                 path.unlink()
             raise as_store_error(error, self._path) if isinstance(error, OSError) else error from None
-        self.close()
-        self._replaced = True
-        self._descriptor, self._allocated = fresh._descriptor, fresh._allocated
+        with self._syncing:
+            self.close()
+            self._named = True
+            self._descriptor, self._allocated = fresh._descriptor, fresh._allocated
         self._generation, self._end = fresh._generation, fresh._end
         self._compacted = self._end
         self._unsynced = True
 
     def _restart(self) -> None:
         """Make every record void by a new generation, and give back what a burst has allocated."""
+        generation = _new_generation()
         try:
-            os.pwrite(self._descriptor, _HEADER.pack(self._generation + 1), 0)
+            os.pwrite(self._descriptor, _HEADER.pack(generation), 0)
             if self._allocated > _STEP_BYTES:
                 os.ftruncate(self._descriptor, _STEP_BYTES)
                 self._allocated = _STEP_BYTES
         except OSError as error:
             raise as_store_error(error, self._path) from None
-        self._generation += 1
+        self._generation = generation
         self._end = _HEADER.size
         self._compacted = 0
         self._unsynced = True
 
     def sync(self) -> None:
         """Make every record survive a power cut.  Raises `StoreError`."""
-        if self._unsynced:
+        # Whoever finds another one syncing waits for it: what that took up may hold this caller's records.
+        with self._syncing:
+            if not self._unsynced:
+                return
             self._unsynced = False
-            replaced, self._replaced = self._replaced, False
+            named, self._named = self._named, False
             try:
                 os.fdatasync(self._descriptor)
-                if replaced:
-                    # Otherwise the name may lead to the file before it, which lacks what came since.
+                if named:
+                    # Otherwise the name may lead to nothing, or to the file before it, which lacks what came since.
                     sync_directory(self._path.parent)
             except OSError as error:
                 self._unsynced = True
-                self._replaced |= replaced
+                self._named |= named
                 raise as_store_error(error, self._path) from None
 
     def close(self) -> None:
         """Release the file."""
         os.close(self._descriptor)
+
+
+def _new_generation() -> int:
+    """Another one than that of any record in the file: the next number may have been that of a header that was lost."""
+    return secrets.randbits(32)

@@ -7,6 +7,10 @@ Records (see `journal` for their frame); paths are lists of names, `inode` is it
     ("n", path, inode)      a name was given to an inode
     ("g", path)             a published name was removed
     ("d", path)             the working set says nothing more about a name
+    ("m", path, origin, [(old, new), ...])
+                            a directory of the view is being renamed, and with it what is at and below these paths, one
+                            after the other; if the log still has this origin at the path, or a record follows that
+                            has no moves, it was not
 
 `content` is `None` if it is the published one, the bytes of a small file, or name, size and CRC-32 of a spool file.  A
 power cut can leave the record and not the file, which is then not what was closed: it is never published.  The CRC-32
@@ -19,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +32,8 @@ from basefs.fs.inode import Inode
 from basefs.fs.journal import Journal, Record
 from basefs.fs.spool import Spool, TornSpool, as_store_error
 from basefs.log.content import BytesContent, Content
+from basefs.log.durable import sync_directory
+from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.view.names import Names, display
 from basefs.view.states import Kind, Owner
@@ -39,6 +46,8 @@ log = logging.getLogger(__name__)
 JOURNAL_FILE = "journal"
 #: Where these stand in the record of an inode.
 _CONTENT, _SEEN = 13, 14
+#: An old and a new place of what is pending.
+Move = tuple[Names, Names]
 #: Name, size and checksum of a spool file; older records told no checksum.
 _File = tuple[str, int] | tuple[str, int, "int | None"]
 
@@ -47,13 +56,15 @@ class Ledger:
     """What of the working set is on disk.
 
     Attributes:
-        is_synced: whether any of it was made to survive a power cut.
+        is_synced: whether any of it was made to survive a power cut, or is about to be.
     """
 
     def __init__(self, working: WorkingSet, directory: Path) -> None:
         """Open the journal in a directory that is made if it is missing.  Raises `StoreError`."""
         try:
-            directory.mkdir(mode=0o700, exist_ok=True)
+            if not directory.exists():
+                directory.mkdir(mode=0o700)
+                sync_directory(directory.parent)
         except OSError as error:
             raise as_store_error(error, directory) from None
         self._working = working
@@ -64,12 +75,17 @@ class Ledger:
         self.is_synced = False
         #: Whether the journal is that of an earlier process, which knew the inodes by other numbers.
         self._is_stale = False
+        #: Whether the last record that counts is that of a directory that is being renamed.
+        self._has_moves = False
         #: Inodes that the journal has told of since it was begun.
         self._known: set[int] = set()
+        #: Spool files that a record on the disk may name, while a record that says otherwise may not be there.
+        self._superseded: list[Path] = []
 
     def new_spool(self, content: Content | None = None) -> Spool:
         """A place for the content of a file.  Raises `StoreError`."""
-        return Spool(self._new_path()) if content is None else Spool.of(self._new_path(), content)
+        path = self._new_path()
+        return Spool(path, self._remove) if content is None else Spool.of(path, content, self._remove)
 
     def copy_spool(self, spool: Spool) -> Spool:
         """Another place with the same content.  Raises `StoreError`."""
@@ -77,6 +93,13 @@ class Ledger:
 
     def _new_path(self) -> Path:
         return self._directory / f"{next(self._numbers)}.spool"
+
+    def _remove(self, path: Path) -> None:
+        """A spool file is not needed any more."""
+        if self.is_synced:
+            self._superseded.append(path)
+        else:
+            path.unlink(missing_ok=True)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -88,12 +111,23 @@ class Ledger:
         if inode.unflushed and inode.is_new and inode.kept is None and inode.base is None and not empty:
             # Nothing of it was closed.
             return
+        if inode.journaled:
+            self.secure(inode)
         self._append(_record_of(inode))
         self._known.add(inode.number)
         inode.journaled = True
         if inode.kept is not None and not inode.unflushed:
             inode.kept.close()
             inode.kept = None
+
+    def secure(self, inode: Inode) -> None:
+        """Have its content on the disk before a record says that it takes the place of one that may be there.
+
+        After a power cut there would be neither, where that was never published.  Raises `StoreError`.
+        """
+        spool = _closed_spool(inode)
+        if self.is_synced and spool is not None:
+            spool.sync()
 
     def note_attributes(self, inode: Inode) -> None:
         """The attributes of an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
@@ -117,6 +151,35 @@ class Ledger:
         """The working set says nothing more about a name.  Raises `NoSpace`, `StoreError`."""
         self._append(("d", names))
 
+    def note_moves(self, directory: Names, origin: EntryHash | None, moves: Sequence[Move]) -> None:
+        """What the log is about to be told of a directory moves what is pending.  Survives a power cut.
+
+        Raises `NoSpace`, `StoreError`.
+        """
+        self._append(("m", directory, origin, moves))
+        self.sync(None)
+        self._has_moves = True
+
+    def cancel_moves(self) -> None:
+        """The log would not be told."""
+        try:
+            self._append(("m", (), None, ()))
+            self._has_moves = False
+        except StoreError:
+            self._is_stale = True
+
+    def finish_moves(self) -> None:
+        """The log was told: write the journal anew, at once or when there is room; until then it tells of the moves."""
+        if not self._has_moves:
+            return
+        try:
+            # It forgets where what is pending was.
+            self._working.replica.sync_to_disk()
+            self.rewrite()
+        except StoreError as error:
+            log.error("a directory was renamed, and what is not published in it is written down later: %s", error)
+            self._is_stale = True
+
     def _append(self, record: Record) -> None:
         if self._is_stale:
             self.rewrite()
@@ -127,7 +190,7 @@ class Ledger:
         if not self._working.overlay:
             self._journal.reset()
             self._known.clear()
-            self.is_synced = self._is_stale = False
+            self.is_synced = self._is_stale = self._has_moves = False
         elif self._journal.wants_compaction:
             self.rewrite()
 
@@ -140,22 +203,34 @@ class Ledger:
                 records.append(("g", names))
             elif inode.journaled and inode not in seen:
                 seen.add(inode)
+                if inode.is_new:
+                    # What its names stood for before is not told again.
+                    self.secure(inode)
                 records.append(_record_of(inode))
         self._journal.reset(records)
-        self._is_stale = False
+        self._is_stale = self._has_moves = False
         self._known = {inode.number for inode in seen}
+
+    def promise(self) -> None:
+        """Before the log is synced, and then the journal: from now on what that forgets is in a log that was synced."""
+        self.is_synced |= bool(self._working.overlay)
 
     def sync(self, inode: Inode | None) -> None:
         """Make the journal, and the content of one inode, survive a power cut.  Raises `StoreError`."""
         if inode is not None and inode.spool is not None:
             inode.spool.sync()
-        # Before it is: who forgets something meanwhile must see this.
-        self.is_synced |= bool(self._working.overlay)
-        self._journal.sync()
+        superseded, self._superseded = self._superseded, []
+        try:
+            self._journal.sync()
+        except StoreError:
+            self._superseded += superseded
+            raise
+        for path in superseded:
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Make everything durable and release the file."""
-        self._journal.sync()
+        self.sync(None)
         self._journal.close()
 
     # -- loading ------------------------------------------------------------------------------------------------------
@@ -167,12 +242,21 @@ class Ledger:
         # Opened at the end: what earlier records name may have been published and removed since.
         spools: dict[int, _File] = {}
         seen: dict[int, tuple[int, Owner | None] | None] = {}
+        #: What was removed, also where something else stands now.
+        gone: set[Names] = set()
+        moving: Record = ()
         overlay = self._working.overlay
         is_whole = True
         try:
             for record in records:
                 self._replay(record, inodes, spools)
-                if record[0] == "i":
+                if record[0] == "g":
+                    gone.add(record[1])
+                elif record[0] == "d":
+                    gone.discard(record[1])
+                elif record[0] == "m":
+                    moving = record
+                elif record[0] == "i":
                     seen[record[1]] = record[_SEEN] if len(record) > _SEEN else None
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
@@ -181,16 +265,19 @@ class Ledger:
                 kept.write_bytes((self._directory / JOURNAL_FILE).read_bytes())
             except OSError as full:
                 raise as_store_error(full, kept) from None
-            is_whole = False
+            is_whole, moving = False, ()
             log.error("what was not published could not be read in full (%r); it is kept in %s", error, kept)
+        if moving:
+            self._finish(*moving[1:])
         for number, file in spools.items():
             if inodes[number].names:
-                self._reopen(inodes[number], *file)
+                self._reopen(inodes[number], gone, *file)
         for number, inode in inodes.items():
             if not inode.names:
                 continue
             if inode.origin is None:
-                self._make_new(inode, None)
+                if inode.kind is not Kind.DIRECTORY or not self._is_published(inode, gone):
+                    self._make_new(inode, None)
             else:
                 self._working.catch_up(inode)
                 try:
@@ -201,6 +288,9 @@ class Ledger:
                     # Its file is gone or another one now: it begins again as a new one.
                     self._make_new(inode, seen.get(number))
                 else:
+                    if not inode.dirty:
+                        # Not an older one, if others have changed it or what was written here is torn.
+                        inode.base = inode.shown.content
                     self._working.by_origin[inode.origin] = inode
         used = {inode.spool.path for inode in inodes.values() if inode.spool is not None and inode.names}
         for path in self._directory.glob("*.spool"):
@@ -217,22 +307,49 @@ class Ledger:
             with contextlib.suppress(NoSpace):
                 self.rewrite()
 
-    def _reopen(self, inode: Inode, name: str, size: int, checksum: int | None = None) -> None:
+    def _finish(self, directory: Names, origin: bytes | None, moves: Sequence[Move]) -> None:
+        """A process has ended while it renamed a directory: if the log was told, what is pending goes along."""
+        try:
+            if self._working.replica.attributes(directory).origin == origin:
+                return
+        except PathError:
+            pass
+        for old, new in moves:
+            self._working.move(old, new)
+
+    def _reopen(self, inode: Inode, gone: Set[Names], name: str, size: int, checksum: int | None = None) -> None:
         path = self._directory / Path(name).name
         try:
-            inode.spool = Spool.reopen(path, size, checksum)
+            inode.spool = Spool.reopen(path, size, checksum, self._remove)
         except TornSpool as error:
             kept = path.with_suffix(".torn")
             with contextlib.suppress(OSError):
                 path.replace(kept)
             where = display(min(inode.names))
             log.error("%s is as before it was saved last, when the power was cut (%s); see %s", where, error, kept)
-            inode.dirty = False
+            inode.dirty = inode.exact = False
+            inode.mtime = inode.ctime = None
             if inode.base is None:
-                # There was nothing before.
+                # There was nothing before, or what others still see and was removed here.
                 for names in inode.names:
-                    self._working.overlay.drop(names)
+                    if names in gone:
+                        self._working.overlay.put(names, None)
+                    else:
+                        self._working.overlay.drop(names)
                 inode.names = {}
+
+    def _is_published(self, inode: Inode, gone: Set[Names]) -> bool:
+        """Whether the log got a new directory before the power was cut; it is that one then, with all that is in it."""
+        (names,) = inode.names
+        try:
+            attributes = self._working.replica.attributes(names)
+        except PathError:
+            return False
+        if attributes.kind is not Kind.DIRECTORY or attributes.origin is None or names in gone:
+            return False
+        inode.origin, inode.home, inode.shown = attributes.origin, names, attributes
+        self._working.by_origin[attributes.origin] = inode
+        return True
 
     def _make_new(self, inode: Inode, seen: tuple[int, Owner | None] | None) -> None:
         """It has no place in the view; what was not written here goes on being the content that was published."""
@@ -241,6 +358,8 @@ class Ledger:
             inode.dirty = True
         if seen is not None:
             inode.take_unset(*seen)
+        if inode.base is not None and (raw := self._working.replica.entry(inode.base)) is not None:
+            inode.base_size = Entry.decode(raw).size
         # The one that follows from its place in the view may be that of another file now.
         inode.number = self._working.identities.new_number()
         inode.origin = inode.home = inode.shown = None
@@ -264,6 +383,8 @@ class Ledger:
         if record[0] == "a":
             changed = inodes[record[1]]
             changed.mode, changed.owner, changed.mtime, changed.ctime, changed.exact = record[2:]
+            return
+        if record[0] == "m":
             return
         names = record[1]
         self._release(names)
@@ -310,11 +431,17 @@ def _number_of(path: Path) -> int:
     return int(path.stem) if path.stem.isdigit() else -1
 
 
-def _record_of(inode: Inode) -> Record:
-    content: Any = None
+def _closed_spool(inode: Inode) -> Spool | None:
+    """What was closed of the content of an inode, `None` if that is the published one."""
     # What was written since the last close is no part of it; a published file then has its published content.
     spool = inode.kept if inode.unflushed and (inode.kept or inode.base or not inode.is_new) else inode.spool
-    if inode.dirty and spool is not None:
+    return spool if inode.dirty else None
+
+
+def _record_of(inode: Inode) -> Record:
+    content: Any = None
+    spool = _closed_spool(inode)
+    if spool is not None:
         content = (spool.path.name, len(spool), spool.checksum()) if spool.is_on_disk else spool.read(len(spool), 0)
     return (
         "i",

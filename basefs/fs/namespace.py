@@ -211,6 +211,8 @@ class Namespace:
         other = None
         if working.overlay.get(target) is not None and working.exists(target):
             other = self._inode(target)
+            if other.journaled:
+                working.secure(inode)
         # Both are held while they have no name, and get the new one before they lose the old one.
         for held in filter(None, (inode, other)):
             held.handles += 1
@@ -263,7 +265,7 @@ class Namespace:
         self._working.overlay.put(target, directory)
         directory.names = {target: None}
         directory.version += 1
-        self._working.move_below(source, target)
+        self._working.move(source, target)
 
     def _move_published(self, source: Names, target: Names, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
@@ -275,34 +277,26 @@ class Namespace:
                 self._exchange_pending(directory, file, slot)
                 return
         aside = (*target[:-1], target[-1][:200] + b".exchanged")
+        swap = [(target, aside), (source, target), (aside, source)]
+        steps = swap if exchange else [(source, target)]
         moves = [(source, target), (target, source)] if exchange else [(source, target)]
 
         def make(author: Author) -> Iterator[Draft]:
-            if exchange:
-                yield author.rename(target, aside)
-                yield author.rename(source, target)
-                yield author.rename(aside, source)
-            else:
-                yield author.rename(source, target)
+            for old, new in steps:
+                yield author.rename(old, new)
 
         with working.lock:
-            working.moving = (source, target, aside)
             faces = [self._face(old) for old, _ in moves]
-            try:
+            with working.renaming(source, steps, (source, target, aside)):
                 working.replica.commit(make)
-            finally:
-                working.moving = ()
             for (_, new), (number, mtime) in zip(moves, faces, strict=True):
                 with contextlib.suppress(PathError):
                     working.identities.remember(working.replica.attributes(new), number, mtime, working.now())
             for directory in {source[:-1], target[:-1]}:
                 working.touch_directory(directory, working.now())
-            if exchange:
-                working.move_below(target, aside)
-            working.move_below(source, target)
-            if exchange:
-                working.move_below(aside, source)
-            working.rewrite()
+            for old, new in steps:
+                working.move(old, new)
+            working.finish_moves()
 
     def _face(self, names: Names) -> tuple[int, int]:
         """Number and modification time of what is about to move: it begins anew in the log, not for its users."""
@@ -313,22 +307,20 @@ class Namespace:
     def _exchange_pending(self, directory: Names, file: Names, inode: Inode) -> None:
         """Let a published directory change places with a file that nobody has closed yet."""
         working = self._working
+        aside = (*file[:-1], file[-1][:200] + b".exchanged")
         with working.lock:
-            inode.handles += 1
-            del inode.names[file]
-            working.overlay.drop(file)
-            working.moving = (directory, file)
-            try:
-                working.replica.commit(lambda author: author.rename(directory, file))
-            except BaseException:
-                working.give(file, inode)
-                raise
-            finally:
-                working.moving = ()
-                inode.handles -= 1
-            working.move_below(directory, file)
-            working.give(directory, inode)
-            working.rewrite()
+            with working.renaming(directory, [(file, aside), (directory, file), (aside, directory)], (directory, file)):
+                # The log knows nothing of it.
+                working.move(file, aside)
+                try:
+                    working.replica.commit(lambda author: author.rename(directory, file))
+                except BaseException:
+                    working.move(aside, file)
+                    raise
+            working.move(directory, file)
+            working.move(aside, directory)
+            working.vacancies.filled(directory)
+            working.finish_moves()
 
     def _hide(self, source: Names, hidden: Names) -> None:
         """libfuse takes the name of an open file away before it is unlinked or replaced."""

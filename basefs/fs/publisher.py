@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from functools import partial
 
 from basefs.errors import StoreError
 from basefs.fs.drafts import drafts
 from basefs.fs.outcome import separate_scratch, take_over
-from basefs.fs.plan import make_plan, portions
+from basefs.fs.plan import Step, make_plan, portions
 from basefs.fs.timing import Timing
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
@@ -138,16 +139,13 @@ class Publisher:
                 working.in_flight = {names for step in steps for names in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
             try:
+                if plan.uprooted:
+                    working.sync_journal()
                 for portion in portions(steps):
                     contents = [(step.names[0], step.content) for step in portion if step.content is not None]
                     make = partial(drafts, steps=portion, load=working.open_content)
                     working.replica.commit(make, contents=contents)
-                    if working.is_synced:
-                        # What was promised to survive a power cut is in the log before the journal forgets it.
-                        working.replica.sync_to_disk()
-                    with working.lock:
-                        for step in portion:
-                            take_over(working, step)
+                    self._take_over(portion)
                     if patient and self._gives_way():
                         break
             finally:
@@ -160,3 +158,16 @@ class Publisher:
                 separate_scratch(working)
                 working.tidy()
                 self._left += sum(len(step.names) for step in steps if step.error is not None)
+
+    def _take_over(self, portion: Iterable[Step]) -> None:
+        """What was promised to survive a power cut is in the log before the journal forgets it."""
+        working = self._working
+        is_durable = False
+        while True:
+            with working.lock:
+                if is_durable or not working.is_synced:
+                    for step in portion:
+                        take_over(working, step)
+                    return
+            working.replica.sync_to_disk()
+            is_durable = True

@@ -10,11 +10,13 @@ import contextlib
 import errno
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from basefs.errors import NoSpace, StoreError, TooLarge
 from basefs.log.content import BytesContent, Content, FileContent
 from basefs.log.contents import MAX_CONTENT_BYTES
+from basefs.log.durable import sync_directory
 
 #: Largest content kept in memory, and in the journal once it is closed, bytes.  Most configuration files are smaller,
 #: and a file on disk for each would slow a copy down; the journal gives its room back when all of it is published.
@@ -39,21 +41,24 @@ def as_store_error(error: OSError, what: object) -> StoreError:
 class Spool:
     """The content of one file that is being written."""
 
-    __slots__ = ("_checked", "_checksum", "_descriptor", "_memory", "_size", "path")
+    __slots__ = ("_checked", "_checksum", "_descriptor", "_memory", "_remove", "_size", "_synced", "path")
 
-    def __init__(self, path: Path) -> None:
-        """`path`: the file that holds it once it is large; it must not exist."""
+    def __init__(self, path: Path, remove: Callable[[Path], object] = Path.unlink) -> None:
+        """`path`: the file that holds it once it is large; it must not exist.  `remove` is called when it may go."""
         self.path = path
+        self._remove = remove
         self._descriptor = -1
         self._size = 0
         self._memory = bytearray()
+        #: Whether nothing was written since the last sync.
+        self._synced = False
         #: CRC-32 of so many bytes at the beginning of the file.
         self._checksum = self._checked = 0
 
     @classmethod
-    def of(cls, path: Path, content: Content) -> Spool:
+    def of(cls, path: Path, content: Content, remove: Callable[[Path], object] = Path.unlink) -> Spool:
         """One that begins with a content.  Raises `NoSpace`, `StoreError`."""
-        spool = cls(path)
+        spool = cls(path, remove)
         try:
             for piece in content.pieces():
                 spool.write(piece, len(spool))
@@ -63,12 +68,14 @@ class Spool:
         return spool
 
     @classmethod
-    def reopen(cls, path: Path, size: int, checksum: int | None) -> Spool:
+    def reopen(
+        cls, path: Path, size: int, checksum: int | None, remove: Callable[[Path], object] = Path.unlink
+    ) -> Spool:
         """One that an earlier process left on disk; `checksum`: what `checksum` told of it.
 
         Raises `TornSpool` if it is not what that process wrote.
         """
-        spool = cls(path)
+        spool = cls(path, remove)
         try:
             spool._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             spool._size = os.fstat(spool._descriptor).st_size
@@ -105,6 +112,7 @@ class Spool:
         """Replace or append bytes; a gap reads as zeros.  Raises `TooLarge`, `NoSpace`, `StoreError`."""
         end = offset + len(data)
         self._make_room(end)
+        self._synced = False
         if self._descriptor < 0:
             memory = self._memory
             if offset > len(memory):
@@ -133,6 +141,7 @@ class Spool:
     def truncate(self, length: int) -> None:
         """Cut, or extend with zeros.  Raises `TooLarge`, `NoSpace`, `StoreError`."""
         self._make_room(length)
+        self._synced = False
         if self._descriptor < 0:
             if length < self._size:
                 del self._memory[length:]
@@ -177,7 +186,7 @@ class Spool:
         """The same bytes in another place.  Raises `NoSpace`, `StoreError`."""
         content = self.content()
         try:
-            return Spool.of(path, content)
+            return Spool.of(path, content, self._remove)
         finally:
             content.close()
 
@@ -201,18 +210,21 @@ class Spool:
         return self._checksum
 
     def sync(self) -> None:
-        """Make the file, if there is one, survive a power cut.  Raises `StoreError`."""
-        if self._descriptor >= 0:
+        """Make the file, if there is one, survive a power cut, with its name.  Raises `StoreError`."""
+        if self._descriptor >= 0 and not self._synced:
             try:
                 os.fsync(self._descriptor)
+                sync_directory(self.path.parent)
             except OSError as error:
                 raise as_store_error(error, "this file") from None
+            self._synced = True
 
     def close(self) -> None:
-        """Forget the bytes, and remove the file."""
+        """Forget the bytes, and have the file removed."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                self._remove(self.path)
         self._memory = bytearray()
         self._size = 0

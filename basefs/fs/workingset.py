@@ -15,11 +15,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from basefs.errors import PathError, StoreError
 from basefs.fs.inode import Inode
-from basefs.fs.ledger import Ledger
+from basefs.fs.ledger import Ledger, Move
 from basefs.fs.lookup import Lookup
 from basefs.fs.overlay import MISSING
 from basefs.fs.owners import Owners
@@ -307,6 +307,8 @@ class WorkingSet(Lookup):
             else:
                 self.load(inode)
                 other.spool = self.new_spool(inode.snapshot)
+            # The log has what this is a copy of, under a name that is gone.
+            other.spool.sync()
         for names in other.names:
             self.overlay.put(names, other)
         self._ledger.note_inode(other)
@@ -347,11 +349,42 @@ class WorkingSet(Lookup):
             del self.by_origin[inode.origin]
         inode.forget_content()
 
-    def move_below(self, source: Names, target: Names) -> None:
-        """A directory has moved: what is pending below it goes along."""
+    @contextlib.contextmanager
+    def renaming(self, directory: Names, moves: Sequence[Move], moving: tuple[Names, ...]) -> Iterator[None]:
+        """The log is told inside that a directory of the view is renamed.
+
+        Who is killed in between finds what is pending at the new places if the log was told, else at the old ones.
+
+        Args:
+            directory: it.
+            moves: what is at and below these paths moves along, one after the other; the caller has that done.
+            moving: all paths that change.
+        """
+        pends = any(self.overlay.get(place) is not MISSING or self.overlay.below(place) for place in moving)
+        if pends:
+            self._ledger.note_moves(directory, self.replica.attributes(directory).origin, moves)
+        self.moving = moving
+        try:
+            yield
+        except BaseException:
+            if pends:
+                self._ledger.cancel_moves()
+            raise
+        finally:
+            self.moving = ()
+
+    def finish_moves(self) -> None:
+        """What is pending has moved with a directory that was renamed in the log."""
+        self._ledger.finish_moves()
+
+    def move(self, source: Names, target: Names) -> None:
+        """What stands at a path of the view has moved: what is pending there and below goes along."""
         size = len(source)
-        for names, inode in self.overlay.below(source):
+        here = self.overlay.get(source)
+        pending = [*self.overlay.below(source), *([] if here is MISSING else [(source, here)])]
+        for names, _ in pending:
             self.overlay.drop(names)
+        for names, inode in pending:
             moved = (*target, *names[size:])
             self.overlay.put(moved, inode)
             if inode is not None:
@@ -380,6 +413,10 @@ class WorkingSet(Lookup):
         else:
             self.record(inode)
 
+    def secure(self, inode: Inode) -> None:
+        """What an inode is comes to stand where something is that may have been made to survive a power cut."""
+        self._ledger.secure(inode)
+
     def drop(self, names: Names) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
         self._ledger.note_drop(names)
@@ -395,15 +432,29 @@ class WorkingSet(Lookup):
 
     @property
     def is_synced(self) -> bool:
-        """Whether some of what is pending was made to survive a power cut."""
+        """Whether some of what is pending was made to survive a power cut, or is about to be."""
         return self._ledger.is_synced
 
     def sync(self, inode: Inode | None = None) -> None:
-        """Make what is in the journal survive a power cut.  Raises `StoreError`."""
-        self._ledger.sync(inode)
+        """Make all that was closed survive a power cut, and the content of one inode.  Raises `StoreError`.
+
+        Of what was published until now the journal may say that it is no longer pending, so the log comes first; and
+        what is published from now on is in a log that was synced before the journal says so.
+        """
+        with self.lock:
+            self._ledger.promise()
+        self.replica.sync_to_disk()
+        if inode is None:
+            self.sync_journal()
+            return
+        with self.lock:
+            self._ledger.sync(inode)
 
     def sync_journal(self) -> None:
-        """`sync` for whoever does not hold the lock, and must not make others wait for it."""
+        """Make what is in the journal survive a power cut, for who does not hold the lock: nobody waits for the disk.
+
+        Raises `StoreError`.
+        """
         self._ledger.sync(None)
 
     def unpublished(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from basefs.errors import NoSpace
 from basefs.fs.journal import Journal, Record
 from basefs.log import durable
 from tests.mounts import temporary_directory
+from tests.patience import DEADLINE
 
 RECORDS = st.lists(st.tuples(st.sampled_from("ing"), st.binary(max_size=50), st.integers(0, 2**60)), max_size=8)
 
@@ -109,4 +111,67 @@ def test_what_was_synced_after_it_was_replaced_survives_a_power_cut(
     journal.append(("g", b"new"))
     journal.sync()
     assert reopened(found) == [("n", b"kept", 1), ("g", b"new")]
+    journal.close()
+
+
+def test_what_a_lost_header_made_void_does_not_come_back(scratch: Path) -> None:
+    path = scratch / "journal"
+    journal = Journal(path)
+    header = path.read_bytes()[:8].ljust(8, b"\0")
+    journal.append(("g", b"published"))
+    journal.reset()
+    for name in (b"1", b"2"):
+        journal.append(("g", name))
+    journal.close()
+    with path.open("r+b") as file:
+        # The power was cut, and of all that only the records were on the disk.
+        file.write(header)
+    journal = Journal(path)
+    assert journal.load() == []
+    journal.append(("g", b"3"))
+    journal.reset()
+    journal.append(("g", b"4"))
+    assert reopened(path) == [("g", b"4")]
+    journal.close()
+
+
+def test_what_is_behind_a_record_that_is_not_whole_does_not_come_back(scratch: Path) -> None:
+    path = scratch / "journal"
+    journal = Journal(path)
+    for name in (b"1", b"2"):
+        journal.append(("g", name))
+    journal.close()
+    with path.open("r+b") as file:
+        # A sector that was not on the disk when the power was cut.
+        file.seek(8)
+        file.write(bytes(8))
+    journal = Journal(path)
+    assert journal.load() == []
+    journal.append(("g", b"3"))
+    assert reopened(path) == [("g", b"3")]
+    journal.close()
+
+
+def test_a_sync_waits_for_another_one_that_has_taken_up_its_records(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(descriptor: int) -> None:
+        begun.set()
+        assert may_end.wait(DEADLINE)
+
+    monkeypatch.setattr("basefs.fs.journal.os.fdatasync", slow)
+    journal = Journal(scratch / "journal")
+    journal.append(("g", b"1"))
+    first, second = threading.Thread(target=journal.sync), threading.Thread(target=journal.sync)
+    first.start()
+    assert begun.wait(DEADLINE)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    may_end.set()
+    for thread in (first, second):
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
     journal.close()

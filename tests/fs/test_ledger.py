@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from basefs.errors import NoSpace, StoreError
+from basefs.fs.journal import Journal
 from basefs.fs.ledger import Ledger
 from basefs.fs.workingset import DIRECTORY, WorkingSet
-from basefs.replica import Applied, Replica
+from basefs.replica import LOG_FILE, Applied, Replica
 from tests.fs.local import Local
 from tests.helpers import ROOT_KEY, path
 
@@ -159,3 +160,143 @@ def test_a_rename_that_the_journal_cannot_take_has_not_happened(
     local.publish()
     assert local.replica.read(path("/old/f")) == b"text"
     assert (b"new",) not in dict(local.replica.live_paths())
+
+
+def test_a_backup_has_its_size_after_a_restart(local: Local, scratch: Path) -> None:
+    """It holds what was published under the name that it had, and nothing of its own."""
+    local.save("/f", b"long before")
+    local.publish()
+    local.fs.rename(path("/f"), path("/f~"))
+    local.save("/f", b"new")
+    local.publish()
+    again = crashed(local, scratch / "again")
+    assert again.fs.stat(path("/f~")).size == len(b"long before")
+    assert again.load("/f~") == b"long before"
+    again.save("/f~", b"short")
+    assert again.load("/f~") == b"short"
+    again.replica.close()
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_who_is_killed_while_a_directory_is_renamed_finds_what_was_not_published_in_it(
+    local: Local, scratch: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scratch files never are, so nothing would ever bring them back."""
+    for directory in ("/a", "/b") if exchange else ("/a",):
+        local.fs.make_directory(path(directory), 0o755)
+        local.save(f"{directory}/file", directory.encode())
+        local.publish()
+        local.save(f"{directory}/file~", directory.encode())
+    commit = local.replica.commit
+    moments = [scratch / "before", scratch / "after"]
+
+    def killed(*arguments: Any, **more: Any) -> Applied:
+        shutil.copytree(local.replica.directory, moments[0])
+        applied = commit(*arguments, **more)
+        shutil.copytree(local.replica.directory, moments[1])
+        return applied
+
+    local.publish()
+    monkeypatch.setattr(local.replica, "commit", killed)
+    local.fs.rename(path("/a"), path("/b"), exchange=exchange)
+    for moment, (a, b) in zip([*moments, local.replica.directory], [("a", "b"), ("b", "a"), ("b", "a")], strict=True):
+        found = local if moment is local.replica.directory else Local(Replica(moment, [ROOT_KEY]))
+        for name in ("file", "file~"):
+            assert found.load(f"/{a}/{name}") == b"/a"
+            assert not exchange or found.load(f"/{b}/{name}") == b"/b"
+        found.publish()
+        assert found.listing(f"/{a}").keys() == {b"file", b"file~"}
+        if found is not local:
+            found.replica.close()
+
+
+def test_who_is_killed_while_a_directory_changes_places_with_a_file_that_is_open(
+    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.fs.make_directory(path("/a"), 0o755)
+    local.publish()
+    handle = local.open_writer("/f")
+    local.fs.write(handle, b"closed", 0)
+    local.fs.flush(handle)
+    local.fs.write(handle, b"not so", 0)
+    local.save("/a/file~", b"scratch")
+    commit = local.replica.commit
+
+    def killed(*arguments: Any, **more: Any) -> Applied:
+        applied = commit(*arguments, **more)
+        shutil.copytree(local.replica.directory, scratch / "killed", dirs_exist_ok=True)
+        return applied
+
+    monkeypatch.setattr(local.replica, "commit", killed)
+    local.fs.rename(path("/a"), path("/f"), exchange=True)
+    found = Local(Replica(scratch / "killed", [ROOT_KEY]))
+    assert (found.load("/a"), found.load("/f/file~")) == (b"closed", b"scratch")
+    found.replica.close()
+    assert (local.load("/a"), local.load("/f/file~")) == (b"not so", b"scratch")
+    local.close(handle)
+
+
+def test_a_directory_that_cannot_be_renamed_keeps_what_was_not_published_in_it(
+    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.fs.make_directory(path("/a"), 0o755)
+    local.publish()
+    local.save("/a/file~", b"scratch")
+
+    def full(*_: object, **more: object) -> NoReturn:
+        raise NoSpace("no space left")
+
+    with monkeypatch.context() as patched, pytest.raises(NoSpace):
+        patched.setattr(local.replica, "commit", full)
+        local.fs.rename(path("/a"), path("/b"))
+    # The directory goes by other means; what was to be moved stays away from where it never was.
+    local.save("/a/new~", b"more")
+    for each in (local, crashed(local, scratch / "again")):
+        assert each.listing("/a").keys() == {b"file~", b"new~"}
+        assert b"b" not in each.listing("/")
+        if each is not local:
+            each.replica.close()
+
+
+def test_a_rename_that_cannot_be_written_down_has_happened(
+    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.fs.make_directory(path("/a"), 0o755)
+    local.publish()
+    local.save("/a/file~", b"scratch")
+
+    def full(*_: object) -> NoReturn:
+        raise NoSpace("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "reset", full)
+        local.fs.rename(path("/a"), path("/b"))
+        again = crashed(local, scratch / "again")
+        assert again.load("/b/file~") == b"scratch"
+        again.replica.close()
+        with pytest.raises(NoSpace):
+            local.save("/b/more~", b"more")
+    assert local.load("/b/file~") == b"scratch"
+    local.save("/b/more~", b"more")
+    again = crashed(local, scratch / "later")
+    assert again.listing("/b").keys() == {b"file~", b"more~"}
+    again.replica.close()
+
+
+def test_a_new_directory_that_the_log_got_before_the_journal_forgot_it_shows_all_that_is_in_it(
+    local: Local, scratch: Path
+) -> None:
+    local.fs.make_directory(path("/d"), 0o755)
+    here = scratch / "here"
+    shutil.copytree(local.replica.directory, here)
+    local.publish()
+    local.save("/d/f", b"text")
+    local.publish()
+    # The power was cut: the journal is as it was when it was synced last, the log is newer.
+    for name in (LOG_FILE, f"{LOG_FILE}-wal"):
+        shutil.copy(local.replica.directory / name, here / name)
+    found = Local(Replica(here, [ROOT_KEY]))
+    assert found.load("/d/f") == b"text"
+    found.publish()
+    assert not found.fs.unpublished()
+    found.replica.close()

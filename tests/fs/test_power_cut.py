@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,138 @@ def test_what_no_readable_record_names_is_kept(local: Local, scratch: Path) -> N
     assert NEW in {file.read_bytes() for file in kept}
     found.fs.close()
     found.replica.close()
+
+
+class Disk:
+    """What was synced of a filesystem's files, in `left`: names reach the disk at once, bytes when they are synced."""
+
+    def __init__(self, local: Local, left: Path, patch: pytest.MonkeyPatch) -> None:
+        self.left = left
+        self._directory = local.replica.directory
+        shutil.copytree(self._directory, left)
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, partial(self._sync, getattr(os, name)))
+
+    def _sync(self, really: Callable[[int], None], descriptor: int) -> None:
+        really(descriptor)
+        synced = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if synced.is_file() and self._directory in synced.parents:
+            # A new journal gets its name right after it was synced.
+            name = synced.relative_to(self._directory).with_name(synced.name.removesuffix(".new"))
+            shutil.copy(synced, self.left / name)
+
+    def after_a_cut(self) -> Local:
+        """What a daemon finds."""
+        for file in (self.left / DIRECTORY).iterdir():
+            if not (self._directory / DIRECTORY / file.name).exists():
+                file.unlink()
+        return Local(Replica(self.left, [ROOT_KEY]))
+
+    def holds(self, text: str, content: bytes) -> None:
+        """A file survives."""
+        found = self.after_a_cut()
+        assert found.load(text) == content
+        found.publish()
+        assert found.load(text) == content
+        found.fs.close()
+        found.replica.close()
+
+
+@pytest.fixture
+def disk(local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(local, scratch / "left", monkeypatch)
+
+
+def sync(local: Local, text: str, content: bytes) -> None:
+    """Save and fsync(2)."""
+    handle = local.open_writer(text)
+    local.fs.write(handle, content, 0)
+    local.fs.sync(handle)
+    local.close(handle)
+
+
+@pytest.mark.parametrize("content", [b"small", NEW], ids=["small", "large"])
+def test_what_is_published_while_it_is_synced_is_not_lost(
+    local: Local, disk: Disk, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal must not forget it before the log has it for sure."""
+    really = local.replica.sync_to_disk
+
+    def interrupted() -> None:
+        really()
+        monkeypatch.setattr(local.replica, "sync_to_disk", really)
+        local.publish()
+
+    monkeypatch.setattr(local.replica, "sync_to_disk", interrupted)
+    sync(local, "/f", content)
+    disk.holds("/f", content)
+
+
+def test_what_is_saved_again_without_a_sync_is_as_it_was_synced(local: Local, disk: Disk) -> None:
+    sync(local, "/f", OLD)
+    local.save("/f", NEW)
+    disk.holds("/f", OLD)
+
+
+@pytest.mark.parametrize("name", ["/f", "/f~"])
+def test_what_is_replaced_without_a_sync_is_there_or_what_replaces_it(local: Local, disk: Disk, name: str) -> None:
+    sync(local, name, OLD)
+    local.save("/.f.Ab12Cd", NEW)
+    local.fs.rename(path("/.f.Ab12Cd"), path(name))
+    # The next one that asks, of another file.
+    local.fs.sync(None)
+    disk.holds(name, NEW)
+
+
+def test_what_was_removed_and_made_anew_without_a_sync_is_not_what_it_was_before_that(local: Local, disk: Disk) -> None:
+    local.save("/f", OLD)
+    local.publish()
+    local.fs.unlink(path("/f"))
+    local.save("/f", NEW)
+    local.fs.sync(None)
+    found = disk.after_a_cut()
+    assert b"f" not in found.listing("/")
+    found.publish()
+    assert not found.fs.unpublished()
+    assert b"f" not in found.listing("/")
+    found.fs.close()
+    found.replica.close()
+
+
+def test_a_backup_of_what_was_published_survives(local: Local, disk: Disk) -> None:
+    sync(local, "/f", OLD)
+    local.publish()
+    local.fs.rename(path("/f"), path("/f~"))
+    local.publish()
+    local.fs.sync(None)
+    disk.holds("/f~", OLD)
+
+
+def test_what_is_not_whole_and_published_under_an_older_content_shows_the_newest(local: Local, scratch: Path) -> None:
+    """Another node's change came after it was saved and before the power was cut."""
+    local.save("/f", b"old")
+    local.publish()
+    handle = local.open_writer("/f")
+    local.fs.write(handle, NEW, 0)
+    local.fs.flush(handle)
+    local.replica.commit(lambda author: author.write(path("/f"), b"of another node"))
+    found = after_a_cut(local, zero, scratch / "found")
+    assert found.load("/f") == b"of another node"
+    found.publish()
+    assert found.load("/f") == b"of another node"
+    found.fs.close()
+    found.replica.close()
+    local.close(handle)
+
+
+def test_a_backup_is_in_the_journal_before_what_replaces_it_is_in_the_log(local: Local, disk: Disk) -> None:
+    """Otherwise it would be taken for what is published where it was."""
+    local.save("/f", b"old")
+    local.publish()
+    local.fs.rename(path("/f"), path("/f~"))
+    local.fs.sync(None)
+    local.save("/f", b"new")
+    local.publish()
+    local.replica.sync_to_disk()
+    disk.holds("/f~", b"old")
+    disk.holds("/f", b"new")

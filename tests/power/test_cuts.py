@@ -1,0 +1,77 @@
+"""A cut of the power at any moment: a daemon starts on whatever the disk has kept, and keeps what was promised.
+
+What a real daemon did to the disk while programs worked on its mount is cut off at random, and what was not synced is
+lost at random.  HYPOTHESIS_PROFILE says how often, see `tests/conftest.py`.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from basefs.log.keys import SigningKey
+from eval.node import Node
+from tests.mounts import temporary_directory
+from tests.power.disk import any_fate
+from tests.power.history import History
+from tests.power.programs import Programs
+from tests.power.recording import Recorder, require_strace
+from tests.power.recovery import recover, write_tree
+
+pytestmark = pytest.mark.fuse
+
+NAME = "conf"
+#: What programs do before each daemon is killed or stopped.
+STEPS = 25
+#: Cuts of one recording.
+CUTS = 300
+
+
+def seeds() -> list[int]:
+    """Of the recordings; what a daemon does meanwhile, and when, is never the same."""
+    profile = settings()
+    first = 0 if profile.derandomize else random.randrange(1_000_000)
+    return list(range(first, first + max(1, profile.max_examples // CUTS)))
+
+
+def record(base: Path, seed: int) -> tuple[Recorder, History, SigningKey]:
+    """Programs on three mounts of a filesystem, of which two end by a kill -9."""
+    with Node.temporary(base) as node:
+        node.basefs("genkey")
+        node.basefs("bootstrap", NAME)
+        recorder, history = Recorder(node, NAME), History()
+        for number in range(3):
+            with recorder.mounted() as point:
+                Programs(point, history, 10 * seed + number).run(STEPS)
+                if number == 1:
+                    node.basefs("unmount", NAME)
+                    history.synced_all()
+                else:
+                    node.kill(NAME)
+        assert "Traceback" not in recorder.printed()
+        return recorder, history, SigningKey.load(node.home / "key")
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_what_was_promised_survives(seed: int, tmp_path: Path) -> None:
+    require_strace()
+    with temporary_directory() as base:
+        recorder, history, key = record(base, seed)
+        disk = recorder.disk
+        chance = random.Random(seed)
+        interesting, kinds = disk.interesting(), disk.kinds()
+        assert len(history.promised()) > STEPS
+        for number in range(min(CUTS, settings().max_examples)):
+            cut, fate = chance.choice(interesting), any_fate(chance, kinds)
+            tree = disk.after(cut, fate)
+            write_tree(base / "cut", tree)
+            found, problems = recover(base / "cut" / NAME, key)
+            problems += history.broken(found, disk.ends[cut] if cut < len(disk) else float("inf"))
+            shutil.rmtree(base / "cut")
+            if problems:
+                write_tree(tmp_path / "cut", tree)
+                pytest.fail(f"seed {seed}, cut {number} at {cut}, {fate}, in {tmp_path}: {problems}")
