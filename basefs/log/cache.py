@@ -76,7 +76,7 @@ class ContentCache:
                 row = self._db.execute("SELECT hash, data FROM contents WHERE entry = ?", (entry,)).fetchone()
             except sqlite3.Error:
                 return None
-        return row[1] if row is not None and sha224(row[1]) == row[0] else None
+        return row[1] if row is not None and _digest(entry, row[1]) == row[0] else None
 
     def put(self, entry: EntryHash, data: bytes, *, on_disk: bool) -> None:
         """Keep a small content; one that is larger than a quarter of the cache is left out."""
@@ -98,7 +98,8 @@ class ContentCache:
 
     @staticmethod
     def _store(db: sqlite3.Connection, entry: EntryHash, data: bytes) -> None:
-        db.execute("INSERT OR IGNORE INTO contents (entry, hash, data) VALUES (?, ?, ?)", (entry, sha224(data), data))
+        row = (entry, _digest(entry, data), data)
+        db.execute("INSERT OR REPLACE INTO contents (entry, hash, data) VALUES (?, ?, ?)", row)
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
         if pages * page_size > DISK_CACHE_BYTES:
@@ -229,6 +230,11 @@ def _open_or_replace(path: Path) -> sqlite3.Connection:
             raise
     path.unlink(missing_ok=True)
     return _open_rows(path)
+
+
+def _digest(entry: EntryHash, data: bytes) -> bytes:
+    """What a row is believed by: a power cut may leave an index that leads to the row of another entry."""
+    return sha224(entry + data)
 
 
 def _open_rows(path: Path) -> sqlite3.Connection:

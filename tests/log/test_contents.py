@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, split
 from basefs.log.cache import ContentCache
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import EntryHash
+from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.lineage import MAX_DELTAS
 from basefs.replica import CACHE_FILE, Applied, Replica
 
@@ -238,3 +240,26 @@ def test_the_memory_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.put(EntryHash(b"too large"), bytes(251), on_disk=False)
     assert cache.get(EntryHash(b"too large")) is None
     cache.close()
+
+
+def kept(path: Path, entry: EntryHash) -> bytes | None:
+    """What the file of rows has of an entry."""
+    cache = ContentCache(path)
+    found = cache.get(entry)
+    cache.close()
+    return found
+
+
+def test_a_row_that_an_index_leads_to_by_mistake_is_not_believed(tmp_path: Path) -> None:
+    """After a power cut it may be that of another entry: the cache is written without syncing."""
+    one, other = (EntryHash(bytes([number]) * HASH_SIZE) for number in (1, 2))
+    cache = ContentCache(tmp_path / "cache.db")
+    cache.put(one, b"one", on_disk=True)
+    cache.put(other, b"other", on_disk=True)
+    cache.close()
+    assert kept(tmp_path / "cache.db", one) == b"one"
+    with closing(sqlite3.connect(tmp_path / "cache.db", isolation_level=None)) as db:
+        db.execute("CREATE TEMP TABLE row AS SELECT hash, data FROM contents WHERE entry = ?", (other,))
+        db.execute("UPDATE contents SET (hash, data) = (SELECT hash, data FROM row) WHERE entry = ?", (one,))
+    assert kept(tmp_path / "cache.db", one) is None
+    assert kept(tmp_path / "cache.db", other) == b"other"
