@@ -79,6 +79,9 @@ def _make_directory(author: Author, step: Step) -> Iterator[Draft]:
         if (step.mode, step.owner) != (None, None):
             yield author.set_attributes(names, mode=step.mode, owner=step.owner)
         return
+    if step.origin is not None:
+        # Another node has removed it, or put something else there: an attribute alone does not bring it back.
+        return
     if node is not None:
         yield author.remove(names, directory=False)
     yield from _parents(author, names)

@@ -57,6 +57,10 @@ class Identities:
         face = self._faces.get(origin)
         return int.from_bytes(origin[:8], "big") >> 2 | 2 if face is None else face.number
 
+    def part(self, origin: EntryHash) -> None:
+        """Another file has taken the number of this one along: it gets a new one."""
+        self._faces[origin] = _Face(self.new_number())
+
     def times(self, attributes: Attributes) -> tuple[int, int]:
         """Modification and change time of a file of the view, nanoseconds."""
         face = self._faces.get(attributes.origin) if attributes.origin is not None else None

@@ -284,7 +284,12 @@ class Ledger:
                     inode.shown = self._working.replica.attributes(inode.home or ())
                 except PathError:
                     inode.shown = None
-                if inode.shown is None or inode.shown.origin != inode.origin:
+                if inode.kind is Kind.DIRECTORY and (inode.shown is None or inode.shown.kind is not Kind.DIRECTORY):
+                    # Another node has removed it, and what was set of it does not bring it back.
+                    for names in inode.names:
+                        overlay.drop(names)
+                    inode.names = {}
+                elif inode.shown is None or inode.shown.origin != inode.origin:
                     # Its file is gone or another one now: it begins again as a new one.
                     self._make_new(inode, seen.get(number))
                 else:

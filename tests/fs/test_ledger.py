@@ -300,3 +300,36 @@ def test_a_new_directory_that_the_log_got_before_the_journal_forgot_it_shows_all
     found.publish()
     assert not found.fs.unpublished()
     found.replica.close()
+
+
+def test_the_mode_of_a_directory_does_not_bring_it_back(local: Local, scratch: Path) -> None:
+    for name in ("/a", "/b"):
+        local.fs.make_directory(path(name), 0o755)
+    local.publish()
+    for name in ("/a", "/b"):
+        local.fs.set_mode(path(name), 0o700)
+    # Another node removes the one, and puts a link in the place of the other.
+    for name in ("/a", "/b"):
+        local.replica.commit(lambda author, name=name: author.remove(path(name), directory=True))  # type: ignore[misc]
+    local.replica.commit(lambda author: author.make_symlink(path("/b"), b"elsewhere"))
+    again = crashed(local, scratch / "again")
+    for each in (local, again):
+        each.publish()
+        assert not each.fs.unpublished()
+        assert b"a" not in each.listing("/")
+        assert each.fs.read_link(path("/b")) == b"elsewhere"
+    again.replica.close()
+
+
+def test_a_file_that_is_made_anew_does_not_share_the_number_of_what_it_was(local: Local) -> None:
+    local.fs.make_directory(path("/d"), 0o755)
+    local.save("/f", b"old")
+    local.publish()
+    local.save("/f", b"new")
+    number = local.fs.stat(path("/f")).number
+    # Another node renames it meanwhile.
+    local.replica.commit(lambda author: author.rename(path("/f"), path("/d/f")))
+    local.publish()
+    assert local.load("/f") == b"new"
+    assert local.load("/d/f") == b"old"
+    assert local.fs.stat(path("/f")).number == number != local.fs.stat(path("/d/f")).number
