@@ -42,6 +42,8 @@ _FRAME_LEVEL = 3
 _SAMPLE = 64 * 1024
 _BSDIFF_MAGIC = b"BSDIFF40"
 _BSDIFF_HEADER = struct.Struct("<8sQQQ")
+#: What each entry of the control block holds; numbers that are not negative are the same as in C.
+_BSDIFF_TRIPLE = struct.Struct("<qqq")
 
 _DecodePieces: TypeAlias = Callable[[Iterable[bytes]], Iterator[bytes]]
 
@@ -110,9 +112,20 @@ def _zlib_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
 
 def _bsdiff_encode(new: bytes, old: bytes) -> bytes:
     control, difference, extra = bsdiff4.core.diff(old, new)
+    if len(control) > _control_limit(len(new)):
+        # Nobody would read it: all of the new content instead, which is no delta worth having.
+        control, difference, extra = _BSDIFF_TRIPLE.pack(0, len(new), 0), b"", new
     packed_control, packed_difference = bz2.compress(control), bz2.compress(difference)
     header = _BSDIFF_HEADER.pack(_BSDIFF_MAGIC, len(packed_control), len(packed_difference), len(new))
     return header + packed_control + packed_difference + bz2.compress(extra)
+
+
+def _control_limit(size: int) -> int:
+    """Bytes that the control block of a patch may have: bsdiff begins a triple only where it matches 8 bytes more.
+
+    Triples that yield nothing would keep whoever reads the file busy for long.
+    """
+    return _BSDIFF_TRIPLE.size * (size // 8 + 2)
 
 
 def _bunzip(packed: bytes, limit: int) -> bytes:
@@ -133,11 +146,10 @@ def _bsdiff_decode(encoded: bytes, old: bytes, size: int) -> bytes:
         start = _BSDIFF_HEADER.size
         middle = start + control_size
         end = middle + difference_size
-        # A control triple (24 bytes) yields at least one byte of the new content, or it is useless.
-        control = _bunzip(encoded[start:middle], 24 * (size + 1))
+        control = _bunzip(encoded[start:middle], _control_limit(size))
         difference = _bunzip(encoded[middle:end], size)
         extra = _bunzip(encoded[end:], size)
-        if len(control) % 24:
+        if len(control) % _BSDIFF_TRIPLE.size:
             raise InvalidEntry("the bsdiff control block is cut off")
         data: bytes = bsdiff4.core.patch(old, size, control, difference, extra)
     except (struct.error, OSError, ValueError, EOFError) as error:

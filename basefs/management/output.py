@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from basefs.view.names import escaped
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
@@ -23,8 +25,7 @@ def examples(*lines: str) -> str:
 
 def printable(text: str) -> str:
     """Names can hold any byte: what would break a line or is not UTF-8 shows as an escape."""
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return escaped(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def print_json(value: Any, *, err: bool = False) -> None:

@@ -117,11 +117,13 @@ class PastServices:
         ]
 
     def do_accept(self, path: str) -> Json:
-        """Accept what has won at and below a path; returns what `do_conflicts` listed before."""
-        accepted = self.do_conflicts(path)
-        for place in sorted({to_names(row["path"]) for row in accepted}):
-            self._replica.commit(partial(_accept, place))
-        return accepted
+        """Accept what has won at and below a path; returns the rows of `do_conflicts`, with what is settled of them."""
+        rows = self.do_conflicts(path)
+        settled: set[str] = set()
+        for place in sorted({to_names(row["path"]) for row in rows}):
+            applied = self._replica.commit(partial(_accept, place))
+            settled.update(entry.parent.hex() for entry in applied.entries)
+        return [{**row, "settled": row["lost"] in settled} for row in rows]
 
     def _entry(self, prefix: str) -> EntryHash:
         """The one entry whose hash begins with what the user typed."""

@@ -163,6 +163,18 @@ class Survey:
             return Standing.LOST
         return Standing.IGNORED if state.complete else Standing.INCOMPLETE
 
+    def branch_of(self, conflict: Conflict) -> set[EntryHash]:
+        """The entries of a branch that lost."""
+        walk = self._walk()
+        parents = {placed.entry.hash: placed.entry.parent for placed in self.entries}
+        found: set[EntryHash] = set()
+        for tip in conflict.branch.tips:
+            hash = tip.hash
+            while hash in parents and hash not in walk and hash not in found:
+                found.add(hash)
+                hash = parents[hash]
+        return found
+
     def conflicts(self) -> list[Conflict]:
         """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since.
 
@@ -198,7 +210,8 @@ class Survey:
                     continue
                 for loser in losers:
                     lost = loser.tips[0]
-                    accepted = lost.action is Action.REVERT and lost.content in walk
+                    # What it ended with may itself have lost since, to a branch that was accepted at the same time.
+                    accepted = lost.action is Action.REVERT and (lost.content in walk or lost.content in restored)
                     if not accepted and lost.hash not in restored:
                         found.append(Conflict(loser, self.outcome.tips[0], _rule(best, loser)))
         return found

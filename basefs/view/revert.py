@@ -88,15 +88,20 @@ class Reverter:
     def accept(self, names: Names) -> Draft:
         """End the branches of a path that lost: each becomes what has won, so that there is no conflict any more.
 
-        What the path is stays the same whichever of these entries a node has, and whichever branch wins then.
+        What the path is stays the same whichever of these entries a node has, and whichever branch wins then.  A branch
+        that another name of the file still shows is left as it is.
 
         Raises `NotFound` if nothing ever was there, `PermissionDenied`.
         """
         found = survey(self._store, self._tree, names)
         if found is None:
             raise NotFound(f"nothing was ever at {display(names)}")
+        path = self._store.paths.find_names(names)
+        linked = set() if path is None else {node.state.link for _, node in self._tree.links(path)}
         entries = []
         for conflict in found.conflicts():
+            if linked & found.branch_of(conflict):
+                continue
             won = conflict.won.hash
             # The time of the last change is that of the last entry.
             entries.extend(self._follow(names, conflict.branch, Action.REVERT, won, time=found.states[won].mtime))

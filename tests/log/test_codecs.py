@@ -140,6 +140,27 @@ def test_a_bsdiff_patch_with_a_wild_control_block(data: st.DataObject) -> None:
         assert codecs.decode(chain, old, len(new)) == new
 
 
+@given(st.integers(0, 40), st.integers(0, 200), st.data())
+def test_a_bsdiff_patch_is_written_so_that_it_is_read(size: int, edits: int, data: st.DataObject) -> None:
+    """With few different bytes there are matches everywhere, so that the control block is long."""
+    random = data.draw(st.randoms(use_true_random=False))
+    old = bytes(random.choice(b"abcd") for _ in range(size * 20))
+    new = bytearray(old)
+    for _ in range(edits):
+        at, length = random.randrange(len(new) + 1), random.choice((1, 5, 9, 17))
+        new[at : at + length * random.randrange(2)] = bytes(random.choice(b"abcd") for _ in range(length))
+    encoded = BSDIFF.encode(bytes(new), old)
+    assert codecs.decode(bytes((BSDIFF.tag,)) + encoded, old, len(new)) == new
+
+
+def test_a_bsdiff_patch_of_triples_that_yield_nothing_is_refused_at_once() -> None:
+    size = 100_000
+    parts = [bz2.compress(part) for part in (bytes(24 * size), b"", b"")]
+    header = struct.pack("<8sQQQ", b"BSDIFF40", len(parts[0]), len(parts[1]), size)
+    with pytest.raises(InvalidEntry, match="too large"):
+        codecs.decode(bytes((BSDIFF.tag,)) + header + b"".join(parts), b"old", size)
+
+
 SMALL = len(zlib.compress(b"x" * 1000))
 
 

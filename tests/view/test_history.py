@@ -236,6 +236,42 @@ def test_a_directory_that_won_against_a_file_is_accepted_and_can_be_removed(stor
     assert replica.check_view() == []
 
 
+def test_three_branches_are_settled_at_once_whichever_wins_then(story: Story) -> None:
+    """Two keys have a part in each of them after it, and then the highest hash wins: one that had lost."""
+    story.grant(ROOT_KEY, story.keys, BOB)
+    first = story.write(ALICE, story.root, b"won", "f")
+    won = story.ack(BOB, first)
+    for text, key in ((b"two", ALICE), (b"three", BOB)):
+        story.write(key, story.root, text, "f", wanted=above(first))
+    replica = story.replica(ROOT_KEY)
+    assert len(conflicts(replica, "/f")) == 2
+    assert {entry for _, entry, _ in conflicts(replica, "/f")} == {won}
+    assert accept(replica, "/f") == 2
+    assert conflicts(replica, "/f") == []
+    assert replica.read(path("/f")) == b"won"
+    # Where only one of the two has arrived, too.
+    for left_out in (-1, -2):
+        other = story.replica(ROOT_KEY)
+        entries = [Entry.decode(raw) for raw in replica.walk(())]
+        added = [entry for entry in entries if entry not in story.entries]
+        other.apply([entry for entry in added if entry is not added[left_out]], [])
+        assert other.read(path("/f")) == b"won"
+        assert len(conflicts(other, "/f")) == 1
+
+
+def test_a_branch_that_another_name_shows_is_not_accepted_away(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    story.link(ALICE, story.root, lost, "g")
+    replica = story.replica(ROOT_KEY)
+    assert replica.read(path("/g")) == b"lost"
+    assert accept(replica, "/f") == 0
+    assert conflicts(replica, "/f") == [(lost, won, Rule.HASH)]
+    replica.commit(lambda author: author.remove(path("/g"), directory=False))
+    assert accept(replica, "/f") == 1
+    assert conflicts(replica, "/f") == []
+
+
 def test_grants_are_current_while_they_are_in_force(story: Story) -> None:
     granted = story.grant(ROOT_KEY, story.keys, BOB)
     kept = story.grant(ROOT_KEY, granted, CAROL)

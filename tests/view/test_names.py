@@ -9,6 +9,7 @@ import pytest
 from basefs.log.entries import Action
 from basefs.replica import Replica
 from basefs.view.author import Author
+from basefs.view.names import display
 from basefs.view.resolution import MAX_LINK_HOPS
 
 from ..helpers import ROOT_KEY, copy_replica, make_replica, path
@@ -169,3 +170,7 @@ def test_a_file_deep_in_a_removed_tree_brings_it_back(deep: Replica, tmp_path: P
         deep.commit(lambda author, depth=depth: author.remove((b"d",) * depth, directory=True))  # type: ignore[misc]
     deep.apply(written.entries, written.blocks)
     assert deep.read((*bottom, b"f")) == b"concurrent"
+
+
+def test_a_name_breaks_no_line_and_moves_no_cursor() -> None:
+    assert display((b"a b", "\u00e4".encode(), b"x\n\x1b[2J", b"\xff")) == "/a b/\u00e4/x\\n\\x1b[2J/\\xff"
