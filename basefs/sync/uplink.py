@@ -25,8 +25,9 @@ LONG = 0.1
 QUEUE = 2.0
 #: Seconds for which one upload may have the link while others wait.
 TURN = 10.0
-#: The same of a large content on a wide link.  Those who wait get it from the one who has the turn meanwhile; when
-#: places change all of them have to look for somebody again, and something comes twice.  Who is slow has less time.
+#: The same of a large content on a wide link.  Those who wait get it from the one who has the turn meanwhile, and leave
+#: within 2 s; when places change all of them have to look for somebody again, and something comes twice.  Who is slow
+#: has less time, and so has who passes nothing on: somebody has waited for a `TURN` then.
 LARGE_TURN = 60.0
 
 
@@ -68,12 +69,21 @@ class Uplink:
         self._began_with = 0
         self._moved_at = 0.0
         self._acknowledged = 0
+        #: Since when an upload of a large content waits for another one, and when it asked last.
+        self._waiting: dict[Upload, tuple[float, float]] = {}
 
     def admits(self, upload: Upload, now: float, *, large: bool = False) -> bool:
         """Whether an upload may go on; `now` in seconds.  `large`: it is a large content.
 
         Nor does the one whose turn it is pile up more than the link takes in a while: it could not be stopped any more.
         """
+        admitted = self._admits(upload, now, large)
+        since, asked_at = self._waiting.pop(upload, (now, now))
+        if not admitted and large and self._large and self._holder is not upload:
+            self._waiting[upload] = (since if now - asked_at < STUCK else now, now)
+        return admitted
+
+    def _admits(self, upload: Upload, now: float, large: bool) -> bool:
         if self._holder is upload:
             self._large = large
             flow = upload.flow()
@@ -96,7 +106,12 @@ class Uplink:
             self._moved_at = now
         if now - self._moved_at >= STUCK or not (flow.outstanding > 0 or self._large):
             return False
-        return now <= self._began_at + (LARGE_TURN if self._large and self._is_wide(flow, now) else TURN)
+        serves = self._large and self._is_wide(flow, now) and not self._is_in_vain(now)
+        return now <= self._began_at + (LARGE_TURN if serves else TURN)
+
+    def _is_in_vain(self, now: float) -> bool:
+        """Whether somebody waits who should have got a large content from the one that has the turn."""
+        return any(since < now - TURN and now - asked_at < STUCK for since, asked_at in self._waiting.values())
 
     def is_turn_of(self, upload: Upload) -> bool:
         """Whether an upload need not wait for others."""
@@ -104,6 +119,7 @@ class Uplink:
 
     def ended(self, upload: Upload) -> None:
         """The session of an upload has ended."""
+        self._waiting.pop(upload, None)
         if self._holder is upload:
             self._holder = None
 

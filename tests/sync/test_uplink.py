@@ -104,15 +104,47 @@ def test_large_contents_go_one_after_the_other_on_a_wide_link_too():
     assert not uplink.admits(first, 1.9 + STUCK, large=True)
 
 
-@pytest.mark.parametrize(("rate", "turn"), [(2 * WIDE, LARGE_TURN), (WIDE // 2, TURN)])
-def test_a_large_content_does_not_keep_another_one_waiting_for_ever(rate, turn):
+@pytest.mark.parametrize(
+    ("rate", "leave", "turn"),
+    [
+        (2 * WIDE, "with their session", LARGE_TURN),
+        (2 * WIDE, "silently", LARGE_TURN),
+        (2 * WIDE, "", TURN),
+        (WIDE // 2, "with their session", TURN),
+    ],
+)
+def test_a_large_content_does_not_keep_another_one_waiting_for_ever(rate, leave, turn):
+    """Who is quick serves the others meanwhile: they come again, and leave when it has brought what they wait for."""
     uplink, first, second = Uplink(), Upload(), Upload()
     assert uplink.admits(first, 0.0, large=True)
-    for second_number in range(1, int(turn) + 1):
-        first.acknowledged += rate
+    for half in range(1, 2 * int(turn) + 1):
+        if half % 6 == 0:
+            if leave == "with their session":
+                uplink.ended(second)
+                second = Upload()
+            elif leave == "silently":
+                continue
+        first.acknowledged += rate // 2
         first.outstanding = 1000
-        assert not uplink.admits(second, second_number, large=True), "who is quick serves the others meanwhile"
-    assert uplink.admits(second, turn + 0.1, large=True)
+        assert not uplink.admits(second, half / 2, large=True)
+    assert uplink.admits(second, turn + 0.6, large=True)
+    assert not uplink.admits(first, turn + 0.7, large=True)
+
+
+def test_a_peer_that_waits_in_vain_ends_the_turns_of_others_early_only_while_it_waits():
+    uplink, first, second, third = Uplink(), Upload(), Upload(), Upload()
+    assert uplink.admits(first, 0.0, large=True)
+    for half in range(1, 2 * int(LARGE_TURN) + 1):
+        first.acknowledged += WIDE
+        first.outstanding = 1000
+        if half == 2 * int(TURN) - 4:
+            uplink.ended(second)
+        if half < 2 * int(TURN) - 4:
+            assert not uplink.admits(second, half / 2, large=True)
+        if half % 10 == 0:
+            third = Upload()
+            assert not uplink.admits(third, half / 2, large=True)
+    assert uplink.admits(third, LARGE_TURN + 0.6, large=True)
 
 
 def test_large_contents_go_at_once_on_a_long_link():
