@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from basefs import config
 from basefs.announcing import Announcer
@@ -21,6 +21,7 @@ from basefs.fetching import Fetcher
 from basefs.gossip.events import Address, Event
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
+from basefs.hearing import Hearing
 from basefs.pushing import Pusher
 from basefs.reconnect import Reconnects
 from basefs.replica import Applied, Replica
@@ -66,6 +67,7 @@ class Propagation:
         self._pusher: Pusher | None = None
         self._fetcher: Fetcher | None = None
         self._alive: set[Address] = set()
+        self._hearing = Hearing(loop, self._take)
         self._reconnects = Reconnects()
         self._announced: set[Address] = set()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -82,6 +84,7 @@ class Propagation:
         """Send what was gathered."""
         if self._announcer is not None and self._pusher is not None and self._fetcher is not None:
             self._fetcher.stop()
+            self._hearing.stop()
             self._pusher.stop()
             self._announcer.stop()
 
@@ -115,21 +118,29 @@ class Propagation:
     def on_event(self, event: Event) -> None:
         """A gossip event, perhaps one of our own."""
         if event.entries or event.blocks:
-            peer = "gossip" if event.origin is None else event.origin.host
-            result = self._replica.add(event.entries, event.blocks, peer=peer)
-            if self._gossip is not None:
-                self._gossip.counters.refused += len(result.rejected)
-            for reason in result.rejected:
-                log.info("gossip from %s refused: %s", peer, reason)
-            if result.missing_parents:
-                self._pull(event.origin, "a missed parent", jitter=self._pull_jitter)
-            elif result.missing_blocks:
-                self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, event.origin)
+            self._hearing.hear(event)
         for announcement in event.announcements:
             if announcement.root != self._replica.root_hash():
                 if announcement.address in self._alive:
                     self._announced.add(announcement.address)
                 self._pull(announcement.address, "an announcement", jitter=self._pull_jitter)
+
+    def _take(self, events: Sequence[Event]) -> None:
+        """Give gossiped entries and blocks to the log."""
+        origins = {event.origin for event in events}
+        origin = events[-1].origin
+        # What waits for a parent counts as that peer's share.
+        peer = origin.host if len(origins) == 1 and origin is not None else "gossip"
+        entries = [entry for event in events for entry in event.entries]
+        result = self._replica.add(entries, [block for event in events for block in event.blocks], peer=peer)
+        if self._gossip is not None:
+            self._gossip.counters.refused += len(result.rejected)
+        for reason in result.rejected:
+            log.info("gossip from %s refused: %s", peer, reason)
+        if result.missing_parents:
+            self._pull(origin, "a missed parent", jitter=self._pull_jitter)
+        elif result.missing_blocks:
+            self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, origin)
 
     def on_gap(self, address: tuple[str, int]) -> None:
         """A peer has told over a standing session of something that is not here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,8 +33,9 @@ class Loop:
         return self.now
 
     def call_at(self, due: float, call: Callable[[], None]) -> Any:
-        self._timers.append((due, call))
-        return self
+        timer = (due, call)
+        self._timers.append(timer)
+        return SimpleNamespace(cancel=lambda: self._timers.remove(timer))
 
     def call_later(self, delay: float, call: Callable[[], None]) -> Any:
         return self.call_at(self.now + delay, call)

@@ -40,7 +40,7 @@ ALLOWED = {
     "archive": {"errors", "log", "sync"},
 }
 #: Between gossip, sync and the replica.
-PROPAGATION = {"announcing", "fetching", "propagation", "pushing"}
+PROPAGATION = {"announcing", "fetching", "hearing", "propagation", "pushing"}
 #: What composes: these may import everything, and nothing in ALLOWED may import them.
 COMPOSING = {"daemon", "parts", "management", *PROPAGATION, "__main__", "__init__"}
 
