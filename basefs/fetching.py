@@ -35,9 +35,9 @@ class Fetcher:
         self._gaps.told(address, self._loop.time())
         self._schedule()
 
-    def arrived(self) -> None:
-        """News of another node has come, whoever brought it."""
-        self._gaps.arrived(self._loop.time())
+    def arrived(self, entries: int) -> None:
+        """So many entries of other nodes have come, whoever brought them."""
+        self._gaps.arrived(entries, self._loop.time())
 
     def progress(self, address: Address, waits: bool) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""

@@ -16,10 +16,14 @@ from basefs.sync.schedule import Address
 PATIENCE = 2.0
 #: Seconds, at the most, until the first session: what is on its way over a standing session comes in that time.
 JITTER = 0.1
-#: Seconds without news before a session begins, and after which it begins all the same: in a burst the peers of all
-#: sessions tell of what is on its way, and each comparison costs as much as a hundred entries.
+#: Seconds without news before a session begins: in a burst the peers of all sessions tell of what is on its way, and
+#: each comparison costs as much as a hundred entries.
 QUIET = 0.5
+#: Seconds after which it begins all the same, in a burst and while news comes in now and then.
 AT_LATEST = 2.0
+AT_LATEST_ELSE = 0.5
+#: More entries than this within a second are a burst.
+BURST_ENTRIES = 16
 
 
 class Gaps:
@@ -30,6 +34,9 @@ class Gaps:
         self._told: dict[Address, None] = {}
         self._not_before = 0.0
         self._arrived_at = -QUIET
+        #: How many entries have come, and since when they were counted.
+        self._arrived = 0
+        self._counted_since = 0.0
         #: Since when somebody waits to be asked.
         self._since = 0.0
         #: Address -> when something moved in the session with it last, seconds.
@@ -44,8 +51,11 @@ class Gaps:
             self._not_before = now + self._rng.uniform(0, JITTER)
         self._told[address] = None
 
-    def arrived(self, now: float) -> None:
-        """News of another node has come, whoever brought it."""
+    def arrived(self, entries: int, now: float) -> None:
+        """So many entries of other nodes have come, whoever brought them."""
+        if now - self._counted_since > 1.0:
+            self._counted_since, self._arrived = now, 0
+        self._arrived += entries
         self._arrived_at = now
 
     def ended(self, address: Address) -> None:
@@ -72,7 +82,8 @@ class Gaps:
         if not self._told:
             return None
         busy = [moved for address, moved in self._fetching.items() if address not in self._waiting]
-        quiet = min(self._arrived_at + QUIET, self._since + AT_LATEST)
+        latest = AT_LATEST if self._arrived > BURST_ENTRIES else AT_LATEST_ELSE
+        quiet = min(self._arrived_at + QUIET, self._since + latest)
         return max(self._not_before, quiet, max(busy) + PATIENCE if busy else 0.0)
 
     def next(self, now: float, differs: Callable[[Address], bool]) -> Address | None:

@@ -96,7 +96,7 @@ class Propagation:
         if applied.entries or applied.completed:
             self._soon(self._pusher.gather, applied)
             if not applied.local and self._fetcher is not None:
-                self._soon(self._fetcher.arrived)
+                self._soon(self._fetcher.arrived, len(applied.entries))
         if applied.local and applied.entries and self._gossips:
             self._soon(self._announcer.gather, applied.entries, applied.blocks, applied.large)
 

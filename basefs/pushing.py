@@ -23,8 +23,9 @@ from basefs.sync.service import SyncService
 #: fetched as well.
 PUSH_BYTES = 16 * 1024
 PUSH_RATE = 8 * 1024
-#: Entries looked at without a pause: some milliseconds.
+#: Entries, and bytes of them and their contents, that are looked at without a pause: some milliseconds.
 PUSH_ENTRIES = 64
+LOOKED_BYTES = 256 * 1024
 #: Seconds for which news is gathered before it is passed on: meanwhile the same may come from another peer, who then
 #: need not be told.
 FORWARD_SECONDS = 0.002
@@ -75,17 +76,21 @@ class Pusher:
             self._news.clear()
             return
         self._fill()
-        news, self._news = self._news[:PUSH_ENTRIES], self._news[PUSH_ENTRIES:]
         at_once: list[bytes] = []
         later: list[News] = []
         # Nothing overtakes what it builds on.
         waits = self._sync.kept.waits
         now = self._loop.time()
-        for hash in news:
+        entries = looked = 0
+        for hash in self._news[:PUSH_ENTRIES]:
+            if looked > LOOKED_BYTES:
+                break
+            entries += 1
             encoded = self._replica.entry(hash)
             size = None if encoded is None else size_of(self._replica, encoded, INLINE_BLOCKS)
             if encoded is None or size is None:
                 continue  # its content has not arrived: it is news again when it has
+            looked += size
             if size > INLINE_BLOCKS:
                 self._tell_later()
             elif waits or later or size > self._budget:
@@ -93,6 +98,7 @@ class Pusher:
             else:
                 self._budget -= size
                 at_once.append(encoded)
+        del self._news[:entries]
         if at_once:
             self._sync.kept.push(at_once)
         if later:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from basefs.gaps import AT_LATEST, JITTER, PATIENCE, QUIET, Gaps
+from basefs.gaps import AT_LATEST, AT_LATEST_ELSE, BURST_ENTRIES, JITTER, PATIENCE, QUIET, Gaps
 
 ONE, TWO, THREE = ((f"10.0.0.{number}", 1) for number in (1, 2, 3))
 #: When whatever is told at zero may be fetched.
@@ -34,24 +34,25 @@ def test_what_is_on_its_way_has_a_moment():
 
 def test_nothing_is_fetched_while_news_comes_in():
     gaps = gaps_told_by(ONE)
-    gaps.arrived(0.2)
+    gaps.arrived(BURST_ENTRIES + 1, 0.2)
     assert gaps.next(0.1 + QUIET, always) is None, "what is missing may be on its way"
     assert gaps.due == 0.2 + QUIET
     assert gaps.next(0.2 + QUIET, always) == ONE
 
 
-def test_news_that_never_ends_keeps_nobody_from_fetching():
+@pytest.mark.parametrize(("entries", "latest"), [(1, AT_LATEST_ELSE), (BURST_ENTRIES + 1, AT_LATEST)])
+def test_news_that_never_ends_keeps_nobody_from_fetching(entries, latest):
     gaps = gaps_told_by(ONE, TWO)
     now = 0.0
     asked = []
-    while now < 5 * AT_LATEST:
-        gaps.arrived(now)
+    while now < 5 * latest:
+        gaps.arrived(entries, now)
         if (address := gaps.next(now, always)) is not None:
             asked.append(now)
             gaps.ended(address)
             gaps.told(address, now)
         now += QUIET / 4
-    assert asked[0] == pytest.approx(AT_LATEST, abs=QUIET)
+    assert asked[0] == pytest.approx(latest, abs=QUIET / 2)
     assert 4 <= len(asked) <= 5
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from basefs.pushing import PUSH_BYTES, Pusher
+from basefs.pushing import LOOKED_BYTES, PUSH_BYTES, Pusher
 from basefs.replica import Applied, Replica
+from basefs.sync.backlog import News
 from basefs.sync.limits import INLINE_BLOCKS
 from basefs.sync.service import SyncService
 
@@ -128,6 +129,28 @@ def test_a_burst_goes_on_over_a_link_that_takes_it(tmp_path: Path) -> None:
             assert two.gaps == 0, "nothing had to be compared"
             assert two.replica.read((b"d", b"file")) == b"last"
             assert len(two.replica.live_paths()) == len(one.replica.live_paths())
+
+    asyncio.run(main())
+
+
+def test_a_burst_of_larger_files_is_looked_at_in_slices(tmp_path: Path) -> None:
+    """Nothing else happens in the event loop while their contents are looked up."""
+
+    async def main() -> None:
+        async with connected(tmp_path) as (one, two):
+            looked: list[int] = []
+            push_later = one.sync.kept.push_later
+
+            def count(news: Sequence[News]) -> None:
+                looked.append(sum(each.size for each in news))
+                push_later(news)
+
+            one.sync.kept.push_later = count  # type: ignore[method-assign]
+            contents = [(b"file%d" % number, noise(number, 40_000)) for number in range(20)]
+            one.replica.commit(lambda author: [author.write((name,), content) for name, content in contents])
+            await until(lambda: equal(one, two) and not two.replica.missing_blocks(1))
+            assert sum(looked) > 20 * 30_000
+            assert max(looked) < LOOKED_BYTES + INLINE_BLOCKS
 
     asyncio.run(main())
 
