@@ -40,7 +40,9 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
     for step in waiting:
         yield from _tried(step, _make(author, step, load))
     for step in (step for step in steps if step.do is Do.SET_TIME):
-        yield from _tried(step, _set(author, step, step.names[0]))
+        # Another node may have removed it.
+        if _is_directory(author, step.names[0]):
+            yield from _tried(step, _set(author, step, step.names[0]))
 
 
 def _tried(step: Step, made: Iterator[Draft]) -> Iterator[Draft]:

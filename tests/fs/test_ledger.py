@@ -308,6 +308,7 @@ def test_the_mode_of_a_directory_does_not_bring_it_back(local: Local, scratch: P
     local.publish()
     for name in ("/a", "/b"):
         local.fs.set_mode(path(name), 0o700)
+        local.fs.set_times(path(name), 1_000_000_000 * 10**9)
     # Another node removes the one, and puts a link in the place of the other.
     for name in ("/a", "/b"):
         local.replica.commit(lambda author, name=name: author.remove(path(name), directory=True))  # type: ignore[misc]
