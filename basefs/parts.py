@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from basefs import __version__, config
@@ -130,9 +130,9 @@ class Parts:
     def _start_feed(self, stack: contextlib.AsyncExitStack) -> Feed:
         """What `basefs watch` reads."""
 
-        def tree() -> list[Live]:
-            self._replica.observe()
-            return [Live(names, shape_of(state), entry) for names, state, entry in self._replica.live_states()]
+        def tree() -> Iterator[Live]:
+            for portion in self._replica.observed():
+                yield from (Live(names, shape_of(state), entry) for names, state, entry in portion)
 
         feed = Feed(self._replica.directory, tree, time.time)
         stack.callback(feed.stop)

@@ -32,7 +32,7 @@ from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
-from basefs.view.states import Kind, State
+from basefs.view.states import Kind
 from basefs.view.surveying import survey
 from basefs.view.tree import Tree
 
@@ -168,11 +168,6 @@ class Queries:
         """Every live path, directories before what they hold."""
         with self._lock:
             return [(names, node.state.kind) for names, node in self._view.tree.walk()]
-
-    def live_states(self) -> list[tuple[Names, State, EntryHash]]:
-        """Every live path with its state and the entry that it ends with, directories before what they hold."""
-        with self._lock:
-            return [(names, node.state, node.outcome.tips[0].hash) for names, node in self._view.tree.walk()]
 
     def grants(self, names: Names) -> list[Grant]:
         """The grants in force that hang on a path; none where nothing is."""

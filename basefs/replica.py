@@ -18,7 +18,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from basefs.view.author import Author
 from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.names import Names
+from basefs.view.states import State
 
 __all__ = ["CACHE_FILE", "LOG_FILE", "Applied", "Attributes", "Replica"]
 
@@ -120,10 +121,30 @@ class Replica(Queries):
 
         Costs memory for every live path, and the time to resolve them.  Paths that are there already are not told.
         """
+        for _ in self.observed():
+            pass
+
+    def observed(self) -> Iterator[list[tuple[Names, State, EntryHash]]]:
+        """`observe`, and what is there: live paths with their states and the entries that they end with.
+
+        A directory at a time, before what is in it, and without the lock in between.  So what changes meanwhile may be
+        missing, or be as it was before; but then its change is told after this was called, and the last one counts.
+        """
         with self._lock:
             self._observed = True
-            if self._live is not None:
-                self._live.tree.observe()
+            if self._live is None:
+                return
+            tree = self._live.tree
+            portion = tree.begin_observing()
+        todo: list[Names] = []
+        while True:
+            yield [(names, node.state, node.outcome.tips[0].hash) for names, node in portion]
+            todo.extend(names for names, node in reversed(portion) if node.is_directory)
+            if not todo:
+                return
+            self._lock.let_others()
+            with self._lock:
+                portion = tree.listed(todo.pop())
 
     def commit(
         self,

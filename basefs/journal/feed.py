@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from basefs.errors import StoreError
 from basefs.journal.journal import JOURNAL_FILE, Journal, Live, Record
-from basefs.view.changes import Change
+from basefs.view.changes import Change, in_order
 from basefs.view.events import shape_of
 from basefs.view.names import Names
 
@@ -44,54 +44,81 @@ class Feed:
         self._journal: Journal | None = None
         self._news = asyncio.Event()
         self._waiting: deque[Change] = deque()
-        self._open_or_opening = False
+        self._opening: asyncio.Task[Journal] | None = None
+        #: What has changed since that began: the last change of each path, which counts.
+        self._meanwhile: dict[Names, Change] = {}
+        self._stopped = False
         self._failure: StoreError | None = None
 
     def start(self) -> None:
         """Go on with the journal if there is one."""
         if self._path.exists():
-            try:
-                self._open()
-            except StoreError as error:
-                log.error("%s", error)
+            self._open().add_done_callback(_log_failure)
 
-    def _open(self) -> Journal:
-        if self._journal is None:
+    def _open(self) -> asyncio.Task[Journal]:
+        """Open the journal in a thread: all live paths may take seconds."""
+        if self._opening is None:
             # From now on nothing that changes is missed; what is told twice is no change the second time.
-            self._open_or_opening = True
-            journal = Journal(self._path)
-            try:
-                if journal.is_new:
-                    journal.begin(self._tree())
-                else:
-                    journal.catch_up(self._tree(), now=int(self._clock()))
-            except BaseException:
-                journal.close()
-                raise
-            self._journal = journal
-        return self._journal
+            self._opening = self._loop.create_task(self._catch_up())
+        return self._opening
+
+    async def _catch_up(self) -> Journal:
+        try:
+            self._journal = journal = await asyncio.to_thread(self._caught_up)
+        finally:
+            self._opening = None
+            changes = in_order(self._meanwhile.values())
+            self._meanwhile.clear()
+        if changes:
+            self._take(changes)
+        return journal
+
+    def _caught_up(self) -> Journal:
+        """The journal, with what has happened until now; in a thread of its own."""
+        journal = Journal(self._path)
+        try:
+            if journal.is_new:
+                journal.begin(self._portions())
+            else:
+                journal.catch_up(self._portions(), now=int(self._clock()))
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _portions(self) -> Iterator[Live]:
+        for live in self._tree():
+            if self._stopped:
+                raise StoreError("the daemon ends")
+            yield live
 
     def stop(self) -> None:
         """Write what is still waiting, and close the journal; readers end."""
+        self._stopped = True
+        if self._opening is not None:
+            self._opening.cancel()
         while self._waiting:
             self._write_some()
         self._close()
         self._wake()
 
     def _close(self) -> None:
-        self._open_or_opening = False
         if self._journal is not None:
             self._journal.close()
             self._journal = None
 
     def changed(self, changes: Sequence[Change]) -> None:
         """Changes are in the view.  Returns at once; may be called by any thread, in their order."""
-        if changes and self._open_or_opening:
+        if changes and (self._journal is not None or self._opening is not None):
             # The loop is closed when the daemon ends.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._take, changes)
 
     def _take(self, changes: Sequence[Change]) -> None:
+        if self._opening is not None:
+            for change in changes:
+                self._meanwhile[change.names] = change
+            return
         if not self._waiting:
             self._loop.call_soon(self._write_some)
         self._waiting.extend(changes)
@@ -130,7 +157,10 @@ class Feed:
         Yields tokens with records; first, and after many changes elsewhere, a token alone, to begin at the next time.
         Raises `UsageError` for a token that does not count, `StoreError`.
         """
-        journal = self._open()
+        journal = self._journal
+        if journal is None:
+            # Others may wait for it, too.
+            journal = await asyncio.shield(self._open())
         place = journal.last() if since is None else journal.place(since)
         yield journal.token(place), None
         while True:
@@ -149,3 +179,8 @@ class Feed:
                 await news.wait()
             elif records[-1].names[: len(below)] != below:
                 yield journal.token(place), None
+
+
+def _log_failure(opening: asyncio.Task[Journal]) -> None:
+    if not opening.cancelled() and (error := opening.exception()) is not None:
+        log.error("%s", error)

@@ -81,7 +81,7 @@ class Record:
 
 
 class Journal:
-    """The journal of one filesystem.  Used in one thread."""
+    """The journal of one filesystem.  Used in one thread at a time."""
 
     def __init__(self, path: Path, *, kept: int = KEPT) -> None:
         """Open it, or begin one.  `kept`: records that are kept at least.  Raises `StoreError`."""
@@ -95,8 +95,6 @@ class Journal:
             row = self._db.execute("SELECT id FROM journal").fetchone()
             self.is_new = row is None
             self._id = secrets.token_hex(4) if row is None else str(row[0])
-            if row is None:
-                self._db.execute("INSERT INTO journal VALUES (?)", (self._id,))
             (oldest,) = self._db.execute("SELECT min(number) FROM record").fetchone()
             self._pruned = 0 if oldest is None else int(oldest) - 1
 
@@ -107,9 +105,10 @@ class Journal:
     def begin(self, tree: Iterable[Live]) -> None:
         """Remember a tree without telling anything, in a new journal.  Raises `StoreError`."""
         with _translated(), self._transaction():
-            self._db.execute("DELETE FROM seen")
             for live in tree:
                 self._remember(live)
+            # Who is killed before this begins again, instead of telling all that is there as new.
+            self._db.execute("INSERT INTO journal VALUES (?)", (self._id,))
 
     def catch_up(self, tree: Iterable[Live], *, now: int) -> None:
         """Tell what has happened since the last record, given all live paths.  Raises `StoreError`."""

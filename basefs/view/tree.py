@@ -328,6 +328,18 @@ class Tree:
         for _ in self.walk():
             pass
 
+    def begin_observing(self) -> list[tuple[Names, Node]]:
+        """`observe` in portions: this is the first, and each directory in one is loaded by `listed`."""
+        self._observing = True
+        return [((), self.root)]
+
+    def listed(self, names: Names) -> list[tuple[Names, Node]]:
+        """What is in a directory; nothing where none is any more."""
+        node = self.find(names)
+        if node is None or not node.is_directory:
+            return []
+        return [((*names, name), child) for name, child in self.children(node).items()]
+
     def undo(self) -> None:
         """End a transaction that has failed, and of which nothing is in the log any more."""
         for names in sorted(self._ledger.before, key=len):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -33,12 +34,13 @@ def save(replica: Replica, text: str, content: bytes) -> None:
     replica.commit(lambda author: author.write(path(text), content))
 
 
-def play(replica: Replica, scenario: Scenario) -> None:
-    """Run a scenario on a feed of the replica."""
+def play(replica: Replica, scenario: Scenario, before: Callable[[int], object] = lambda number: None) -> None:
+    """Run a scenario on a feed of the replica; `before` is called before each portion of the tree is told."""
 
-    def tree() -> list[Live]:
-        replica.observe()
-        return [Live(names, shape_of(state), entry) for names, state, entry in replica.live_states()]
+    def tree() -> Iterator[Live]:
+        for number, portion in enumerate(replica.observed()):
+            before(number)
+            yield from (Live(names, shape_of(state), entry) for names, state, entry in portion)
 
     async def main() -> None:
         feed = Feed(replica.directory, tree, lambda: 1_000_000_000.0)
@@ -148,3 +150,59 @@ def test_a_journal_that_cannot_be_opened_fails_who_asks_and_nobody_else(
     journal.write_bytes(b"rubbish" * 1000)
     play(replica, scenario)
     assert "it may be deleted" in caplog.text
+
+
+def test_the_event_loop_goes_on_while_the_tree_is_told_and_nothing_is_missed(replica: Replica) -> None:
+    for name in ("/d", "/e"):
+        replica.commit(lambda author, name=name: author.make_directory(path(name)))  # type: ignore[misc]
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def wait(number: int) -> None:
+        # The root was told and what is in it, and what is in /d comes now.
+        if number == 2:
+            begun.set()
+            assert may_go_on.wait(DEADLINE)
+
+    async def scenario(feed: Feed) -> None:
+        reader = asyncio.ensure_future(take(feed, None, 3))
+        await asyncio.to_thread(begun.wait, DEADLINE)
+        for name in ("/a", "/d/f", "/e/f"):
+            save(replica, name, b"one")
+        save(replica, "/a", b"two")
+        await asyncio.sleep(0)
+        may_go_on.set()
+        while feed._journal is None:
+            await asyncio.sleep(0.01)
+        for name in ("/a", "/d/f", "/e/f"):
+            save(replica, name, b"three")
+        found, token = await reader
+        assert found == ["modify /a", "modify /d/f", "modify /e/f"]
+        # What came into a directory before that was told was there from the beginning.
+        found, _ = await take(feed, f"{token.partition('-')[0]}-0", 5)
+        assert found == ["create /a", "create /d/f", "modify /a", "modify /d/f", "modify /e/f"]
+
+    play(replica, scenario, wait)
+
+
+def test_a_daemon_that_ends_meanwhile_begins_again(replica: Replica) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def wait(number: int) -> None:
+        begun.set()
+        assert ended.wait(DEADLINE)
+
+    async def first(feed: Feed) -> None:
+        opening = asyncio.ensure_future(take(feed, None, 0))
+        await asyncio.to_thread(begun.wait, DEADLINE)
+        feed.stop()
+        ended.set()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    async def second(feed: Feed) -> None:
+        # Not as if all of it had just been made.
+        assert (await take(feed, None, 0))[1].endswith("-0")
+
+    save(replica, "/old", b"")
+    play(replica, first, wait)
+    play(replica, second)

@@ -105,6 +105,39 @@ def test_whoever_applies_all_changes_has_the_tree(history: list[Step], seed: int
 
 @rarely
 @given(steps(), SEEDS)
+def test_who_is_told_the_tree_in_portions_has_it_with_all_changes_meanwhile(history: list[Step], seed: int) -> None:
+    half = len(history) // 2
+    with World.temporary() as world:
+        for step in history[:half]:
+            world.play(step)
+        late = world.copy(world.nodes[0])
+        states: dict[Names, State] = {}
+
+        def follow(applied: Applied) -> None:
+            for change in applied.changes:
+                states.pop(change.names, None)
+                if change.after is not None:
+                    states[change.names] = change.after
+
+        late.replica.subscribe(follow)
+        portions = late.replica.observed()
+
+        def take() -> None:
+            for names, state, _ in next(portions, ()):
+                states[names] = state
+
+        take()
+        for step in history[half:]:
+            world.play(step)
+        world.deliver(late, world.entries(), world.blocks(), seed, lambda node: take())
+        for portion in portions:
+            states.update((names, state) for names, state, _ in portion)
+        actual = {names: visible(state) for names, state in states_of(late.replica).items()}
+        assert {names: visible(state) for names, state in states.items()} == actual
+
+
+@rarely
+@given(steps(), SEEDS)
 def test_whoever_looked_at_some_paths_hears_what_becomes_of_them(history: list[Step], seed: int) -> None:
     chance = random.Random(seed)
     with World.temporary() as world:
