@@ -89,13 +89,10 @@ class Plan:
     Attributes:
         steps: in the order in which they are taken.
         due: when the next of what is held back should be published, on the monotonic clock; `None`: nothing is.
-        uprooted: whether the journal must be on the disk before any of it is in the log: it says what of the working
-            set is no longer what the view shows at its place.
     """
 
     steps: list[Step]
     due: float | None
-    uprooted: bool
 
 
 def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
@@ -128,24 +125,21 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
         else:
             made[inode] = (*made.get(inode, ()), names)
     gone -= held
-    uprooted = _uproot(working, made, gone)
+    _uproot(working, made, gone)
     steps = [_step(working, inode, names) for inode, names in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
-    deletions = [Step(Do.DELETE, (names,)) for names in sorted(gone)]
-    return Plan([*steps, *times, *deletions], min(waits, default=None), uprooted)
+    return Plan([*steps, *times, *(Step(Do.DELETE, (names,)) for names in sorted(gone))], min(waits, default=None))
 
 
 def _is_temporary(inode: Inode) -> bool:
     return inode.is_new and inode.kind is Kind.FILE and all(is_temporary_name(names[-1]) for names in inode.names)
 
 
-def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names]) -> bool:
+def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names]) -> None:
     """What loses its place in the view by this plan, and is not moved from there, is a new file before that happens.
 
     Otherwise it would be taken for what is published at that place, between two transactions or after a restart.
-    Returns whether there was anything.
     """
-    found = False
     for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
         working.catch_up(inode)
         # Another name that stays is a better home: what is made anew would not be the same file.
@@ -159,8 +153,6 @@ def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names])
             loses = slot is not MISSING and slot is not inode and (slot in made or inode in made)
         if loses:
             working.uproot(inode)
-            found = True
-    return found
 
 
 def _step(working: WorkingSet, inode: Inode, names: tuple[Names, ...]) -> Step:

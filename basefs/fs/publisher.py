@@ -139,7 +139,7 @@ class Publisher:
                 working.in_flight = {names for step in steps for names in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
             try:
-                if plan.uprooted:
+                if working.must_sync:
                     working.sync_journal()
                 for portion in portions(steps):
                     contents = [(step.names[0], step.content) for step in portion if step.content is not None]

@@ -57,6 +57,8 @@ class WorkingSet(Lookup):
         mirrored: whether the mirror parts what is open from what another node makes of its path.
         moving: directories that are being renamed here.
         vacancies: removed names that may be given to another file in a moment.
+        must_sync: whether the journal must be on the disk before anything is published: it says what is no longer what
+            the view shows at its place, and would be taken for what comes there.
     """
 
     def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
@@ -64,6 +66,7 @@ class WorkingSet(Lookup):
         super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool], None]] = []
+        self.must_sync = False
         self.vacancies = Vacancies(self.overlay, self._note_gone)
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
         self._ledger.load()
@@ -312,6 +315,7 @@ class WorkingSet(Lookup):
         for names in other.names:
             self.overlay.put(names, other)
         self._ledger.note_inode(other)
+        self.must_sync = True
         inode.names = {}
         inode.version += 1
         inode.settle()
@@ -340,6 +344,7 @@ class WorkingSet(Lookup):
             # Its number follows from the place that it has lost; who stays here for long must have another.
             inode.number = self.identities.new_number()
         self.record(inode)
+        self.must_sync = True
 
     def forget_idle(self, inode: Inode) -> None:
         """Forget an inode that nobody has open and that holds nothing of its own."""
@@ -455,7 +460,12 @@ class WorkingSet(Lookup):
 
         Raises `StoreError`.
         """
-        self._ledger.sync(None)
+        must_sync, self.must_sync = self.must_sync, False
+        try:
+            self._ledger.sync(None)
+        except StoreError:
+            self.must_sync |= must_sync
+            raise
 
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""

@@ -261,3 +261,20 @@ def test_a_backup_is_in_the_journal_before_what_replaces_it_is_in_the_log(local:
     local.replica.sync_to_disk()
     disk.holds("/f~", b"old")
     disk.holds("/f", b"new")
+
+
+def test_a_backup_that_became_a_file_of_its_own_before_another_one_took_its_place(local: Local, disk: Disk) -> None:
+    local.save("/f", b"old")
+    local.publish()
+    local.fs.rename(path("/f"), path("/f~"))
+    handle = local.open_writer("/f")
+    local.fs.sync(None)
+    # What is open is not published, what is left of the old one becomes a file of its own.
+    local.save("/other", b"other")
+    local.publish()
+    local.fs.write(handle, b"new", 0)
+    local.close(handle)
+    local.publish()
+    local.replica.sync_to_disk()
+    disk.holds("/f~", b"old")
+    disk.holds("/f", b"new")
