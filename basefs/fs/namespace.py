@@ -131,6 +131,8 @@ class Namespace:
             if working.kinds(names):
                 raise NotEmpty(f"{display(names)} is not empty")
             self._remove(names)
+            # What the journal does not say yet of what was in it would bring it back.
+            working.must_sync = True
 
     def _remove(self, names: Names) -> None:
         working = self._working

@@ -365,6 +365,8 @@ class WorkingSet(Lookup):
             moves: what is at and below these paths moves along, one after the other; the caller has that done.
             moving: all paths that change.
         """
+        # What it does not say yet of what was published there would come back, at the old places.
+        self._ledger.sync(None)
         pends = any(self.overlay.get(place) is not MISSING or self.overlay.below(place) for place in moving)
         if pends:
             self._ledger.note_moves(directory, self.replica.attributes(directory).origin, moves)

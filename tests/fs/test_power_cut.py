@@ -278,3 +278,27 @@ def test_a_backup_that_became_a_file_of_its_own_before_another_one_took_its_plac
     local.replica.sync_to_disk()
     disk.holds("/f~", b"old")
     disk.holds("/f", b"new")
+
+
+def remove(local: Local) -> None:
+    local.fs.unlink(path("/a/f"))
+    local.fs.remove_directory(path("/a"))
+    local.publish()
+
+
+@pytest.mark.parametrize("go", [remove, lambda local: local.fs.rename(path("/a"), path("/b"))], ids=["rm -r", "mv"])
+def test_a_directory_that_is_gone_does_not_come_back_with_what_was_published_in_it(
+    local: Local, disk: Disk, go: Callable[[Local], object]
+) -> None:
+    """As it would if the log had what happened, and the journal still that something in it is to be published."""
+    local.fs.make_directory(path("/a"), 0o755)
+    local.publish()
+    sync(local, "/a/f", NEW)
+    local.publish()
+    go(local)
+    local.replica.sync_to_disk()
+    found = disk.after_a_cut()
+    found.publish()
+    assert b"a" not in found.listing("/")
+    found.fs.close()
+    found.replica.close()

@@ -15,7 +15,7 @@ CALLS = (
 )
 
 _LINE = re.compile(r"(\d+) +(\d+\.\d+) (.*)", re.DOTALL)
-_WHOLE = re.compile(r"(\w+)\((.*)\) += (-?\d+)(?:<.*?>)?(?:\(deleted\))?(?: .*?)? <(\d+\.\d+)>", re.DOTALL)
+_WHOLE = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?)(?:<.*?>)?(?:\(deleted\))?(?: .*?)??(?: <(\d+\.\d+)>)?", re.DOTALL)
 _UNFINISHED = " <unfinished ...>"
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
 _BYTE = re.compile(r"\\x([0-9a-f]{2})")
@@ -63,26 +63,41 @@ def unquoted(text: str) -> bytes:
     return bytes.fromhex("".join(_BYTE.findall(text)))
 
 
-def calls(lines: Iterable[str]) -> Iterator[Call]:
-    """The calls that succeeded, in the order in which they ended; one that the end of its process cut off counts."""
+def calls(lines: Iterable[str]) -> tuple[list[Call], list[Call]]:
+    """The calls that succeeded, in the order in which they ended, and those that the end of the process cut off.
+
+    Of the latter nobody knows whether they had an effect.
+    """
     began: dict[str, tuple[float, str, int]] = {}
-    ended = 0
+    ended: list[Call] = []
+    cut_off: list[Call] = []
     for line in lines:
         found = _LINE.fullmatch(line.rstrip("\n"))
         if found is None:
             raise ValueError(f"no line of strace: {line[:100]!r}")
         thread, time, text = found[1], float(found[2]), found[3]
-        position = ended
+        position = len(ended)
         if text.endswith(_UNFINISHED):
-            began[thread] = (time, text.removesuffix(_UNFINISHED), ended)
+            began[thread] = (time, text.removesuffix(_UNFINISHED), position)
             continue
         if resumed := _RESUMED.fullmatch(text):
             time, first, position = began.pop(thread)
             text = first + resumed[2]
-        whole = _WHOLE.fullmatch(text)
-        if whole is not None and not whole[3].startswith("-"):
-            yield Call(whole[1], tuple(_split(whole[2])), int(whole[3]), time + float(whole[4]), position)
-            ended += 1
+        whole = _WHOLE.fullmatch(text.replace(f"{_UNFINISHED})", ")"))
+        if whole is not None and whole[3] == "?":
+            cut_off.append(_cut_off(whole[1], whole[2], time, position))
+        elif whole is not None and not whole[3].startswith("-"):
+            ended.append(Call(whole[1], tuple(_split(whole[2])), int(whole[3]), time + float(whole[4] or 0), position))
+    for time, text, position in began.values():
+        name, _, arguments = text.partition("(")
+        cut_off.append(_cut_off(name, arguments, time, position))
+    return ended, cut_off
+
+
+def _cut_off(name: str, arguments: str, time: float, position: int) -> Call:
+    found = tuple(_split(arguments))
+    # What a write that has happened returns.
+    return Call(name, found, int(found[2]) if name in ("write", "pwrite64") else 0, time, position)
 
 
 def _split(text: str) -> Iterator[str]:
