@@ -48,6 +48,8 @@ class Kernel:
         self._lock = threading.Lock()
         #: What is to be forgotten.  A path that is asked for again meanwhile is done once.
         self._paths: dict[Names, None] = {}
+        #: Those that the thread has taken and not done yet.
+        self._taken: set[Names] = set()
 
     def attach(self, library: Any, fuse: int, config: Any) -> None:
         """The mount has begun.
@@ -80,6 +82,11 @@ class Kernel:
         if wait and len(added) <= MAX_AWAITED:
             done.wait(WAIT_SECONDS)
 
+    def has_forgotten(self, names: Names) -> bool:
+        """Whether nothing of a path is left to be forgotten."""
+        with self._lock:
+            return names not in self._paths and names not in self._taken
+
     def detach(self) -> None:
         """The mount has ended; libfuse's structures are gone."""
         self._fuse = self._config = None
@@ -91,10 +98,13 @@ class Kernel:
         while (done := self._queue.get()) is not None:
             with self._lock:
                 paths, self._paths = self._paths, {}
+                self._taken = set(paths)
             for names in paths:
                 if self._fuse is not None:
                     # A path that the kernel does not know is an error that says just that.
                     self._library.fuse_invalidate_path(self._fuse, path_of(names))
+                with self._lock:
+                    self._taken.discard(names)
             done.set()
 
 

@@ -54,6 +54,20 @@ class _Watch:
     descriptor: int
 
 
+@dataclass(slots=True)
+class _Told:
+    """What the kernel was told of a file.
+
+    Attributes:
+        size: bytes; `None` for nothing yet.
+        thread: who had asked, and is the only one of whom it is known that the answer has reached the kernel when it
+            asks for something else; 0 as soon as that was.
+    """
+
+    size: int | None = None
+    thread: int = 0
+
+
 class Mirror:
     """Performs the changes of other nodes on the mount.
 
@@ -72,6 +86,8 @@ class Mirror:
         self._kernel = kernel
         self._reach = Reach(os.fsencode(mountpoint))
         self._waiting: OrderedDict[Names, tuple[State | None, State | None]] = OrderedDict()
+        #: Files that wait and of which the kernel had to forget what it knew: what it was told last since.
+        self._told: dict[Names, _Told] = {}
         self._wake = threading.Condition()
         #: When the change that is being performed was begun, monotonic seconds.
         self._since: float | None = None
@@ -99,6 +115,7 @@ class Mirror:
         with self._wake:
             self._stopped = True
             self._waiting.clear()
+            self._told.clear()
             self._wake.notify()
 
     def let_go(self, kept: Names) -> None:
@@ -132,12 +149,36 @@ class Mirror:
         with self._wake:
             return len(self._waiting) + (self._since is not None)
 
-    def is_settled(self, names: Names) -> bool:
-        """Whether the kernel has been told of what the view shows at a path; what it has cached may be older if not."""
+    def is_settled(self, names: Names, size: int, thread: int) -> bool:
+        """Whether the kernel knows this size of what a thread opens at a path; what it has cached may be older if not.
+
+        It does when the change was performed.  It also does before, if it had to forget the old size, and has asked for
+        this one since: who opens a file has its permissions checked first, so that its attributes are known again
+        (Linux, fs/fuse/dir.c, `fuse_permission`).
+        """
         if not self._working.replica.is_told(names):
             return False
         with self._wake:
-            return names not in self._waiting and names != self._performing
+            if names == self._performing:
+                # What it is told now may be overtaken by an older answer to the mirror's thread.
+                return False
+            if names not in self._waiting:
+                return True
+            told = self._told.get(names)
+            if told is None or told.size != size or told.thread not in (0, thread):
+                return False
+            told.thread = 0
+            return self._kernel.has_forgotten(names)
+
+    def answered(self, names: Names, size: int, thread: int) -> None:
+        """The kernel, asking for a thread that is not the mirror's, is told that what is at a path has this size."""
+        if names in self._told:
+            with self._wake:
+                # What it is told before it forgets, it forgets.
+                if names in self._told and names != self._performing and self._kernel.has_forgotten(names):
+                    told = self._told[names]
+                    if told.size != size:
+                        told.size, told.thread = size, thread
 
     def check(self) -> None:
         """Give up if a change hangs; call this now and then."""
@@ -171,22 +212,31 @@ class Mirror:
             changes = [c for c in changes if c.before is not c.after]
         if self._given_up:
             self._forget([c.names for c in changes])
+        if self._stopped or not changes:
+            return
+        held = {inode.origin for inode in list(self._working.opened)}
+        forgotten = {c.names for c in changes if c.before and c.after and c.before.origin not in held}
+        # Known at once to those who ask, and to those who watch a moment later.  Before the changes wait: what the
+        # kernel is told of them from then on, nobody makes it forget.
+        self._kernel.invalidate(forgotten)
         with self._wake:
-            if self._stopped or not changes:
+            if self._stopped:
                 return
             for change in changes:
-                self._add(change)
+                self._add(change, is_forgotten=change.names in forgotten)
             self._wake.notify()
-        held = {inode.origin for inode in list(self._working.opened)}
-        # Known at once to those who ask, and to those who watch a moment later.
-        self._kernel.invalidate([c.names for c in changes if c.before and c.after and c.before.origin not in held])
 
-    def _add(self, change: Change) -> None:
+    def _add(self, change: Change, *, is_forgotten: bool) -> None:
         """Several changes of a path that wait become one."""
-        before, _ = self._waiting.pop(change.names, (change.before, None))
-        self._waiting[change.names] = (before, change.after)
+        names, after = change.names, change.after
+        before, _ = self._waiting.pop(names, (change.before, None))
+        self._waiting[names] = (before, after)
+        self._told.pop(names, None)
+        if is_forgotten and before is not None and after is not None and before.kind is after.kind is Kind.FILE:
+            self._told[names] = _Told()
         if len(self._waiting) > MAX_WAITING:
-            self._waiting.popitem(last=False)
+            dropped, _ = self._waiting.popitem(last=False)
+            self._told.pop(dropped, None)
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -227,6 +277,8 @@ class Mirror:
             finally:
                 self._end()
                 with self._wake:
+                    # If it waits again: the kernel may have been told of an older version in answer to this thread.
+                    self._told.pop(names, None)
                     self._since = self._performing = None
 
     def _end(self) -> None:

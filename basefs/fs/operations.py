@@ -100,6 +100,10 @@ class Operations:
     def _caller(self) -> tuple[int, int] | None:
         return self._ask_caller()[:2] if self._keeps_owners and self._ask_caller is not None else None
 
+    def _thread(self) -> int:
+        """The id of the thread that asks."""
+        return 0 if self._ask_caller is None else self._ask_caller()[2]
+
     def _mirroring(self) -> Mirror | None:
         """The mirror, if it is who asks: what it does has happened already."""
         mirror = self._mirror
@@ -132,12 +136,13 @@ class Operations:
     def find(self, path: str | None, fh: int | None) -> Stat:
         """`getattr` without the dictionary."""
         fs = self._fs
-        if fh is not None:
-            return fs.stat_inode(fs.inode_of(fh))
-        names = parse(path)
         mirror = self._mirroring()
-        if mirror is None:
-            return fs.stat(names)
+        if fh is not None or mirror is None:
+            found = fs.stat(parse(path)) if fh is None else fs.stat_inode(fs.inode_of(fh))
+            if mirror is None and self._mirror is not None and self._mirror.waiting and path is not None:
+                self._mirror.answered(parse(path), found.size, self._thread())
+            return found
+        names = parse(path)
         if names == mirror.absent:
             raise NotFound("the mirror is about to make it")
         try:
@@ -217,7 +222,9 @@ class Operations:
     def opened(self, path: str, handle: int) -> Pages:
         """What the kernel may do with the pages of a file that was just opened."""
         names = parse(path)
-        settled = self._mirror is None or self._mirror.is_settled(names)
+        mirror = self._mirror
+        thread = self._thread() if mirror is not None and mirror.waiting else 0
+        settled = mirror is None or mirror.is_settled(names, self._fs.inode_of(handle).size, thread)
         return self._fs.pages(names, handle, settled=settled)
 
     def writes(self, handle: int) -> bool:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,12 @@ from basefs.fs.operations import Operations
 from basefs.replica import Applied
 from tests.fs.local import Local
 from tests.helpers import path
+from tests.mounts import wait_until
 from tests.patience import DEADLINE
 
 FILE = path("/f")
+#: The id of the thread that asks.
+CALLER = [1]
 
 
 @pytest.fixture
@@ -133,18 +137,158 @@ def test_the_mirror_sets_no_size(local: Local, tmp_path: Path) -> None:
 
 def test_a_change_is_settled_when_the_mirror_has_shown_it(local: Local, tmp_path: Path) -> None:
     mirror = Mirror(local.fs.working, Kernel(), tmp_path)
-    assert mirror.is_settled(FILE)
+    assert mirror.is_settled(FILE, 5, 1)
     told = []
 
     def ask(applied: Applied) -> None:
-        told.append(mirror.is_settled(FILE))
+        told.append(mirror.is_settled(FILE, 6, 1))
 
     local.replica.subscribe(ask)
     opened(local)
     change(local, b"second")
     assert told == [False], "not all subscribers have heard of it, the mirror may be one of them"
-    assert mirror.is_settled(FILE)
+    assert mirror.is_settled(FILE, 6, 1)
     local.replica.subscribe(mirror._on_applied)
     change(local, b"third")
-    assert not mirror.is_settled(FILE), "nobody performs it, so the kernel never hears of it"
-    assert mirror.is_settled(path("/other"))
+    assert not mirror.is_settled(FILE, 5, 1), "nobody performs it, so the kernel never hears of it"
+    assert mirror.is_settled(path("/other"), 5, 1)
+
+
+class Forgetful:
+    """What libfuse does for the kernel's caches: nothing until it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.paths: list[bytes] = []
+
+        def fuse_invalidate_path(_: int, path: bytes) -> int:
+            assert self.may.wait(DEADLINE)
+            self.paths.append(path)
+            return 0
+
+        self.fuse_invalidate_path = fuse_invalidate_path
+
+
+@pytest.fixture
+def forgetful() -> Forgetful:
+    return Forgetful()
+
+
+@pytest.fixture
+def operations(local: Local, tmp_path: Path, forgetful: Forgetful) -> Iterator[Operations]:
+    """With a mirror that hears of changes, and performs none."""
+    kernel = Kernel()
+    kernel.attach(forgetful, 1, SimpleNamespace())
+    mirror = Mirror(local.fs.working, kernel, tmp_path)
+    mirror.thread = -1
+    local.replica.subscribe(mirror._on_applied)
+    local.fs.stat(FILE)
+    yield Operations(local.fs, lambda: None, caller=lambda: (0, 0, CALLER[0]), kernel=kernel, mirror=mirror)
+    CALLER[:] = [1]
+    forgetful.may.set()
+    kernel.detach()
+
+
+def pages(operations: Operations) -> Pages:
+    """What is said of the pages of who opens the file."""
+    handle = operations.open("/f", os.O_RDONLY)
+    try:
+        return operations.opened("/f", handle)
+    finally:
+        operations.release("/f", handle)
+
+
+def forget(operations: Operations, forgetful: Forgetful) -> None:
+    """Have the kernel forget what it knows of the file."""
+    kernel = operations._kernel
+    assert kernel is not None
+    forgetful.may.set()
+    wait_until(lambda: kernel.has_forgotten(FILE), "the kernel's caches")
+
+
+def test_the_kernel_has_pages_again_when_it_has_asked_for_the_new_size(
+    local: Local, operations: Operations, forgetful: Forgetful
+) -> None:
+    """Not only when those who watch have been told as well, which takes much longer."""
+    change(local, b"the second")
+    assert pages(operations) is Pages.BYPASS, "it may still know the old size"
+    assert operations.find("/f", None).size == 10
+    forget(operations, forgetful)
+    assert pages(operations) is Pages.BYPASS, "what it was told before it forgot, it has forgotten"
+    assert operations.find("/f", None).size == 10
+    assert [pages(operations), pages(operations)] == [Pages.DROP, Pages.KEEP]
+    assert operations._mirror is not None
+    assert operations._mirror.waiting == 1
+    change(local, b"the third one")
+    assert pages(operations) is Pages.BYPASS, "another change waits"
+
+
+def test_who_has_an_older_version_open_keeps_others_from_the_pages(
+    local: Local, operations: Operations, forgetful: Forgetful
+) -> None:
+    """To the kernel both are one file, and it is told nothing of the new one before that is another file."""
+    handle = operations.open("/f", os.O_RDONLY)
+    change(local, b"the second")
+    forget(operations, forgetful)
+    assert forgetful.paths == []
+    assert operations.find("/f", handle).size == 5
+    operations.release("/f", handle)
+    assert operations.find("/f", None).size == 10
+    assert pages(operations) is Pages.BYPASS, "it need not have asked, it has forgotten nothing"
+    change(local, b"the third one")
+    forget(operations, forgetful)
+    assert operations.find("/f", None).size == 13
+    assert pages(operations) is Pages.DROP
+
+
+def test_an_answer_that_comes_from_an_older_version_counts_as_that(
+    local: Local, operations: Operations, forgetful: Forgetful
+) -> None:
+    """Opened between the moment in which the change could be seen and that in which it was told of."""
+    change(local, b"the second")
+    forget(operations, forgetful)
+    assert operations.find("/f", None).size == 10
+    assert operations._mirror is not None
+    operations._mirror.answered(FILE, 5, 1)
+    assert pages(operations) is Pages.BYPASS
+
+
+def test_only_who_was_answered_can_know_that_the_answer_has_reached_the_kernel(
+    local: Local, operations: Operations, forgetful: Forgetful
+) -> None:
+    change(local, b"the second")
+    forget(operations, forgetful)
+    assert operations.find("/f", None).size == 10
+    CALLER[:] = [2]
+    assert pages(operations) is Pages.BYPASS
+    CALLER[:] = [1]
+    assert pages(operations) is Pages.DROP
+    CALLER[:] = [2]
+    assert pages(operations) is Pages.KEEP
+
+
+def test_a_change_that_is_being_shown_is_not_settled(
+    local: Local, operations: Operations, forgetful: Forgetful
+) -> None:
+    """An older answer to the mirror may reach the kernel after a newer one to somebody else."""
+    mirror = operations._mirror
+    assert mirror is not None
+    mirror._performing = FILE
+    change(local, b"the second")
+    forget(operations, forgetful)
+    assert operations.find("/f", None).size == 10
+    assert pages(operations) is Pages.BYPASS
+    mirror._performing = None
+    assert pages(operations) is Pages.BYPASS
+
+
+def test_a_name_that_came_is_not_settled_before_the_mirror_has_made_it(
+    local: Local, operations: Operations, forgetful: Forgetful
+) -> None:
+    local.fs.list(())
+    local.replica.commit(lambda author: author.write(path("/new"), b"first"))
+    local.replica.commit(lambda author: author.write(path("/new"), b"the second"))
+    forget(operations, forgetful)
+    assert operations.find("/new", None).size == 10
+    assert operations._mirror is not None
+    assert not operations._mirror.is_settled(path("/new"), 10, 1)
