@@ -154,7 +154,9 @@ class Files:
         inode = self._handles[handle].inode
         working = self._working
         had = self._cached.pop(names, None)
-        if not settled:
+        if not settled or inode.parted:
+            # Until a moment ago one that was replaced was one file to the kernel with what came after it, and the
+            # kernel may have the size of either.
             return Pages.BYPASS
         with working.lock:
             for other in working.opened:

@@ -63,6 +63,19 @@ def test_until_the_kernel_knows_the_new_version_readers_bypass_its_pages(local: 
     assert [opened(local), opened(local)] == [Pages.DROP, Pages.KEEP]
 
 
+def test_who_finds_a_file_that_is_just_being_replaced_bypasses_its_pages(local: Local) -> None:
+    """The kernel leads to it for a moment after libfuse has given it another name."""
+    handle = local.fs.open(FILE, os.O_RDONLY)
+    change(local, b"second")
+    hidden = path("/.fuse_hidden0000000100000001")
+    local.fs.keep_version(local.fs.inode_of(handle), hidden)
+    late = local.fs.open(hidden, os.O_RDONLY)
+    assert local.read_handle(late) == b"first"
+    assert local.fs.pages(hidden, late, settled=True) is Pages.BYPASS
+    local.fs.release(late)
+    local.fs.release(handle)
+
+
 def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
     """Not for the replica's lock, which is held while a batch of another node's changes is applied."""
     # The kernel has its pages now.
