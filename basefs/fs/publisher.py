@@ -169,5 +169,7 @@ class Publisher:
                     for step in portion:
                         take_over(working, step)
                     return
+            # Nor does the log get ahead of it: what is replaced by what was published would be published again.
+            working.sync_journal()
             working.replica.sync_to_disk()
             is_durable = True

@@ -450,6 +450,8 @@ class WorkingSet(Lookup):
         """
         with self.lock:
             self._ledger.promise()
+        # The log must not get ahead of the journal either: that would publish again what was replaced since.
+        self.sync_journal()
         self.replica.sync_to_disk()
         if inode is None:
             self.sync_journal()

@@ -302,3 +302,27 @@ def test_a_directory_that_is_gone_does_not_come_back_with_what_was_published_in_
     assert b"a" not in found.listing("/")
     found.fs.close()
     found.replica.close()
+
+
+def test_the_log_does_not_get_ahead_of_the_journal(local: Local, disk: Disk) -> None:
+    """Or what was pending when that was synced last would replace what another rename has put there since."""
+    sync(local, "/f", b"synced")
+    local.publish()
+    local.save("/g", b"pending")
+    local.fs.keep_durable()
+    local.publish()
+    local.fs.rename(path("/f"), path("/g"))
+    local.publish()
+    really = local.replica.sync_to_disk
+
+    def cut() -> None:
+        really()
+        shutil.copytree(disk.left, disk.left.with_name("cut"), dirs_exist_ok=True)
+
+    local.replica.sync_to_disk = cut  # type: ignore[method-assign]
+    local.fs.keep_durable()
+    local.replica.sync_to_disk = really  # type: ignore[method-assign]
+    again = Local(Replica(disk.left.with_name("cut"), [ROOT_KEY]))
+    again.publish()
+    assert again.load("/g") == b"synced"
+    again.replica.close()
