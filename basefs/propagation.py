@@ -179,6 +179,8 @@ class Propagation:
         self._announced &= alive
         for address in arrived:
             self._pull(address, "it joined", jitter=self._pull_jitter)
+        if self._sync is not None:
+            self._sync.kept.make_room(len(arrived))
         for peer in peers:
             if peer.status == "failed" and peer.sync_address not in self._reconnects:
                 self._reconnects.failed(peer.sync_address, now)

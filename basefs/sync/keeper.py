@@ -220,6 +220,17 @@ class SessionKeeper:
                 log.exception("no peer could be chosen")
             await asyncio.sleep(_LOOK)
 
+    def make_room(self, arrived: int) -> None:
+        """So many members have come, or are back: perhaps a session gives way to a new one, with anybody.
+
+        Otherwise the halves of a cluster that was cut in two would stay two graphs until their sessions have stood long
+        enough, and news would cross only where logs are compared.  Of all nodes together as many give way as have come,
+        so a single newcomer costs a single session.
+        """
+        others = len(set(self._peers()))
+        if self._sessions and len(self._sessions) >= self._degree and self._rng.random() * others < arrived:
+            self._sessions[self._rng.choice(list(self._sessions))] = 0.0
+
     def _renew(self) -> None:
         """Leave what has stood long enough, one at a time, if there is somebody else."""
         now = asyncio.get_running_loop().time()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from basefs.sync.keeper import SessionKeeper
 from basefs.sync.uplink import Flow
 
@@ -63,3 +65,29 @@ def test_of_a_session_that_has_ended_nobody_knows():
     kept._sessions.clear()
     assert kept.lacks(mark) and kept.loses(mark)
     assert not kept.lacks({}) and not kept.loses({})
+
+
+@pytest.mark.parametrize(("arrived", "least", "most"), [(0, 0, 0), (1, 3, 40), (15, 220, 300), (29, 500, 500)])
+def test_of_the_sessions_of_all_nodes_as_many_give_way_as_members_have_come(arrived, least, most):
+    """In a cluster of 30, played 500 times."""
+    rng = random.Random(7)
+    gave_way = 0
+    for _ in range(500):
+        lines = [Line(), Line(), Line()]
+        kept = keeper(*lines)
+        kept._peers = lambda: [("10.0.0.1", port) for port in range(29)]
+        kept._rng = rng
+        kept._sessions = dict.fromkeys(lines, 1000.0)
+        kept.make_room(arrived)
+        gave_way += list(kept._sessions.values()).count(0.0)
+        assert len(kept._sessions) == 3
+    assert least <= gave_way <= most
+
+
+def test_who_has_too_few_sessions_keeps_them_all():
+    line = Line()
+    kept = keeper(line)
+    kept._peers = lambda: [("10.0.0.1", 1)]
+    kept._sessions = {line: 1000.0}
+    kept.make_room(1)
+    assert kept._sessions == {line: 1000.0}
