@@ -16,6 +16,8 @@ from basefs.gossip.events import Event
 GATHER_SECONDS = 0.02
 #: Events of one transaction, which takes some 5 ms.
 MOST_EVENTS = 16
+#: Events that wait at the most, half a kilobyte each.  Beyond it the oldest are dropped, and come by sync.
+MOST_WAITING = 4096
 
 
 class Hearing:
@@ -25,7 +27,7 @@ class Hearing:
         """`take` gives some events to the log."""
         self._loop = loop
         self._take = take
-        self._events: deque[Event] = deque()
+        self._events: deque[Event] = deque(maxlen=MOST_WAITING)
         self._timer: asyncio.TimerHandle | None = None
         self._taken_at = loop.time() - GATHER_SECONDS
 

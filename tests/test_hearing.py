@@ -9,7 +9,7 @@ import pytest
 
 from basefs.errors import StoreError
 from basefs.gossip.events import Address, Event
-from basefs.hearing import GATHER_SECONDS, MOST_EVENTS, Hearing
+from basefs.hearing import GATHER_SECONDS, MOST_EVENTS, MOST_WAITING, Hearing
 from basefs.propagation import Propagation
 
 from .helpers import ROOT_KEY, copy_replica, make_replica
@@ -65,6 +65,18 @@ def test_a_failure_of_the_log_keeps_no_later_event_from_it(loop: Loop) -> None:
     hearing.hear(three)
     loop.pass_time(GATHER_SECONDS)
     assert taken == [one, two, three]
+
+
+def test_of_a_flood_the_newest_are_kept(loop: Loop) -> None:
+    taken: list[Event] = []
+    hearing = Hearing(loop, taken.extend)  # type: ignore[arg-type]
+    flood = events(MOST_WAITING + 10)
+    for event in flood:
+        hearing.hear(event)
+    while len(taken) <= MOST_WAITING:
+        loop.pass_time(GATHER_SECONDS)
+    # The first was taken in silence.
+    assert taken == [flood[0], *flood[-MOST_WAITING:]]
 
 
 def test_nothing_is_taken_after_the_end(loop: Loop) -> None:
