@@ -79,7 +79,7 @@ def test_odd_names_are_understood_as_arguments(conf: Cli, node: Node) -> None:
         replica.commit(lambda author: author.write((b"\xff\n",), b"123"))
     assert node.basefs("show", "-l", b"conf:/\xff\n").split("\t")[2] == "3"
     done = node.spawn("show", "-l", b"conf:/\xfe\n")
-    assert (done.returncode, done.stderr) == (1, "basefs: /\\xfe does not exist\n")
+    assert (done.returncode, done.stderr) == (1, "basefs: /\\xfe\\n does not exist\n")
 
 
 def test_a_reader_that_goes_away_is_no_error(conf: Cli, node: Node) -> None:
