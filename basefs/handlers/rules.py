@@ -27,9 +27,11 @@ class Rule:
         """`CMD` or `GLOB=CMD`.
 
         What stands before the first `=` is a glob if it begins with `/` or `*` and holds no space; so `FOO=1 run` and
-        `/bin/run --level=1` are commands.  Raises `UsageError`.
+        `/bin/run --level=1` are commands.  Raises `UsageError`, also for what looks like another glob.
         """
         glob, equals, command = text.partition("=")
+        if equals and re.match(r"[^/*\s][^\s]*[/*?]", glob):
+            raise UsageError(f"a glob begins with '/' or '*': write {f'/{text}'!r}")
         if not (equals and glob.startswith(("/", "*")) and not re.search(r"\s", glob)):
             glob, command = "", text
         if not command.strip():

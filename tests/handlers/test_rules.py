@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,12 @@ from tests.helpers import path
 )
 def test_parse(text: str, glob: str | None, command: str) -> None:
     assert Rule.parse(text) == Rule(command, glob)
+
+
+@pytest.mark.parametrize("text", ["nginx/*=reload", "nginx/site=reload", "a?=reload"])
+def test_a_glob_that_no_path_matches_is_not_taken_for_a_command(text: str) -> None:
+    with pytest.raises(UsageError, match="a glob begins with '/' or '\\*': write '/" + re.escape(text)):
+        Rule.parse(text)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "/a=", "*.conf= "])
