@@ -30,7 +30,7 @@ class Reach:
 
     def begin(self) -> None:
         """The mount is there; before this nothing is reached.  Raises `OSError`."""
-        root = os.open(self._mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = self._open_root()
         try:
             self._mount = _mount_of(root)
         finally:
@@ -42,7 +42,7 @@ class Reach:
 
         Raises `OSError`: it is not there, it is no directory, or (EXDEV) it is not of this mount.
         """
-        descriptor = os.open(self._mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self._open_root()
         try:
             for name in names:
                 inner = _open(name, descriptor, os.O_DIRECTORY)
@@ -62,6 +62,10 @@ class Reach:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _open_root(self) -> int:
+        # Links on the way to it are followed: who mounts has chosen them.
+        return os.open(self._mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _check(self, descriptor: int) -> None:
         if _mount_of(descriptor) != self._mount:

@@ -36,11 +36,12 @@ def conflicts(target: str, accepts: bool, as_json: bool) -> None:
         print_json(rows)
         return
     if accepts:
-        for row in rows:
-            if not row["settled"]:
-                place = f"{printable(row['path'])}: {row['lost'][:SHORT]}"
-                click.echo(f"{place} is left as it is, because another name of the file shows it", err=True)
-        if rows and not (rows := [row for row in rows if row["settled"]]):
+        left = [row for row in rows if not row["settled"]]
+        for row in left:
+            place = f"{printable(row['path'])}: {row['lost'][:SHORT]}"
+            click.echo(f"{place} is left as it is, because another name of the file shows it", err=True)
+        rows = [row for row in rows if row["settled"]]
+        if left and not rows:
             return
     for row in rows:
         row["lost_short"], row["won_short"] = row["lost"][:SHORT], row["won"][:SHORT]

@@ -108,16 +108,24 @@ class Survey:
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
+        return set() if self.outcome is None else self._leading_to(self.outcome, set())
+
+    def branch_of(self, conflict: Conflict) -> set[EntryHash]:
+        """The entries of a branch that lost."""
+        return self._leading_to(conflict.branch, self._walk())
+
+    def _leading_to(self, outcome: Outcome, known: set[EntryHash]) -> set[EntryHash]:
+        """The entries that lead to an outcome, but those that are known and what leads to these."""
         parents = {
             placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind is not EntryKind.KEY
         }
-        walk: set[EntryHash] = set()
-        for tip in self.outcome.tips if self.outcome is not None else ():
+        found: set[EntryHash] = set()
+        for tip in outcome.tips:
             hash: EntryHash | None = tip.hash
-            while hash is not None and hash not in walk:
-                walk.add(hash)
+            while hash is not None and hash not in known and hash not in found:
+                found.add(hash)
                 hash = parents.get(hash)
-        return walk
+        return found
 
     def revisions(self) -> list[Revision]:
         """Every revision, the newest first."""
@@ -162,18 +170,6 @@ class Survey:
         if self.outcomes.get(hash) is not None:
             return Standing.LOST
         return Standing.IGNORED if state.complete else Standing.INCOMPLETE
-
-    def branch_of(self, conflict: Conflict) -> set[EntryHash]:
-        """The entries of a branch that lost."""
-        walk = self._walk()
-        parents = {placed.entry.hash: placed.entry.parent for placed in self.entries}
-        found: set[EntryHash] = set()
-        for tip in conflict.branch.tips:
-            hash = tip.hash
-            while hash in parents and hash not in walk and hash not in found:
-                found.add(hash)
-                hash = parents[hash]
-        return found
 
     def conflicts(self) -> list[Conflict]:
         """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since.
