@@ -1,7 +1,8 @@
 """Which peer to compare logs with next (paper, section 3.2.2: every t seconds, with probability p, one node).
 
 Gossip brings the news; this only finds what gossip lost.  Peers not talked to for long are the ones that may have been
-cut off, so they come first; but not always, since a dead peer is one of them.
+cut off, so they come first; but not always, since a dead peer is one of them.  Peers that were lost are tried besides
+(`basefs/reconnect.py`).
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ class PeerSchedule:
         self._talked: dict[Address, float] = {}
 
     def talked(self, peer: Address, now: float) -> None:
-        """A session with this peer ended well, whoever began it."""
+        """There was a session with this peer, whoever began it, or an attempt that failed.
+
+        Both count alike: a peer that does not answer would otherwise be more urgent than all that do, for ever, and
+        hardly any session would meet anybody.
+        """
         self._talked.pop(peer, None)
         self._talked[peer] = now
         if len(self._talked) > _MAX_REMEMBERED:
             del self._talked[next(iter(self._talked))]
-
-    def tried(self, peer: Address, now: float) -> None:
-        """It could not be reached: not the first choice next time, but neither the last."""
-        self._talked[peer] = max(self._talked.get(peer, now - _NEVER), now - _NEVER / 2)
 
     def pick(self, peers: Sequence[Address], now: float) -> Address | None:
         """A peer to talk to now, or None."""

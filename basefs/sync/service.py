@@ -220,8 +220,7 @@ class SyncService:
         finally:
             self._talking.pop(address, None)
         now = asyncio.get_running_loop().time()
-        if result.reason is not Reason.COMPLETE:
-            self._schedule.tried(address, now)
+        self._schedule.talked(address, now)
         if result.misbehaved:
             self._penalties.punish(address[0], now)
         self._ended(address, result)
@@ -275,7 +274,7 @@ class SyncService:
         while True:
             await asyncio.sleep(self._interval)
             try:
-                peer = self._schedule.pick(self._peers(), asyncio.get_running_loop().time())
+                peer = self._schedule.pick(self._welcome(), asyncio.get_running_loop().time())
             except Exception:  # the callback is not ours: one failure must not end all periodic sessions
                 log.exception("the list of peers could not be had")
                 continue

@@ -125,6 +125,29 @@ def test_a_peer_that_is_not_there_does_no_harm():
     run(main())
 
 
+def test_peers_that_cannot_be_had_take_few_of_the_periodic_sessions():
+    async def main():
+        logs = some_log(b"a"), some_log(b"b")
+        gone = service(logs[1])
+        async with running(gone):
+            missing = HOST, gone.port
+        two = service(logs[1])
+        async with running(two):
+            banned = "127.0.0.2", 1
+            one = service(logs[0], [missing, banned, (HOST, two.port)], interval=0.005)
+            one._penalties.punish(banned[0], asyncio.get_running_loop().time() + DEADLINE)
+            wanted = []
+            request = one.request
+            one.request = lambda peer, reason: wanted.append(peer) or request(peer, reason)
+            async with running(one):
+                await until(lambda: len(one.ends) >= 60)
+            met = sum(result.reason is Reason.COMPLETE for _, result in one.ends)
+            assert len(one.ends) / 4 < met < len(one.ends), "some with each"
+            assert banned not in wanted
+
+    run(main())
+
+
 def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     caplog.set_level(logging.INFO, "basefs.sync")
 
