@@ -26,6 +26,7 @@ class Applied:
         missing_parents: parents to ask for; of one transaction, also what a later one of the same call may bring.
         missing_blocks: the first missing block of each chain that was left incomplete, likewise.
         rejected: why entries or blocks were refused, one reason each.
+        ungranted: how many of them are entries of a key that is granted nowhere, as far as is known here.
         changes: what became of the live paths that anybody has looked at, or with `observe` of all, in an order that
             can be performed on a plain directory tree.
     """
@@ -39,6 +40,7 @@ class Applied:
     missing_parents: tuple[EntryHash, ...] = ()
     missing_blocks: tuple[BlockHash, ...] = ()
     rejected: tuple[str, ...] = ()
+    ungranted: int = 0
     changes: tuple[Change, ...] = ()
 
     @classmethod
@@ -55,5 +57,6 @@ class Applied:
             missing_parents=tuple(parent for parent in parents if parent not in store),
             missing_blocks=tuple(block for block in blocks if store.chains.block(block) is None),
             rejected=tuple(reason for part in parts for reason in part.rejected),
+            ungranted=sum(part.ungranted for part in parts),
             changes=tuple(change for part in parts for change in part.changes),
         )

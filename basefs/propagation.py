@@ -22,6 +22,7 @@ from basefs.gossip.events import Address, Event
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from basefs.hearing import Hearing
+from basefs.log.entries import parent_of
 from basefs.pushing import Pusher
 from basefs.reconnect import Reconnects
 from basefs.replica import Applied, Replica
@@ -127,20 +128,20 @@ class Propagation:
 
     def _take(self, events: Sequence[Event]) -> None:
         """Give gossiped entries and blocks to the log."""
-        origins = {event.origin for event in events}
-        origin = events[-1].origin
-        # What waits for a parent counts as that peer's share.
-        peer = origin.host if len(origins) == 1 and origin is not None else "gossip"
         entries = [entry for event in events for entry in event.entries]
-        result = self._replica.add(entries, [block for event in events for block in event.blocks], peer=peer)
+        # What waits for a parent has a room for all gossip: nobody signs an origin, and who made one up would push out
+        # what sessions with that peer have brought.
+        result = self._replica.add(entries, [block for event in events for block in event.blocks], peer="gossip")
         if self._gossip is not None:
             self._gossip.counters.refused += len(result.rejected)
         for reason in result.rejected:
-            log.info("gossip from %s refused: %s", peer, reason)
-        if result.missing_parents:
+            log.info("gossip refused: %s", reason)
+        missing = set(result.missing_parents)
+        lacking = [event.origin for event in events if any(parent_of(entry) in missing for entry in event.entries)]
+        for origin in dict.fromkeys(lacking):
             self._pull(origin, "a missed parent", jitter=self._pull_jitter)
-        elif result.missing_blocks:
-            self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, origin)
+        if result.missing_blocks and not missing:
+            self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, events[-1].origin)
 
     def on_gap(self, address: tuple[str, int]) -> None:
         """A peer has told over a standing session of something that is not here."""

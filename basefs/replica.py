@@ -374,6 +374,7 @@ class Replica(Queries):
                 missing for first in batch.chains if (missing := self._store.chains.missing_block(first)) is not None
             ),
             rejected=tuple(batch.rejected),
+            ungranted=batch.ungranted,
             changes=changes,
         )
 
@@ -471,6 +472,7 @@ class Replica(Queries):
             missing_parents=applied.missing_parents,
             missing_blocks=applied.missing_blocks,
             rejected=(*rejected, *applied.rejected),
+            ungranted=applied.ungranted,
         )
 
     def totals(self) -> dict[str, int]:

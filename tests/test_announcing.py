@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -32,13 +33,13 @@ class Loop:
     def time(self) -> float:
         return self.now
 
-    def call_at(self, due: float, call: Callable[[], None]) -> Any:
-        timer = (due, call)
+    def call_at(self, due: float, call: Callable[..., None], *arguments: object) -> Any:
+        timer = (due, functools.partial(call, *arguments))
         self._timers.append(timer)
         return SimpleNamespace(cancel=lambda: self._timers.remove(timer))
 
-    def call_later(self, delay: float, call: Callable[[], None]) -> Any:
-        return self.call_at(self.now + delay, call)
+    def call_later(self, delay: float, call: Callable[..., None], *arguments: object) -> Any:
+        return self.call_at(self.now + delay, call, *arguments)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass; what is due happens at its moment."""

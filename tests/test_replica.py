@@ -82,6 +82,9 @@ def test_an_unknown_key_waits_for_its_grant(replica: Replica) -> None:
     applied = replica.apply([theirs], [])
     assert applied.entries == ()
     assert "granted nowhere" in applied.rejected[0]
+    assert applied.ungranted == 1
+    again = replica.add([theirs.encode(), b"no entry"], [])
+    assert (again.ungranted, len(again.rejected)) == (1, 2)
     elsewhere = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"e")
     assert replica.apply([elsewhere, ROOT_KEY.sign(elsewhere.hash, 1, Action.GRANT, b"bob", BOB.public)], []).rejected
     assert theirs.hash not in entries_of(replica)

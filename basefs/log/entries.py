@@ -170,6 +170,11 @@ def hash_of(encoded: bytes) -> EntryHash:
     return EntryHash(sha224(encoded[:-SIGNATURE_SIZE]))
 
 
+def parent_of(encoded: bytes) -> EntryHash:
+    """The hash of the parent of an encoded entry, without decoding it."""
+    return EntryHash(encoded[1 : 1 + HASH_SIZE])
+
+
 def signed_part(
     parent: bytes, timestamp: int, action: Action, name: bytes, content: bytes, size: int, fingerprint: bytes
 ) -> bytes:

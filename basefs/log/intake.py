@@ -101,6 +101,7 @@ class Intake:
         missing_parents: parents of entries that wait.
         chains: the first blocks of the chains that were begun or moved on.
         rejected: why entries were refused, one reason each.
+        ungranted: how many of them wait because their key is granted nowhere, as far as is known here.
         new_blocks: how many blocks from others were stored.
     """
 
@@ -122,6 +123,7 @@ class Intake:
         self.missing_parents: list[EntryHash] = []
         self.chains: dict[BlockHash, None] = {}
         self.rejected: list[str] = []
+        self.ungranted = 0
         self.new_blocks = 0
 
     def add(self, delivery: Delivery, enough: Callable[[], bool] = lambda: False) -> None:
@@ -219,6 +221,7 @@ class Intake:
                 raise InvalidEntry(reason)
             self._hold(entry, entry.fingerprint, peer)
             self.rejected.append(reason)
+            self.ungranted += 1
             return False
         if not is_ours and self._verified.get(entry.hash) != (entry.signature, public):
             verify(entry, public)

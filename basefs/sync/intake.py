@@ -256,6 +256,7 @@ class Intake:
         if gained:
             self._gain(gained, sum(map(len, offered)))
         self._counters.rejected += len(result.rejected)
+        self._counters.ungranted += result.ungranted
         if result.rejected:
             self._counters.refusal = result.rejected[-1]
         if self._counters.rejected > self._limits.rejected:

@@ -54,6 +54,8 @@ class AddResult:
             none for what was known already.
         rejected: one reason for each entry or block that was refused; something known already is not refused.
         strays: how many of them are blocks of no content that is known.  A log may keep those for a while instead.
+        ungranted: how many of them are entries of a key that is granted nowhere, as far as is known here: they may have
+            overtaken the grant.
     """
 
     accepted: int
@@ -61,6 +63,7 @@ class AddResult:
     missing_blocks: tuple[BlockHash, ...]
     rejected: tuple[str, ...]
     strays: int = 0
+    ungranted: int = 0
 
 
 class LogState(Protocol):

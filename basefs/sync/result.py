@@ -28,6 +28,10 @@ class Reason(enum.Enum):
     UNREACHABLE = "unreachable"  # there was no connection
 
 
+#: Entries of keys that are granted nowhere here that an honest peer may send in a session: a key was granted, and its
+#: holder wrote, while the logs were compared.
+MAX_UNGRANTED = 16
+
 #: What a refusal means to the side that receives it.
 REFUSED = {
     Refusal.IDENTITY: Reason.WRONG_FILESYSTEM,
@@ -52,6 +56,7 @@ class Counters:
         accepted: entries and blocks that were new to this log.
         accepted_bytes: of what was given to the log at once, with something new in it.
         rejected: entries and blocks that this log refused.
+        ungranted: of these, entries of a key that was granted nowhere here, so that they may have overtaken its grant.
         barren: requests for entries that the peer has listed, and that it answered with none.
         refusal: why the last of them was refused.
         bytes_sent, bytes_received: on the connection, without TCP.
@@ -65,6 +70,7 @@ class Counters:
     accepted: int = 0
     accepted_bytes: int = 0
     rejected: int = 0
+    ungranted: int = 0
     barren: int = 0
     refusal: str = ""
     bytes_sent: int = 0
@@ -76,6 +82,11 @@ class Counters:
         """An answer of the peer is complete; `wanted`: how much was asked for with entries, as it has listed."""
         self.barren += wanted if self.entries_received == self._before else 0
         self._before = self.entries_received
+
+    @property
+    def offends(self) -> bool:
+        """Whether an honest peer would not have sent what was refused: what it has, it has verified."""
+        return self.rejected > self.ungranted or self.ungranted > MAX_UNGRANTED
 
     @property
     def gained(self) -> int:

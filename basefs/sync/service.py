@@ -250,8 +250,9 @@ class SyncService:
         self._report(address, result, now)
         self._seeker.ended(result)
         if result.counters.rejected and not result.misbehaved:
-            # What an honest node has, it has verified, so it would not come from one; nor may hanging up in time help.
-            self._penalties.punish(address[0], now)
+            if result.counters.offends:
+                # Nor may hanging up in time help.
+                self._penalties.punish(address[0], now)
             self._say(address, "refused", result.counters.refusal, now)
         if self._on_result:
             self._on_result(address, result)

@@ -8,14 +8,18 @@ import logging
 import random
 import threading
 
+import pytest
+
+from basefs.log.hashes import sha224
 from basefs.sync import seeker, server
 from basefs.sync.contacts import Lag
+from basefs.sync.interface import AddResult
 from basefs.sync.keeper import MAX_STANDING_PER_HOST
 from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Entries, Hash, Stay
 from basefs.sync.penalty import PenaltyBox, Throttle
-from basefs.sync.result import Reason
+from basefs.sync.result import MAX_UNGRANTED, Reason
 from basefs.sync.service import MAX_OUTGOING, MAX_WAITING, SyncService
 from basefs.sync.wire import encode
 
@@ -192,6 +196,35 @@ def test_hanging_up_in_time_does_not_save_from_a_ban():
             writer.close()
 
     run(main())
+
+
+@pytest.mark.parametrize(("count", "bans"), [(1, False), (MAX_UNGRANTED, False), (MAX_UNGRANTED + 1, True)])
+def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, bans, caplog):
+    caplog.set_level(logging.INFO, "basefs.sync")
+
+    class Ungranted(MemoryLog):
+        def add(self, entries, blocks):
+            return AddResult(0, (), (), ("granted nowhere",) * len(entries), ungranted=len(entries))
+
+    log = Ungranted(ROOT.hash)
+
+    async def main():
+        node = service(log)
+        node._penalties = node._server._penalties = PenaltyBox(DEADLINE)
+        async with running(node):
+            reader, writer = await asyncio.open_connection(HOST, node.port)
+            writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 2, 0)))
+            while not (await reader.readline()).startswith(b"LS "):
+                pass
+            writer.write(encode(Entries(tuple(b"an entry %d" % number for number in range(count)))))
+            writer.write_eof()
+            await until(lambda: node.ends)
+            assert node.ends[0][1].counters.rejected == count
+            assert node._penalties.banned(HOST, asyncio.get_running_loop().time()) == bans
+            writer.close()
+
+    run(main())
+    assert "granted nowhere" in caplog.text
 
 
 def test_few_of_one_host_are_told_at_once_that_it_is_banned(monkeypatch):
