@@ -75,7 +75,7 @@ class Parts:
     async def running(self) -> AsyncIterator[None]:
         """Start everything, and stop it in the reverse order."""
         async with contextlib.AsyncExitStack() as stack:
-            timers = [asyncio.create_task(self._keep_durable())]
+            timers = [asyncio.create_task(keep_durable(self._filesystem))]
             stack.push_async_callback(_cancel, timers)
             metrics = self._make_metrics()
             handlers = self._start_handlers(stack)
@@ -216,15 +216,6 @@ class Parts:
                     log.warning("/.cluster: %s", error)
         return named
 
-    async def _keep_durable(self) -> None:
-        while True:
-            await asyncio.sleep(config.DURABLE_SECONDS)
-            try:
-                # In a worker thread: an fsync may take long, and it releases the interpreter lock.
-                await asyncio.to_thread(self._filesystem.keep_durable)
-            except StoreError as error:
-                log.error("%s", error)
-
     async def _watch(self, propagation: Propagation) -> None:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
@@ -246,6 +237,20 @@ class Parts:
         if self._gossip is None:
             return "single node"
         return f"{sum(member.status == 'alive' for member in self._gossip.members())} members alive"
+
+
+async def keep_durable(filesystem: Filesystem) -> None:
+    """Make what was saved and what has come survive a power cut, every `DURABLE_SECONDS`, for ever."""
+    while True:
+        await asyncio.sleep(config.DURABLE_SECONDS)
+        if filesystem.is_durable:
+            # To wake a thread ten times a second was half of the processor time of a node on which nothing happens.
+            continue
+        try:
+            # In a worker thread: an fsync may take long, and it releases the interpreter lock.
+            await asyncio.to_thread(filesystem.keep_durable)
+        except StoreError as error:
+            log.error("%s", error)
 
 
 def _why_not(error: OSError) -> str:

@@ -427,6 +427,11 @@ class Replica(Queries):
             if write is not None:
                 self._live.tree.update(write, now=now, is_new=False)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything committed is synced, or another thread syncs it."""
+        return not self._store.database.unsynced
+
     def sync_to_disk(self) -> None:
         """Make everything committed survive a power cut.  Raises `StoreError`."""
         # Whoever finds another one syncing waits for it: what it took up may hold this caller's commit.

@@ -76,8 +76,16 @@ class Filesystem(Files, Namespace, Metadata):
         """How many names wait for being published; scratch names never do."""
         return self.working.unpublished()
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether `keep_durable` has nothing to do; what changes at this moment may not count yet."""
+        return self.working.is_durable and not (self.mirror is not None and self.mirror.is_busy)
+
     def keep_durable(self) -> None:
-        """Make what is pending and published survive a power cut; call it every 100 ms.  Raises `StoreError`."""
+        """Make what is pending and published survive a power cut; call it every 100 ms unless `is_durable`.
+
+        Raises `StoreError`.
+        """
         if self.mirror is not None:
             self.mirror.check()
         self.working.sync()

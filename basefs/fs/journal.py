@@ -161,6 +161,11 @@ class Journal:
         self._compacted = 0
         self._unsynced = True
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether `sync` has nothing to do, or another thread does it."""
+        return not self._unsynced
+
     def sync(self) -> None:
         """Make every record survive a power cut.  Raises `StoreError`."""
         # Whoever finds another one syncing waits for it: what that took up may hold this caller's records.

@@ -215,6 +215,11 @@ class Ledger:
         """Before the log is synced, and then the journal: from now on what that forgets is in a log that was synced."""
         self.is_synced |= bool(self._working.overlay)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether `sync` has nothing to do, or another thread does it."""
+        return not self._superseded and self._journal.is_durable
+
     def sync(self, inode: Inode | None) -> None:
         """Make the journal, and the content of one inode, survive a power cut.  Raises `StoreError`."""
         if inode is not None and inode.spool is not None:

@@ -442,6 +442,14 @@ class WorkingSet(Lookup):
         """Whether some of what is pending was made to survive a power cut, or is about to be."""
         return self._ledger.is_synced
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether nothing is pending, and all that was published is synced or another thread syncs it; without a lock.
+
+        What is pending may have to be promised (`sync`), whoever has synced the journal.
+        """
+        return not self.overlay and self._ledger.is_durable and self.replica.is_durable
+
     def sync(self, inode: Inode | None = None) -> None:
         """Make all that was closed survive a power cut, and the content of one inode.  Raises `StoreError`.
 
