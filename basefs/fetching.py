@@ -8,6 +8,7 @@ import random
 from basefs.gaps import Gaps
 from basefs.sync.schedule import Address
 from basefs.sync.service import SyncService
+from basefs.sync.states import Phase
 
 
 class Fetcher:
@@ -39,13 +40,14 @@ class Fetcher:
         """So many entries of other nodes have come, whoever brought them."""
         self._gaps.arrived(entries, self._loop.time())
 
-    def progress(self, address: Address, waits: bool) -> None:
+    def progress(self, address: Address, phase: Phase) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
-        if waits:
+        if phase is Phase.WAITING:
             self._gaps.waits(address)
             self._schedule()
             return
-        for superfluous in self._gaps.moved(address, self._loop.time()):
+        now = self._loop.time()
+        for superfluous in self._gaps.moved(address, now, comparing=phase is Phase.COMPARING):
             self._sync.abandon(superfluous)
 
     def ended(self, address: Address) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from basefs.sync.schedule import Address
 
-#: Seconds without a byte after which another session is begun although the last one has not ended.
+#: Seconds without entries after which another session is begun although the last one has not ended.
 PATIENCE = 2.0
 #: Seconds, at the most, until the first session: what is on its way over a standing session comes in that time.
 JITTER = 0.1
@@ -39,7 +39,7 @@ class Gaps:
         self._counted_since = 0.0
         #: Since when somebody waits to be asked.
         self._since = 0.0
-        #: Address -> when something moved in the session with it last, seconds.
+        #: Address -> when the session with it brought something other than contents last, seconds.
         self._fetching: dict[Address, float] = {}
         #: Those of them that were told to wait.
         self._waiting: set[Address] = set()
@@ -63,11 +63,16 @@ class Gaps:
         self._fetching.pop(address, None)
         self._waiting.discard(address)
 
-    def moved(self, address: Address, now: float) -> list[Address]:
-        """Something has come from a peer.  Returns the peers whose sessions are superfluous now: they let us wait."""
+    def moved(self, address: Address, now: float, *, comparing: bool) -> list[Address]:
+        """Something has come from a peer.  Returns the peers whose sessions are superfluous now: they let us wait.
+
+        `comparing`: not only contents, which take long where they are large or the link is narrow: others may have
+        other news meanwhile.
+        """
         if address not in self._fetching:
             return []
-        self._fetching[address] = now
+        if comparing:
+            self._fetching[address] = now
         self._waiting.discard(address)
         return sorted(self._waiting)
 

@@ -12,12 +12,14 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from basefs import config
 from basefs.announcing import Announcer
 from basefs.errors import AgentError, LocalProtocolError
 from basefs.fetching import Fetcher
+from basefs.gossip.connect import probe
 from basefs.gossip.events import Address, Event
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
@@ -26,8 +28,10 @@ from basefs.log.entries import parent_of
 from basefs.pushing import Pusher
 from basefs.reconnect import Reconnects
 from basefs.replica import Applied, Replica
+from basefs.sync.opening import CONNECT_TIMEOUT, patience
 from basefs.sync.result import Reason, Result
 from basefs.sync.service import SyncService
+from basefs.sync.states import Phase
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +72,7 @@ class Propagation:
         self._pusher: Pusher | None = None
         self._fetcher: Fetcher | None = None
         self._alive: set[Address] = set()
+        self._failed: set[Address] = set()
         self._hearing = Hearing(loop, self._take)
         self._reconnects = Reconnects()
         self._announced: set[Address] = set()
@@ -83,6 +88,8 @@ class Propagation:
 
     def stop(self) -> None:
         """Send what was gathered."""
+        for task in self._tasks:
+            task.cancel()
         if self._announcer is not None and self._pusher is not None and self._fetcher is not None:
             self._fetcher.stop()
             self._hearing.stop()
@@ -150,10 +157,10 @@ class Propagation:
         if self._fetcher is not None:
             self._fetcher.told(address)
 
-    def on_progress(self, address: tuple[str, int], waits: bool) -> None:
+    def on_progress(self, address: tuple[str, int], phase: Phase) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
         if self._fetcher is not None:
-            self._fetcher.progress(address, waits)
+            self._fetcher.progress(address, phase)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         if self._replica.missing_blocks(1):
@@ -182,10 +189,13 @@ class Propagation:
             self._pull(address, "it joined", jitter=self._pull_jitter)
         if self._sync is not None:
             self._sync.kept.make_room(len(arrived))
+        failed = {peer.sync_address for peer in peers if peer.status == "failed"}
+        for address in failed - self._failed:
+            if address not in self._reconnects:
+                self._reconnects.failed(address, now)
+        self._failed = failed
         for peer in peers:
-            if peer.status == "failed" and peer.sync_address not in self._reconnects:
-                self._reconnects.failed(peer.sync_address, now)
-            elif peer.status in ("leaving", "left"):
+            if peer.status in ("leaving", "left"):
                 self._reconnects.forget(peer.sync_address)
 
     def on_result(self, address: tuple[str, int], result: Result) -> None:
@@ -214,7 +224,10 @@ class Propagation:
         assert self._gossip is not None
         gossip_port = peer.port - config.SYNC_PORT_OFFSET
         body = {"Existing": [config.format_address(peer.host, gossip_port)], "Replay": False}
-        task = self._loop.create_task(self._quietly(self._gossip.call("join", body)))
+        self._run(self._quietly(self._gossip.call("join", body)))
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -229,7 +242,20 @@ class Propagation:
     def try_lost(self) -> None:
         """Call now and then: peers that could not be reached are tried again."""
         for address in self._reconnects.due(self._loop.time()):
+            self._run(self._try(address))
+
+    async def _try(self, address: Address) -> None:
+        """Have a session with a lost peer if it takes connections again.
+
+        Sessions have few places, and one that is not answered keeps its place for seconds: half a cluster that is cut
+        off would leave none for the other half.
+        """
+        assert self._sync is not None
+        timeout = patience(CONNECT_TIMEOUT, self._sync.kept.longest_round_trip)
+        if await probe(address.host, address.port, timeout) is not None:
             self._pull(address, "it was lost", jitter=0.0)
+        elif address in self._reconnects:
+            self._reconnects.failed(address, self._loop.time())
 
     async def check_stalled(self) -> None:
         """Call now and then: files whose blocks stopped coming are fetched."""

@@ -16,7 +16,8 @@ FIRST_DELAY = 1.0
 LONGEST_DELAY = 4.0
 #: From one delay to the next.
 GROWTH = 1.5
-#: Peers that are tried; with more of them lost, the rest is left to Serf and to the periodic sync.
+#: Peers that are tried, those that were lost last; with more of them lost, the rest is left to Serf and to the periodic
+#: sync.
 MAX_LOST = 32
 
 
@@ -36,12 +37,15 @@ class Reconnects:
         return address in self._lost
 
     def failed(self, address: Address, now: float) -> None:
-        """A session with this peer failed; `now` in seconds."""
+        """This peer could not be reached; `now` in seconds."""
         lost = self._lost.get(address)
         if lost is not None:
             lost.delay = min(lost.delay * GROWTH, LONGEST_DELAY)
             lost.due = now + lost.delay
-        elif len(self._lost) < MAX_LOST:
+        else:
+            if len(self._lost) >= MAX_LOST:
+                # Machines that are off for good must not keep those from being tried that will be back.
+                self._lost.pop(next(iter(self._lost)))
             self._lost[address] = _Lost(now + FIRST_DELAY, FIRST_DELAY)
 
     def forget(self, address: Address) -> bool:

@@ -70,13 +70,22 @@ def test_one_at_a_time_and_only_what_is_still_missing():
 def test_a_session_in_which_nothing_moves_is_not_waited_for():
     gaps = gaps_told_by(ONE, TWO)
     first = gaps.next(START, always)
-    gaps.moved(first, 1.0)
-    gaps.moved(THREE, 1.5)
+    gaps.moved(first, 1.0, comparing=True)
+    gaps.moved(THREE, 1.5, comparing=True)
     assert gaps.next(PATIENCE, always) is None
     assert gaps.due == 1.0 + PATIENCE
     second = gaps.next(1.0 + PATIENCE, always)
     assert {first, second} == {ONE, TWO}
     assert gaps.next(1.0 + PATIENCE, always) is None
+
+
+def test_contents_that_take_long_keep_nobody_else_waiting():
+    gaps = gaps_told_by(ONE, TWO)
+    first = gaps.next(START, always)
+    for tenth in range(10 * int(PATIENCE)):
+        gaps.moved(first, tenth / 10, comparing=tenth < 5)
+    assert gaps.due == 0.4 + PATIENCE
+    assert {first, gaps.next(gaps.due, always)} == {ONE, TWO}
 
 
 def test_who_lets_us_wait_is_left_for_somebody_else():
@@ -85,9 +94,9 @@ def test_who_lets_us_wait_is_left_for_somebody_else():
     gaps.waits(first)
     second = gaps.next(START, always)
     assert {first, second} == {ONE, TWO}
-    assert gaps.moved(second, START + 1) == [first], "and superfluous once the other one sends"
+    assert gaps.moved(second, START + 1, comparing=True) == [first], "and superfluous once the other one sends"
     gaps.ended(first)
-    assert gaps.moved(second, START + 2) == []
+    assert gaps.moved(second, START + 2, comparing=True) == []
 
 
 @pytest.mark.parametrize("event", [Gaps.ended, Gaps.waits])

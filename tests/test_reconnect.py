@@ -49,8 +49,9 @@ def test_a_peer_that_is_back_is_forgotten() -> None:
     assert lost.due(1000.0) == []
 
 
-def test_only_so_many_are_tried() -> None:
+def test_only_so_many_are_tried_those_that_were_lost_last() -> None:
     lost = Reconnects()
-    for number in range(MAX_LOST + 5):
-        lost.failed(Address("10.0.0.1", 1000 + number), 0.0)
-    assert len(lost.due(1000.0)) == MAX_LOST
+    addresses = [Address("10.0.0.1", 1000 + number) for number in range(MAX_LOST + 5)]
+    for address in addresses:
+        lost.failed(address, 0.0)
+    assert lost.due(1000.0) == addresses[5:]

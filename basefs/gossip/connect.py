@@ -25,6 +25,20 @@ async def open_tcp(host: str, port: int, timeout: float) -> Streams:
         raise
 
 
+async def probe(host: str, port: int, timeout: float) -> tuple[str, int] | None:
+    """The IP address and port behind this if it takes a connection within `timeout` seconds, which is closed at once.
+
+    `None` if it does not, or makes no sense.
+    """
+    try:
+        _, writer = await open_tcp(host, port, timeout)
+    except (OSError, ValueError, asyncio.TimeoutError):  # UnicodeError, of a strange host name, is a ValueError
+        return None
+    address: tuple[str, int] = writer.get_extra_info("peername")[:2]
+    writer.close()
+    return address
+
+
 def _close(opening: asyncio.Future[Streams]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result()[1].close()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from basefs.errors import AgentError
 from basefs.gossip.client import Client
-from basefs.gossip.connect import open_tcp
+from basefs.gossip.connect import probe
 from basefs.gossip.members import join_host_port, split_host_port
 
 log = logging.getLogger(__name__)
@@ -105,9 +105,7 @@ class Joiner:
 async def _probe(address: str) -> str | None:
     """The "ip:port" behind the address if it takes a TCP connection, None if it does not or makes no sense."""
     try:
-        _, writer = await open_tcp(*split_host_port(address), PROBE_TIMEOUT)
-    except (OSError, ValueError, asyncio.TimeoutError):  # UnicodeError, of a strange host name, is a ValueError
+        found = await probe(*split_host_port(address), PROBE_TIMEOUT)
+    except ValueError:
         return None
-    host, port = writer.get_extra_info("peername")[:2]
-    writer.close()
-    return join_host_port(host, port)
+    return None if found is None else join_host_port(*found)

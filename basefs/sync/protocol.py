@@ -7,8 +7,7 @@
     until:    `closed`; then `result` tells how it went
 
 Neither reading nor working ever waits for sending, so two cores whose shells keep to this cannot block each other.
-A broken rule of the peer ends this session only: `_guard` is the one place that turns it into a result.  Errors of the
-log itself (`StoreError`) pass through to the shell.
+A broken rule of the peer ends this session only.  Errors of the log itself (`StoreError`) pass through to the shell.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from basefs.sync.lines import ENTRIES, LineBuffer, belongs
 from basefs.sync.messages import Refusal, Wait
 from basefs.sync.result import Reason, Result
 from basefs.sync.standing import Standing
-from basefs.sync.states import Role, State
+from basefs.sync.states import Phase, Role, State
 from basefs.sync.timers import Progress, Timers
 from basefs.sync.wire import encode, parse
 
@@ -154,8 +153,7 @@ class SyncProtocol:
                 # A second such line shows that the first one had no blocks; it does not wait for more.
                 self._half = line.startswith(ENTRIES) and not self._half and not self.standing
                 cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
-            useless = self._progress.check(self.counters)
-            if useless and self._talk.open:
+            if (useless := self._progress.check(self.counters)) and self._talk.open:
                 self._talk.refuse(*useless)
             self._talk.maybe_close(busy=self.wants_work)
             if self.news is not None and not self._talk.intake.pending and self._talk.intake.wanted_parents():
@@ -267,9 +265,11 @@ class SyncProtocol:
         return self._talk.outbox.dormant
 
     @property
-    def waits(self) -> bool:
-        """Whether the peer serves others first."""
-        return self._talk.waits
+    def phase(self) -> Phase:
+        """What the peer sends us."""
+        if self._talk.waits:
+            return Phase.WAITING
+        return Phase.COMPARING if self._talk.outbox.expects_entries else Phase.CONTENTS
 
     @property
     def wants_data(self) -> bool:

@@ -21,6 +21,7 @@ from basefs.sync.seeker import Seeker
 from basefs.sync.server import SyncServer
 from basefs.sync.shared import Shared
 from basefs.sync.shell import Session
+from basefs.sync.states import Phase
 from basefs.sync.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class SyncService:
         connect_timeout: float = CONNECT_TIMEOUT,
         degree: int = 0,
         on_gap: Callable[[Address], None] | None = None,
-        on_progress: Callable[[Address, bool], None] | None = None,
+        on_progress: Callable[[Address, Phase], None] | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
@@ -67,7 +68,7 @@ class SyncService:
         that others may have with this node at once.  `degree`: sessions that stay open for news, 0: none.
         `on_gap` is told of a peer that has something which was not sent over such a session, and requests a session; by
         default that is all that happens.  `on_progress` is told when something came in a session that this node opened,
-        and whether the peer lets us wait.
+        and what the session brings.
         """
         self._state = state
         self._peers = peers
@@ -99,7 +100,7 @@ class SyncService:
         self._jobs: dict[Address, asyncio.Task[None]] = {}
         self._running: set[Address] = set()
         self._again: dict[Address, str] = {}
-        self._moved_at = 0.0
+        self._compared_at = 0.0
         self._seeker = Seeker(state, self._shared.claims, self._welcome, self._rng, self._jobs, self.request)
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -228,10 +229,11 @@ class SyncService:
 
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
-        self._moved_at = asyncio.get_running_loop().time()
-        self._seeker.progress(session.waits)
+        if session.phase is Phase.COMPARING:
+            self._compared_at = asyncio.get_running_loop().time()
+        self._seeker.progress(session.phase is Phase.WAITING)
         if self._on_progress:
-            self._on_progress(address, session.waits)
+            self._on_progress(address, session.phase)
 
     def _began(self, session: Session) -> None:
         """A session stands: what it has moved so far counts like any other session's."""
@@ -279,10 +281,13 @@ class SyncService:
             except Exception:  # the callback is not ours: one failure must not end all periodic sessions
                 log.exception("the list of peers could not be had")
                 continue
-            if peer is not None and not self._is_fetching:
+            if peer is not None and not self._is_comparing:
                 self.request(peer, "periodic")
 
     @property
-    def _is_fetching(self) -> bool:
-        """Whether logs differ for a reason: a session is bringing something at this moment."""
-        return bool(self._running) and asyncio.get_running_loop().time() - self._moved_at < PATIENCE
+    def _is_comparing(self) -> bool:
+        """Whether logs differ for a reason: a session is bringing entries at this moment.
+
+        Not where it brings contents alone, which may take hours on a narrow link.
+        """
+        return bool(self._running) and asyncio.get_running_loop().time() - self._compared_at < PATIENCE

@@ -23,7 +23,7 @@ from basefs.sync.schedule import Address
 from basefs.sync.shared import Shared
 from basefs.sync.slices import slice_of_answers
 from basefs.sync.standing import Standing
-from basefs.sync.states import Role
+from basefs.sync.states import Phase, Role
 from basefs.sync.timers import TICK
 from basefs.sync.uplink import FREE_BYTES, Flow
 
@@ -178,9 +178,9 @@ class Session:
         self._signal()
 
     @property
-    def waits(self) -> bool:
-        """Whether the peer serves others first."""
-        return self._core.waits
+    def phase(self) -> Phase:
+        """What the peer sends us."""
+        return self._core.phase
 
     def flow(self) -> Flow:
         """See `Upload`."""

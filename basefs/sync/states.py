@@ -34,6 +34,14 @@ class State(enum.Enum):
     FAILED = "failed"  # refused, broken or lost
 
 
+class Phase(enum.Enum):
+    """What a session brings at this moment."""
+
+    COMPARING = "comparing"  # what differs, and entries
+    CONTENTS = "contents"  # blocks and nothing else
+    WAITING = "waiting"  # nothing: the peer serves others first
+
+
 class Event(enum.Enum):
     """What happens to a session."""
 
