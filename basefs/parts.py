@@ -271,7 +271,7 @@ async def _notice_network(gossip: Gossip, others: Sequence[str]) -> None:
     told = gossip.config.advertise
     if told is None:
         return
-    whereabouts = Whereabouts(told, others)
+    whereabouts = Whereabouts(told, parse_address(gossip.config.bind)[0], others)
     while True:
         await asyncio.sleep(_NETWORK_SECONDS)
         try:

@@ -81,7 +81,9 @@ class SyncServer:
 
     async def start(self) -> None:
         """Listen.  Raises `OSError` if the address is taken."""
-        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=CHUNK)
+        # asyncio takes "::" for IPv6 alone, None for both, as Serf does.
+        host = None if self._host == "::" else self._host
+        self._server = await asyncio.start_server(self._accept, host, self._port, limit=CHUNK)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

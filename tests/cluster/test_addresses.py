@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +55,29 @@ def test_containers_and_a_new_address(network: Callable[[int], NamespaceNetwork]
     wait_until((two.mountpoint / "hosts").exists, PATIENCE, "what was written after that")
     wait_until(lambda: not any(row["trouble"] for row in one.query("members", NAME)), PATIENCE, "no trouble")
     assert "10.0.0.1" not in log.read_text()
+
+
+def test_nodes_that_listen_on_the_addresses_of_both_families(network: Callable[[int], NamespaceNetwork]) -> None:
+    """One is named by its IPv6 address, the other has no IPv4 address at all."""
+    one, two = network(2).nodes
+    for node, address in ((one, "fd00::1"), (two, "fd00::2")):
+        node.mountpoint.mkdir(parents=True)
+        ip(node, "address", "add", f"{address}/64", "dev", "eth0", "nodad")
+    ip(two, "address", "del", f"{two.address}/16", "dev", "eth0")
+    one.basefs("genkey")
+    one.basefs("bootstrap", NAME, "-i", "[fd00::1]")
+    one.basefs("mount", NAME, one.mountpoint, "-b", "[::]")
+    two.basefs("get", NAME, "[fd00::1]")
+    two.basefs("mount", NAME, two.mountpoint, "-b", "[::]")
+    expected = {"[fd00::1]:18374", "[fd00::2]:18374"}
+    for node in (one, two):
+        wait_until(lambda node=node: told(node) == expected, PATIENCE, "addresses")  # type: ignore[misc]
+    # More than gossip brings.
+    content = os.urandom(100_000)
+    (one.mountpoint / "image").write_bytes(content)
+    wait_until(lambda: is_equal(two.mountpoint / "image", content), PATIENCE, "a file")
+    wait_until(lambda: any(row["standing"] for row in two.query("members", NAME)), PATIENCE, "a session that stays")
+
+
+def is_equal(path: Path, content: bytes) -> bool:
+    return path.exists() and path.read_bytes() == content
