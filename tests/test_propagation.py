@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from basefs.gossip.members import Peer
 from basefs.gossip.service import Counters
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.propagation import BLOCK_PATIENCE, Propagation
-from basefs.reconnect import FIRST_DELAY
+from basefs.reconnect import FIRST_DELAY, LONGEST_DELAY
 from basefs.replica import Applied, Replica
 from basefs.sync import result
 from basefs.sync.result import Reason, Result
@@ -49,7 +51,7 @@ class Network:
         self.joined: list[str] = []
         self.room: list[int] = []
         self.counters = Counters()
-        self.kept = SimpleNamespace(make_room=self.room.append)
+        self.kept = SimpleNamespace(make_room=self.room.append, longest_round_trip=0.0)
 
     def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> bool:
         self.asked.append((address, reason, jitter))
@@ -77,6 +79,7 @@ class Node:
         self.loop: Any = Loop()
         self.loop.call_soon = lambda call, *arguments: call(*arguments)
         self.loop.call_soon_threadsafe = self.loop.call_soon
+        self.loop.create_task = run_at_once
         self.network = Network()
         self.propagation = Propagation(replica, self.loop, 4, PULL_JITTER, gossips=gossips)
         parts: Any = self.network
@@ -87,6 +90,26 @@ class Node:
         peers = [Peer(host, host, port - 1, port, "alive") for host, port in alive]
         peers += [Peer(name, f"10.0.0.{name[1:]}", 18374, 18375, status) for name, status in others.items()]
         self.propagation.on_members(peers)
+
+
+def run_at_once(work: Coroutine[Any, Any, object]) -> Any:
+    """A task that waits for nothing."""
+    with contextlib.suppress(StopIteration):
+        work.send(None)
+        raise AssertionError("it waits")
+    return Mock(asyncio.Task)
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> dict[Address, bool]:
+    """Who takes connections; the real ones are in `test_lost_peers`."""
+    answers = {TWO: True}
+
+    async def probe(host: str, port: int, timeout: float) -> Address | None:
+        return Address(host, port) if answers.get(Address(host, port)) else None
+
+    monkeypatch.setattr("basefs.propagation.probe", probe)
+    return answers
 
 
 @pytest.fixture
@@ -236,9 +259,14 @@ def test_who_has_come_is_compared_with_and_gets_room(node: Node) -> None:
     assert node.network.asked == []
 
 
-def test_who_failed_is_tried_again_and_who_left_is_not(node: Node) -> None:
+def test_who_failed_is_tried_again_and_who_left_is_not(node: Node, answering: dict[Address, bool]) -> None:
+    answering[TWO] = False
     node.sees(ONE, p3="failed", p4="left")
     node.loop.pass_time(FIRST_DELAY)
+    node.propagation.try_lost()
+    assert node.network.asked == [], "it does not answer"
+    answering[TWO] = True
+    node.loop.pass_time(LONGEST_DELAY)
     node.propagation.try_lost()
     assert node.network.asked == [(TWO, "it was lost", 0.0)]
     node.network.asked.clear()
@@ -268,7 +296,9 @@ def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT])
-def test_a_cut_that_serf_has_not_noticed_is_tried_again(node: Node, reason: Reason) -> None:
+def test_a_cut_that_serf_has_not_noticed_is_tried_again(
+    node: Node, reason: Reason, answering: dict[Address, bool]
+) -> None:
     node.propagation.on_result(TWO, ended(reason))
     node.loop.pass_time(FIRST_DELAY)
     node.propagation.try_lost()
