@@ -237,7 +237,7 @@ class Files:
             if inode.written:
                 inode.close(time.monotonic())
                 working.record(inode)
-                working.changed()
+                working.changed(closed=inode.is_new)
                 return True
             if inode.is_new and not inode.journaled:
                 # Empty so far.  It need not be published before the last close, but it must not be lost.
@@ -278,5 +278,5 @@ class Files:
                     except StoreError as error:
                         # Nobody can be told any more; it is still in memory, and published from there.
                         log.error("%s is not durable yet: %s", display(next(iter(inode.names), ())), error)
-                working.changed(urgent=not inode.is_new and inode.home in inode.names)
+                working.changed(urgent=not inode.is_new and inode.home in inode.names, closed=inode.is_new)
             working.forget_idle(inode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from basefs.errors import StoreError
 from basefs.fs.drafts import drafts
 from basefs.fs.outcome import separate_scratch, take_over
 from basefs.fs.plan import Step, make_plan, portions
-from basefs.fs.timing import Timing
+from basefs.fs.timing import BUSY_LOAD, Timing
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Applied
 
@@ -57,10 +58,10 @@ class Publisher:
             self._thread.join()
         self.publish()
 
-    def _note(self, urgent: bool) -> None:
+    def _note(self, urgent: bool, closed: bool) -> None:
         # Called for each change, so the thread is woken only when it has nothing to wait for, or less.
         with self._wake:
-            if self._timing.change(time.monotonic(), urgent=urgent):
+            if self._timing.change(time.monotonic(), urgent=urgent, closed=closed):
                 self._wake.notify()
 
     def _ask(self) -> None:
@@ -97,7 +98,7 @@ class Publisher:
         """Wait until something should be published; false when this ends."""
         with self._wake:
             while not self._stopped:
-                due = self._timing.due(self._pending())
+                due = self._timing.due(self._pending(), busy=_is_busy())
                 if due is None:
                     self._wake.wait()
                     continue
@@ -173,3 +174,11 @@ class Publisher:
             working.sync_journal()
             working.replica.sync_to_disk()
             is_durable = True
+
+
+def _is_busy() -> bool:
+    """Whether this machine has had much more to do than it has cores, for a minute or so."""
+    try:
+        return os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
+    except OSError:
+        return True

@@ -65,20 +65,23 @@ class WorkingSet(Lookup):
         """Load what an earlier process left.  Raises `StoreError`."""
         super().__init__(replica, owners)
         self._clock = clock
-        self._listeners: list[Callable[[bool], None]] = []
+        self._listeners: list[Callable[[bool, bool], None]] = []
         self.must_sync = False
         self.vacancies = Vacancies(self.overlay, self._note_gone)
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
         self._ledger.load()
 
-    def on_change(self, listener: Callable[[bool], None]) -> None:
-        """Have `listener` called after each change; its argument tells whether it should be published at once."""
+    def on_change(self, listener: Callable[[bool, bool], None]) -> None:
+        """Have `listener` called after each change; it is given the arguments of `changed`."""
         self._listeners.append(listener)
 
-    def changed(self, *, urgent: bool = False) -> None:
-        """Something may have to be published."""
+    def changed(self, *, urgent: bool = False, closed: bool = False) -> None:
+        """Something may have to be published.
+
+        `urgent`: at once, a file that others know was rewritten in place; `closed`: soon, a new one is complete.
+        """
         for listener in self._listeners:
-            listener(urgent)
+            listener(urgent, closed)
 
     def close(self) -> None:
         """Make everything durable and release the files."""

@@ -59,7 +59,7 @@ class TestCloseToOpen:
         handle = local.open_writer("/f")
         local.fs.write(handle, b"synced", 0)
         asked: list[bool] = []
-        local.fs.working.on_change(asked.append)
+        local.fs.working.on_change(lambda urgent, closed: asked.append(urgent))
         local.fs.sync(handle)
         assert asked == [True], "it is published at once, by another thread: others may not wait for it"
         local.publish()

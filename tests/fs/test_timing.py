@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,17 @@ from basefs.errors import StoreError
 from basefs.fs import publisher
 from basefs.fs.overlay import Overlay
 from basefs.fs.plan import MAX_STEPS
-from basefs.fs.timing import BURST_NAMES, BURST_SECONDS, MAX_NAMES, MAX_SECONDS, URGENT_SECONDS, Timing
+from basefs.fs.timing import (
+    BURST_NAMES,
+    BURST_SECONDS,
+    BUSY_LOAD,
+    CLOSED_SECONDS,
+    MAX_NAMES,
+    MAX_SECONDS,
+    PATIENT_SECONDS,
+    URGENT_SECONDS,
+    Timing,
+)
 from basefs.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.helpers import ROOT_KEY, path
@@ -75,6 +87,44 @@ class TestDue:
         assert timing.due(MANY) == 10.0 + QUIET
 
 
+class TestASingleNewFile:
+    @pytest.fixture(autouse=True)
+    def closed(self, timing: Timing) -> None:
+        """It was made and closed."""
+        timing.change(10.0)
+        assert timing.due(1) == 10.0 + QUIET
+        assert timing.change(10.001, closed=True), "it is due earlier than that"
+        assert not timing.change(10.002, closed=True), "who waits knows"
+
+    def test_is_due_sooner(self, timing: Timing) -> None:
+        assert timing.due(1) == 10.002 + CLOSED_SECONDS
+
+    def test_is_not_where_others_have_changed(self, timing: Timing) -> None:
+        assert timing.due(2) == 10.002 + QUIET
+
+    def test_is_not_on_a_busy_machine(self, timing: Timing) -> None:
+        assert timing.due(1, busy=True) == 10.002 + QUIET
+
+    def test_is_not_after_its_mode_was_set(self, timing: Timing) -> None:
+        timing.change(10.003)
+        assert timing.due(1) == 10.003 + QUIET
+
+    def test_is_not_for_a_while_after_that_was_too_soon(self, timing: Timing) -> None:
+        timing.begin(10.03)
+        timing.change(10.04)
+        timing.change(10.05, closed=True)
+        assert timing.due(1) == 10.05 + QUIET
+        timing.begin(10.1)
+        later = 10.05 + PATIENT_SECONDS
+        timing.change(later, closed=True)
+        assert timing.due(1) == later + CLOSED_SECONDS
+
+    def test_is_still_where_the_next_change_comes_later(self, timing: Timing) -> None:
+        timing.begin(10.03)
+        timing.change(10.002 + QUIET, closed=True)
+        assert timing.due(1) == 10.002 + QUIET + CLOSED_SECONDS
+
+
 class TestGivingWay:
     def test_to_a_burst_that_goes_on_until_it_has_lasted_for_long(self, timing: Timing) -> None:
         timing.change(10.0)
@@ -107,6 +157,26 @@ class TestAPublisher:
         yield local
         local.fs.close()
         local.replica.close()
+
+    @pytest.mark.parametrize("load", [0.0, math.inf])
+    def test_waits_less_for_a_single_new_file_unless_the_machine_is_busy(
+        self, hasty: Local, monkeypatch: pytest.MonkeyPatch, load: float
+    ) -> None:
+        asked: list[bool] = []
+        due = Timing.due
+
+        def ask(self: Timing, names: int, *, busy: bool = False) -> float | None:
+            asked.append(busy)
+            return due(self, names, busy=busy)
+
+        monkeypatch.setattr(Timing, "due", ask)
+        monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+        hasty.fs.start()
+        hasty.save("/f", b"x")
+        wait_until(lambda: bool(asked), "the publisher reckons")
+        assert set(asked) == {load > BUSY_LOAD}
+        if not load:
+            wait_until(lambda: hasty.fs.unpublished() == 0, "it is published")
 
     def test_stops_between_two_transactions_for_who_goes_on_with_a_burst(self, hasty: Local) -> None:
         for number in range(2 * BURST_NAMES):
@@ -147,10 +217,10 @@ class TestAPublisher:
         class Slow(Timing):
             is_reckoning = False
 
-            def due(self, names: int) -> float | None:
+            def due(self, names: int, *, busy: bool = False) -> float | None:
                 self.is_reckoning = True
                 time.sleep(0.02)
-                found = super().due(names)
+                found = super().due(names, busy=busy)
                 self.is_reckoning = False
                 return found
 
