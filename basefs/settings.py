@@ -48,7 +48,7 @@ class Settings:
     @classmethod
     def load(cls, path: Path) -> Settings:
         """Read a file, which need not exist.  Raises `UsageError`, naming the file and what is wrong in it."""
-        parser = configparser.ConfigParser(interpolation=None)
+        parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=("#", ";"))
         try:
             with path.open(encoding="utf-8") as file:
                 parser.read_file(file)
@@ -68,7 +68,7 @@ class Settings:
         return cls(**found)  # type: ignore[arg-type]
 
 
-#: Name -> least and most; whole numbers where both are.
+#: Name -> least and most: whole numbers where both are, else seconds.
 _RANGES: dict[str, tuple[float, float]] = {
     "max_block_messages": (0, 1000),
     "full_sync_interval": (0.0, 86_400.0),
@@ -95,6 +95,6 @@ def _value(path: Path, name: str, text: str) -> str | int | float | bool:
     except ValueError:
         value = kind(least - 1)
     if not least <= value <= most:
-        what = "a whole number" if kind is int else "a number"
+        what = "a whole number" if kind is int else "a number of seconds, without a unit,"
         raise UsageError(f"{path}: {name} is {what} from {least:g} to {most:g}, not {text!r}")
     return value

@@ -36,7 +36,7 @@ ALLOWED = {
     "resources": set(),
     "installation": {"errors", "gossip"},
     "metrics": {"applied", "errors"},
-    "diagnosis": {"config", "errors", "gossip", "log"},
+    "diagnosis": {"config", "errors", "gossip", "log", "settings"},
     "archive": {"errors", "log", "sync"},
 }
 #: Between gossip, sync and the replica.

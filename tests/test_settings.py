@@ -16,7 +16,9 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
 
 def test_what_the_file_says_counts_and_the_rest_stays(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    path.write_text("# ours\n[basefs]\nprofile = lan\nfull_sync_interval = 2.5\npush_sessions=0\ngossip = no\n")
+    path.write_text(
+        "# ours\n[basefs]\nprofile = lan\nfull_sync_interval = 2.5\npush_sessions=0 ; none\ngossip = no # ever\n"
+    )
     assert Settings.load(path) == Settings(profile="lan", full_sync_interval=2.5, push_sessions=0, gossip=False)
     path.write_text("")
     assert Settings.load(path) == Settings()
@@ -29,8 +31,9 @@ def test_what_the_file_says_counts_and_the_rest_stays(tmp_path: Path) -> None:
         ("[other]\n", r"no section \[other\]"),
         ("[basefs]\nprofile = fast\n", "profile is one of wan, lan, local, not 'fast'"),
         ("[basefs]\nmax_block_messages = 1.5\n", "a whole number from 0 to 1000, not '1.5'"),
-        ("[basefs]\nfull_sync_interval = -1\n", "a number from 0 to 86400, not '-1'"),
-        ("[basefs]\nfull_sync_interval = nan\n", "a number from 0 to 86400, not 'nan'"),
+        ("[basefs]\nfull_sync_interval = -1\n", "a number of seconds, without a unit, from 0 to 86400, not '-1'"),
+        ("[basefs]\nfull_sync_interval = nan\n", "a number of seconds, without a unit, from 0 to 86400, not 'nan'"),
+        ("[basefs]\nquiet_window = 50ms\n", "a number of seconds, without a unit, from 0 to 1, not '50ms'"),
         ("[basefs]\nsync_sessions = 0\n", "a whole number from 1"),
         ("[basefs]\ngossip = perhaps\n", "gossip is yes or no, not 'perhaps'"),
         ("profile = lan\n", "cannot read"),

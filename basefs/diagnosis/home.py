@@ -9,6 +9,8 @@ from pathlib import Path
 
 from basefs.config import Home
 from basefs.diagnosis.finding import Finding, problem
+from basefs.errors import UsageError
+from basefs.settings import Settings
 
 #: Bytes, and share of the disk, below which it counts as nearly full: a copy of /etc takes some 2 MB, and SQLite needs
 #: room for its own files.
@@ -22,7 +24,7 @@ def examine(home: Home) -> list[Finding]:
     """Permissions, room, and the length of its path; nothing if there is no home yet."""
     if not home.path.exists():
         return []
-    return [*_directory(home.path), *_key(home.default_key), *_sockets(home), *disk(home.path)]
+    return [*_directory(home.path), *_key(home.default_key), *_sockets(home), *disk(home.path), *_settings(home)]
 
 
 def _directory(path: Path) -> list[Finding]:
@@ -46,6 +48,15 @@ def _key(path: Path) -> list[Finding]:
         return []
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         return [problem("home", f"the private key {path} can be read by others", f"chmod 600 {path}")]
+    return []
+
+
+def _settings(home: Home) -> list[Finding]:
+    try:
+        Settings.load(home.settings_path)
+    except UsageError as error:
+        what = f"nothing can be mounted: {error}"
+        return [problem("home", what, f"correct {home.settings_path}, or move it away: it is not needed")]
     return []
 
 

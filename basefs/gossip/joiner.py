@@ -49,6 +49,8 @@ class Joiner:
         # their way.  So that is for a node without a past only, which has to fetch everything by sync anyway; later
         # the up to 512 replayed events are those that we missed, and the others are known and cheap.
         self.replay = True
+        #: Why the last join was refused, '' if it was not.
+        self.trouble = ""
         self._tried: dict[str, None] = {}
 
     async def run(self) -> None:
@@ -96,8 +98,10 @@ class Joiner:
             if client.closed:
                 raise
             log.info("%s", error)
+            self.trouble = str(error)
             return False
         self.replay = True
+        self.trouble = ""
         self._joined()
         return True
 

@@ -120,6 +120,11 @@ class Gossip:
         return self._supervisor.connected.is_set()
 
     @property
+    def trouble(self) -> str:
+        """Why a node that answers did not let this one into its cluster, '' if none refused."""
+        return self._joiner.trouble
+
+    @property
     def agent_pid(self) -> int | None:
         """The process number of the agent, None while there is none."""
         return self._supervisor.agent_pid

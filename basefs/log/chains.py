@@ -36,12 +36,14 @@ class Incomplete:
         stalled: whether no block has come for a while.
         changed: UNIX seconds when the last block came, or the write if none did.
         blocks: how many blocks are here.
+        held: bytes of content in them; a content is a delta, so the file may have more, or fewer.
     """
 
     entry: EntryHash
     stalled: bool
     changed: float
     blocks: int
+    held: int
 
 
 class Chains:
@@ -191,17 +193,19 @@ class Chains:
             "ORDER BY c.changed DESC, w.entry"
         ).fetchall()
         return [
-            Incomplete(EntryHash(entry), bool(stalled), changed, self._count(BlockHash(first)))
+            Incomplete(EntryHash(entry), bool(stalled), changed, *self._count(BlockHash(first)))
             for entry, first, stalled, changed in rows
         ]
 
-    def _count(self, hash: BlockHash) -> int:
-        """How many blocks of a chain are here without a gap."""
-        count = 0
-        while hash != ZERO_HASH and (following := next_of(self._db, hash)) is not None:
-            hash = following
+    def _count(self, hash: bytes) -> tuple[int, int]:
+        """How many blocks of a chain are here without a gap, and their bytes of data."""
+        count = size = 0
+        query = "SELECT substr(data, 1, 28), length(data) - 28 FROM blocks WHERE hash = ?"
+        while hash != ZERO_HASH and (row := self._db.execute(query, (hash,)).fetchone()) is not None:
+            hash = row[0]
             count += 1
-        return count
+            size += row[1]
+        return count, size
 
     def _path_of(self, entry: bytes) -> int:
         return int(self._db.execute("SELECT path FROM entries WHERE hash = ?", (entry,)).fetchone()[0])

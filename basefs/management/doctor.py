@@ -25,6 +25,7 @@ from basefs.management.runfile import RunFile
 from basefs.management.session import ask, ask_daemon, socket_path
 from basefs.management.target import mounts as all_mounts
 from basefs.management.target import parse_target
+from basefs.management.units import counted
 from basefs.replica import LOG_FILE
 
 #: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
@@ -188,8 +189,14 @@ class _Filesystem:
             return
         network = ask_daemon(self._home, name, "network")
         if network["serf_restarts"]:
-            what = f"the Serf agent of {name} had to be started again, {network['serf_restarts']} times"
+            what = f"the Serf agent of {name} had to be started again, {counted(network['serf_restarts'], 'time')}"
             yield note("serf", what, f"see {self._home.log_path(name)}")
+        if not network["serf_connected"]:
+            yield problem("serf", f"the Serf agent of {name} does not run", f"see {self._home.log_path(name)}")
+        ours = [member for member in status["members"] if member["same_filesystem"] and not member["own"]]
+        if network["serf_trouble"] and not any(member["status"] == "alive" for member in ours):
+            what = f"no node of {name} is a member beside this one: {printable(network['serf_trouble'])}"
+            yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
         for member in status["members"]:
             if member["trouble"] and member["status"] == "alive" and member["same_filesystem"]:
                 what = f"the last sync of {name} with {member['name']} failed: {printable(member['trouble'])}"

@@ -85,6 +85,7 @@ class LogServices(KeyServices, PastServices, StatusServices):
                     "entry": entry.hash.hex(),
                     "state": "stalled" if incomplete.stalled else "receiving",
                     "blocks": incomplete.blocks,
+                    "bytes": incomplete.held,
                     "size": entry.size,
                     "since": max(now - incomplete.changed, 0.0),
                 }
@@ -204,16 +205,19 @@ class Services(LogServices):
         found = []
         for member in gossip.members():
             port = member.tags.get("sync")
-            address = member.addr, int(port) if port and port.isdecimal() else 0
+            is_ours = member.tags.get("fs") == self._replica.identity.hex()
+            # Of a stranger nothing is known, though a node of ours may have been at its address.
+            address = (member.addr, int(port)) if is_ours and port and port.isdecimal() else ("", 0)
             contact = self._sync.contact(address)
             lag = self._sync.lag(address, away=member.status != "alive")
+            sent, received = self._sync.moved(address)
             found.append(
                 {
                     "name": member.name,
                     "address": member.gossip_address,
                     "status": member.status,
                     "own": member.name == gossip.config.node_name,
-                    "same_filesystem": member.tags.get("fs") == self._replica.identity.hex(),
+                    "same_filesystem": is_ours,
                     "sync_port": port,
                     "standing": address in standing,
                     "compared": None if contact.compared_at is None else now - contact.compared_at,
@@ -221,8 +225,10 @@ class Services(LogServices):
                     "equal_since": None if contact.equal_at is None else now - contact.equal_at,
                     "lag": None if lag is None else dataclasses.asdict(lag),
                     "differs": address in standing and self._sync.kept.differs(address),
-                    "sent": contact.sent,
-                    "received": contact.received,
+                    "sent": sent,
+                    "received": received,
+                    "reachable": not contact.away,
+                    "banned": self._sync.banned_for(address[0]),
                     "trouble": contact.trouble,
                 }
             )
@@ -237,6 +243,8 @@ class Services(LogServices):
             "sync_rejected": 0 if self._sync is None else self._sync.traffic.total().rejected,
             "encrypted": gossip.config.encrypt_key is not None,
             "serf_pid": gossip.agent_pid,
+            "serf_connected": gossip.connected,
+            "serf_trouble": gossip.trouble,
             "serf_restarts": gossip.restarts,
             "standing": [format_address(*peer) for peer in self._sync.standing] if self._sync else [],
         }

@@ -115,13 +115,17 @@ def _in_step(row: dict[str, Any]) -> str:
     others = [m for m in row["members"] if m["same_filesystem"] and not m["own"] and m["status"] == "alive"]
     if not others:
         return "nobody else is there"
-    behind = [member for member in others if member["differs"] or member["equal"] is False]
-    unknown = [member for member in others if member["equal"] is None]
-    told = f"with {len(others) - len(behind) - len(unknown)} of {len(others)}"
+    away = [member for member in others if not member["reachable"]]
+    here = [member for member in others if member["reachable"]]
+    behind = [member for member in here if member["differs"] or member["equal"] is False]
+    unknown = [member for member in here if member["equal"] is None]
+    told = f"with {len(here) - len(behind) - len(unknown)} of {len(others)}"
     if behind:
         told += f"; not with {_some(_difference(member) for member in behind)}"
     if unknown:
         told += f"; not compared yet with {_some(member['name'] for member in unknown)}"
+    if away:
+        told += f"; cannot reach {_some(_difference(member) for member in away)}"
     return told
 
 

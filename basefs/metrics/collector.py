@@ -89,7 +89,7 @@ def _peers(members: list[Mapping[str, Any]]) -> Iterator[Metric]:
         if member["own"] or member["compared"] is None:
             continue
         compared.add_metric([member["name"]], member["compared"])
-        if member["equal"] and not member["differs"]:
+        if member["equal"] and not member["differs"] and member["reachable"]:
             lag.add_metric([member["name"]], 0)
         elif member["equal_since"] is not None:
             lag.add_metric([member["name"]], member["equal_since"])

@@ -12,6 +12,10 @@ from basefs.sync.schedule import Address
 _MAX_REMEMBERED = 10_000
 
 
+#: Ends after which nobody knows how the peer is.
+_AWAY = frozenset({Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT})
+
+
 @dataclass(frozen=True, slots=True)
 class Lag:
     """How far a peer and this node are apart, as far as the peer has told.
@@ -38,6 +42,7 @@ class Contact:
         equal: whether they were equal then.
         sent, received: bytes of all sessions that have ended, without TCP.
         trouble: why the last session failed, '' if it did not, or if the peer was heard since.
+        away: whether nothing was heard of the peer in it: no connection, or one that carried nothing any more.
         equal_at: seconds of the same clock when they were last found equal, `None` if never.
     """
 
@@ -47,6 +52,7 @@ class Contact:
     received: int = 0
     trouble: str = ""
     equal_at: float | None = None
+    away: bool = False
     _told: tuple[Digest, Digest] | None = None
 
     def tells(self, theirs: Digest, ours: Digest) -> None:
@@ -93,18 +99,27 @@ class Contacts:
         contact = self._of(address)
         contact.tells(theirs, ours)
         # What was wrong before is over: this session may last for hours on a narrow link.
-        contact.trouble = ""
+        contact.trouble, contact.away = "", False
 
     def ended(self, address: Address, result: Result, now: float) -> None:
         """A session has ended, or has begun to stand."""
         contact = self._of(address)
         if result.reason is not Reason.COMPLETE:
-            contact.trouble = f"{result.reason.value}: {result.detail}"
+            contact.trouble, contact.away = _trouble(result), result.reason in _AWAY
         else:
-            contact.trouble = ""
+            contact.trouble, contact.away = "", False
             if not result.stood:
                 contact.compared_at, contact.equal = now, result.equal
                 if result.equal:
                     contact.equal_at = now
         contact.sent += result.counters.bytes_sent
         contact.received += result.counters.bytes_received
+
+
+def _trouble(result: Result) -> str:
+    """Why a session failed, in one line, and whose word it is."""
+    if result.reason is Reason.UNREACHABLE:
+        return result.detail
+    if result.by_peer:
+        return f"it turned this node away: {result.reason.value}: {result.detail}"
+    return f"{result.reason.value}: {result.detail}"

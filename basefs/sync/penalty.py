@@ -81,6 +81,11 @@ class PenaltyBox:
         """Whether an address is refused now."""
         return self._bans.running(address, now) is not None
 
+    def remaining(self, address: str, now: float) -> float | None:
+        """Seconds for which an address is refused still, `None` if it is not."""
+        ban = self._bans.running(address, now)
+        return None if ban is None else ban.until - now
+
 
 class Pace:
     """How often each key may begin something: a number at once, then evenly (a leaky bucket for each)."""

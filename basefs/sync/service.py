@@ -144,9 +144,21 @@ class SyncService:
 
     def lag(self, address: Address, *, away: bool) -> Lag | None:
         """How far a peer and this node are apart, `None` if unknown; `away`: nobody reaches it."""
-        if not away and self.kept.agrees(address):
+        contact = self.contact(address)
+        away = away or contact.away
+        differed = contact.compared_at is not None and not contact.equal
+        if not away and not differed and self.kept.agrees(address):
             return Lag()
-        return self.contact(address).lag(self._state.digest(), away=away)
+        return contact.lag(self._state.digest(), away=away)
+
+    def moved(self, address: Address) -> tuple[int, int]:
+        """Bytes that were sent to a peer and received from it, in open sessions too, without TCP."""
+        contact, now = self.contact(address), self._shared.traffic.open_with(address)
+        return contact.sent + now.bytes_sent, contact.received + now.bytes_received
+
+    def banned_for(self, host: str) -> float | None:
+        """Seconds for which no session with a host is wanted yet, `None` if it is not banned."""
+        return self._penalties.remaining(host, asyncio.get_running_loop().time())
 
     def _welcome(self) -> list[Address]:
         """The peers that are not banned."""

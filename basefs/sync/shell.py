@@ -101,11 +101,11 @@ class Session:
 
     async def run(self) -> Result:
         """Run to the end and close the connection.  Raises only what is a bug."""
-        self._traffic.began(self.counters)
+        self._traffic.began(self)
         try:
             return await self._run()
         finally:
-            self._traffic.ended(self.counters)
+            self._traffic.ended(self)
 
     async def _run(self) -> Result:
         tasks = [asyncio.ensure_future(self._guard(part())) for part in (self._receive, self._send, self._tick)]

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Protocol
 
 from basefs.sync.result import Counters
+from basefs.sync.schedule import Address
 
 _SUMS = tuple(field.name for field in fields(Counters) if field.type == "int")
+
+
+class Moving(Protocol):
+    """A session, as far as its bytes are counted.
+
+    Attributes:
+        address: of the peer, as far as it is known.
+    """
+
+    address: Address
+
+    @property
+    def counters(self) -> Counters:
+        """What it has moved so far."""
 
 
 class Traffic:
@@ -14,22 +30,29 @@ class Traffic:
 
     def __init__(self) -> None:
         self._past = Counters()
-        # By identity: two sessions may have counted the same.
-        self._open: dict[int, Counters] = {}
+        self._open: set[Moving] = set()
 
-    def began(self, counters: Counters) -> None:
-        """A session counts with these from now on."""
-        self._open[id(counters)] = counters
+    def began(self, session: Moving) -> None:
+        """A session counts from now on."""
+        self._open.add(session)
 
-    def ended(self, counters: Counters) -> None:
-        """It counts no more."""
-        del self._open[id(counters)]
-        _add(self._past, counters)
+    def ended(self, session: Moving) -> None:
+        """It will not count any more than it has by now."""
+        self._open.remove(session)
+        _add(self._past, session.counters)
+
+    def open_with(self, address: Address) -> Counters:
+        """What the open sessions with a peer have moved; `refusal` is empty."""
+        total = Counters()
+        for session in self._open:
+            if session.address == address:
+                _add(total, session.counters)
+        return total
 
     def total(self) -> Counters:
         """The sum so far; `refusal` is empty."""
         total = Counters()
-        for counters in (self._past, *self._open.values()):
+        for counters in (self._past, *(session.counters for session in self._open)):
             _add(total, counters)
         return total
 

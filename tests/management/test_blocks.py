@@ -30,5 +30,8 @@ def test_of_a_content_that_has_come_in_part(conf: Cli) -> None:
     (row,) = json.loads(conf("blocks", "conf", "--json"))["incomplete"]
     assert row["path"] == "/partly" and row["state"] == "receiving"
     assert row["blocks"] == len(applied.blocks) - 1 and row["size"] == 2000
+    assert row["bytes"] == sum(len(block.data) for block in applied.blocks[:-1]) < 2000
     assert row["entry"] == applied.entries[0].hash.hex()
-    assert conf("blocks", "conf").startswith("/partly\treceiving\t")
+    printed = conf("blocks", "conf").rstrip("\n").split("\t")
+    assert printed[:5] == ["/partly", "receiving", str(row["blocks"]), str(row["bytes"]), "2000"]
+    assert printed[5].endswith(" ago") and printed[6] == row["entry"][:12]

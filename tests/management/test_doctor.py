@@ -177,6 +177,11 @@ class TestHome:
         os.chown(well.home.path, 65534, 65534)
         assert "chown -R" in only(findings(well, "-b", f"127.0.0.1:{free_port()}"), "home")
 
+    def test_settings_with_which_nothing_starts(self, well: Cli) -> None:
+        (well.home.path / "config").write_text("[basefs]\nfull_sync_interval = 5s\n")
+        said = only(findings(well, "-b", f"127.0.0.1:{free_port()}"), "home")
+        assert "full_sync_interval is a number of seconds" in said and f"correct {well.home.path}/config" in said
+
     def test_whose_path_is_too_long(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         long = cli.base / ("x" * 100)
         long.mkdir()

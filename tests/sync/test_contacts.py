@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from basefs.sync.contacts import Contact, Contacts, Lag
 from basefs.sync.interface import Digest
 from basefs.sync.result import Counters, Reason, Result
@@ -45,8 +49,29 @@ def test_trouble_is_over_when_the_peer_is_heard_again():
     # A session that follows may last for hours, and nothing else is told of it before it ends.
     contacts = Contacts()
     contacts.ended(PEER, ended(Reason.UNREACHABLE), 6.0)
+    assert contacts.get(PEER).away
     contacts.told(PEER, Digest(b"p" * 28, 7), OURS)
-    assert contacts.get(PEER).trouble == ""
+    assert contacts.get(PEER).trouble == "" and not contacts.get(PEER).away
+
+
+@pytest.mark.parametrize(
+    ("reason", "by_peer", "trouble", "away"),
+    [
+        (Reason.UNREACHABLE, False, "why", True),
+        (Reason.LOST, False, "connection lost: why", True),
+        (Reason.TIMEOUT, False, "time-out: why", True),
+        (Reason.RUBBISH, False, "rubbish: why", False),
+        (Reason.BANNED, True, "it turned this node away: banned: why", False),
+        (Reason.BUSY, True, "it turned this node away: busy: why", False),
+    ],
+)
+def test_trouble_tells_whose_word_it_is_and_whether_anything_was_heard(reason, by_peer, trouble, away):
+    contacts = Contacts()
+    contacts.ended(PEER, replace(ended(reason), by_peer=by_peer), 6.0)
+    found = contacts.get(PEER)
+    assert (found.trouble, found.away) == (trouble, away)
+    contacts.ended(PEER, ended(), 7.0)
+    assert (contacts.get(PEER).trouble, contacts.get(PEER).away) == ("", False)
 
 
 def test_when_they_were_equal_is_remembered_while_they_differ():

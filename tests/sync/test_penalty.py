@@ -15,8 +15,9 @@ def test_bans_grow_up_to_the_longest():
     for _ in range(6):
         lengths.append(box.punish("a", now))
         assert box.banned("a", now + lengths[-1] - 0.01)
+        assert box.remaining("a", now + 1) == lengths[-1] - 1
         now += lengths[-1]
-        assert not box.banned("a", now)
+        assert not box.banned("a", now) and box.remaining("a", now) is None
     assert lengths == [5, 10, 20, 40, 60, 60]
     assert not box.banned("b", 0)
 

@@ -13,13 +13,13 @@ import pytest
 from basefs.log.hashes import sha224
 from basefs.sync import seeker, server
 from basefs.sync.contacts import Lag
-from basefs.sync.interface import AddResult
+from basefs.sync.interface import AddResult, Digest
 from basefs.sync.keeper import MAX_STANDING_PER_HOST
 from basefs.sync.limits import VERSION
 from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Entries, Hash, Stay
 from basefs.sync.penalty import PenaltyBox, Throttle
-from basefs.sync.result import MAX_UNGRANTED, Reason
+from basefs.sync.result import MAX_UNGRANTED, Counters, Reason, Result
 from basefs.sync.service import MAX_OUTGOING, MAX_WAITING, SyncService
 from basefs.sync.wire import encode
 
@@ -436,6 +436,44 @@ def test_no_lag_shows_between_peers_that_pass_on_news():
     run(main())
 
 
+def test_of_a_peer_that_cannot_be_reached_nobody_says_that_it_has_everything():
+    """Although it had when it was heard last, and a session with it seems to stand."""
+
+    async def main():
+        writer, logs = some_logs(2)
+        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        async with running(one, two):
+            one.kept._peers = lambda: [(HOST, two.port)]
+            there = HOST, two.port
+            await until(lambda: one.standing and two.standing)
+            assert one.lag(there, away=False) == Lag()
+            before = len(writer.entries)
+            writer.write((b"d", b"news"))
+            logs[0].add(writer.entries[before:], ())
+            one.kept.agrees = lambda address: True
+            one._shared.contacts.ended(there, Result(Reason.UNREACHABLE, "no answer", False, Counters()), 0.0)
+            assert one.lag(there, away=False) == Lag(behind=1, differs=True)
+
+    run(main())
+
+
+def test_a_comparison_that_did_not_end_equal_is_no_agreement():
+    async def main():
+        _, logs = some_logs(2)
+        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        async with running(one, two):
+            one.kept._peers = lambda: [(HOST, two.port)]
+            there = HOST, two.port
+            await until(lambda: one.standing and two.standing)
+            one.kept.agrees = lambda address: True
+            one._shared.contacts.told(there, Digest(sha224(b"other"), len(logs[0])), logs[0].digest())
+            assert one.lag(there, away=False) == Lag(), "it knows what it lacks"
+            one._shared.contacts.ended(there, Result(Reason.COMPLETE, "", False, Counters()), 0.0)
+            assert one.lag(there, away=False) == Lag(differs=True)
+
+    run(main())
+
+
 def test_no_two_sessions_with_one_peer_and_none_at_degree_0():
     async def main():
         _, logs = some_logs(3)
@@ -505,6 +543,7 @@ def test_traffic_counts_a_session_that_still_stands():
             await until(lambda: one.standing and two.standing)
             sent = lambda: one.traffic.total().bytes_sent  # noqa: E731
             await until(lambda: sent() > 0 and sent() == two.traffic.total().bytes_received)
+            await until(lambda: one.moved((HOST, two.port)) == (sent(), one.traffic.total().bytes_received))
             # The session stands: nobody has said how it went, and it counts already.
             assert one.standing and not any(result.counters.bytes_sent for _, result in one.ends)
 

@@ -1,0 +1,93 @@
+"""What `basefs members`, `status` and `doctor` tell where something is wrong with a node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eval.cluster import NAME, PATIENCE, Cluster, ask
+from eval.namespaces import NamespaceNetwork
+from eval.node import Node
+from eval.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+RUBBISH = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as connection:
+    connection.sendall(b"rubbish\\n")
+    while connection.recv(1000):
+        pass
+"""
+#: Two keys for Serf, as `serf keygen` prints them.
+KEYS = ("cg8StVXbQJ0gPvMd9o7yrg==", "HvY8ubRZMgafUOWvrOadwOckVa1wN3QWAo46FVKbVN8=")
+
+
+def row_of(node: Node, other: Node) -> dict[str, Any]:
+    """What a node tells of another one."""
+    (row,) = (row for row in ask(node, "members") if row["address"] == other.endpoint)
+    return dict(row)
+
+
+def in_step(node: Node) -> str:
+    """The line of `basefs status` that says so."""
+    return next(line for line in node.basefs("status", NAME).splitlines() if line.startswith("in step"))
+
+
+def test_what_is_told_of_a_node_during_a_cut_a_ban_and_an_agent_that_dies(cluster: Cluster) -> None:
+    one, two, three = cluster.nodes
+    cluster.wait_until_equal(PATIENCE)
+    wait_until(lambda: "with 2 of 2" in in_step(one), PATIENCE, "all in step")
+
+    # A peer that breaks a rule.
+    command = [*two.prefix(), sys.executable, "-c", RUBBISH, one.address, str(one.port + 1)]
+    subprocess.run(command, check=True, timeout=PATIENCE)
+    assert 0 < row_of(one, two)["banned"] <= 5
+    assert "banned for " in one.basefs("members", NAME)
+    assert row_of(one, three)["banned"] is None
+    wait_until(lambda: row_of(one, two)["banned"] is None, PATIENCE, "the end of the ban")
+
+    # Serf does not notice on the node that is cut off: its own packets do not leave.
+    cluster.network.unplug(three)
+    wait_until(lambda: "with 0 of 2; cannot reach " in in_step(three), PATIENCE, "it knows that it reaches nobody")
+    assert not any(row["reachable"] for row in ask(three, "members") if not row["own"])
+    assert "\tunknown\t" in three.basefs("members", NAME)
+    wait_until(lambda: not row_of(one, three)["reachable"], PATIENCE, "the others know as well")
+    cluster.network.plug_in(three)
+    wait_until(lambda: "with 2 of 2" in in_step(three), PATIENCE, "all in step again")
+
+    pid = ask(one, "network")["serf_pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: ask(one, "network")["serf_pid"] not in (None, pid), PATIENCE, "another agent")
+    wait_until(lambda: ask(one, "network")["serf_connected"], PATIENCE, "that answers")
+    wait_until(lambda: cluster.alive(one) == 3, PATIENCE, "all members")
+    assert one.spawn("members", NAME).stderr == ""
+    assert "had to be started again, 1 time\t" in one.spawn("doctor", NAME).stdout
+
+
+@pytest.mark.parametrize("keys", [(None, KEYS[1]), KEYS], ids=["no key", "another key"])
+def test_a_node_with_the_wrong_key_is_told_so(
+    network: Callable[[int], NamespaceNetwork], keys: tuple[str | None, str]
+) -> None:
+    one, two = network(2).nodes
+    options = []
+    for node, key in zip((one, two), keys, strict=True):
+        node.home.mkdir(parents=True)
+        (node.home / "secret").write_text(key or "")
+        options.append(("--encrypt-key-file", str(node.home / "secret")) if key else ())
+    one.basefs("genkey")
+    one.basefs("bootstrap", NAME, "-i", one.endpoint)
+    one.mount(NAME, *options[0])
+    two.basefs("get", NAME, one.endpoint)
+    two.mount(NAME, *options[1])
+    wait_until(lambda: ask(two, "network")["serf_trouble"], PATIENCE, "the first try to join")
+    said = two.spawn("members", NAME)
+    assert said.stderr.startswith("nobody else has joined: ") and said.stdout.count("\n") == 1
+    assert "--encrypt-key-file" in two.spawn("doctor", NAME).stdout
+    assert ask(one, "members")[0]["own"] and len(ask(one, "members")) == 1
