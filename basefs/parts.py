@@ -189,13 +189,13 @@ class Parts:
         except OSError as error:
             raise AgentError(f"cannot listen on {format_address(host, sync_port)}: {_why_not(error)}") from None
         stack.push_async_callback(sync.stop)
+        # Before there is an agent: it replays what this node has missed at once.
+        self._gossip, self._sync = gossip, sync
+        propagation.start(gossip, sync, lambda: self._own_address(sync_port))
         await gossip.start()
         stack.push_async_callback(gossip.stop)
         stack.push_async_callback(_cancel, [asyncio.create_task(_notice_network(gossip, others))])
-        propagation.start(gossip, sync, lambda: self._own_address(sync_port))
         stack.callback(propagation.stop)
-        propagation.on_members(gossip.peers)
-        self._gossip, self._sync = gossip, sync
         return propagation
 
     def _own_address(self, sync_port: int) -> Address | None:

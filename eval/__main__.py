@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import queue
-import signal
 import sys
 import time
 from pathlib import Path
 
+from eval.ending import end_cleanly
 from eval.lab.clusters import BACKENDS
 from eval.lab.experiments import EXPERIMENTS
 from eval.lab.plan import Plan
@@ -31,8 +31,7 @@ def main() -> None:
         sys.exit(f"there is no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
     if not 0 < arguments.size <= 10:
         sys.exit("the size is a number from 0 to 10: 1 is the paper's")
-    # So that everything that runs is ended, however this ends.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_cleanly()
     plan = Plan(
         size=QUICK if arguments.quick else arguments.size,
         backend=arguments.backend,

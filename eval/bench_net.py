@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from eval.ending import end_cleanly
 from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
@@ -68,6 +69,7 @@ def main() -> None:
         changes=arguments.changes,
         attacks=arguments.attack or (),
     )
+    end_cleanly()
     try:
         for name in arguments.scenario or SCENARIOS:
             scenario = SCENARIOS[name]

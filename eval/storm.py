@@ -22,6 +22,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from basefs.management.control import call
+from eval.ending import end_cleanly
 from eval.namespaces import NamespaceNetwork
 from eval.node import Node
 from eval.places import PLACES
@@ -266,6 +267,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=FILES, help=f"files (default: {FILES})")
     parser.add_argument("--csv", type=Path, default=Path("eval/results"), help="directory of the CSV file")
     arguments = parser.parse_args()
+    end_cleanly()
     with tempfile.TemporaryDirectory(prefix="basefs-storm-") as text:
         sizes = {"readers": arguments.readers, "changes": arguments.changes, "files": arguments.files}
         read, figures = storm(Path(text), **sizes, places=("disk", "bindfs"), quiet=QUIET_SECONDS)

@@ -210,7 +210,6 @@ class Services(LogServices):
             address = (member.addr, int(port)) if is_ours and port and port.isdecimal() else ("", 0)
             contact = self._sync.contact(address)
             lag = self._sync.lag(address, away=member.status != "alive")
-            sent, received = self._sync.moved(address)
             found.append(
                 {
                     "name": member.name,
@@ -225,8 +224,8 @@ class Services(LogServices):
                     "equal_since": None if contact.equal_at is None else now - contact.equal_at,
                     "lag": None if lag is None else dataclasses.asdict(lag),
                     "differs": address in standing and self._sync.kept.differs(address),
-                    "sent": sent,
-                    "received": received,
+                    "sent": contact.sent,
+                    "received": contact.received,
                     "reachable": not contact.away,
                     "banned": self._sync.banned_for(address[0]),
                     "trouble": contact.trouble,

@@ -55,6 +55,11 @@ class Contact:
     away: bool = False
     _told: tuple[Digest, Digest] | None = None
 
+    @property
+    def differed(self) -> bool:
+        """Whether the logs were not equal when they were last compared."""
+        return self.compared_at is not None and not self.equal
+
     def tells(self, theirs: Digest, ours: Digest) -> None:
         """The peer's log as it says, and ours when it said so."""
         # Of equal trees, entries may be left out whose blocks are arriving: they are no lag.

@@ -139,22 +139,16 @@ class SyncService:
         return self.kept.addresses
 
     def contact(self, address: Address) -> Contact:
-        """What the sessions with a peer have told of it."""
-        return self._shared.contacts.get(address)
+        """What the sessions with a peer have told of it, and the bytes of those that are open as well."""
+        return self._shared.contact(address)
 
     def lag(self, address: Address, *, away: bool) -> Lag | None:
         """How far a peer and this node are apart, `None` if unknown; `away`: nobody reaches it."""
         contact = self.contact(address)
         away = away or contact.away
-        differed = contact.compared_at is not None and not contact.equal
-        if not away and not differed and self.kept.agrees(address):
+        if not away and not contact.differed and self.kept.agrees(address):
             return Lag()
         return contact.lag(self._state.digest(), away=away)
-
-    def moved(self, address: Address) -> tuple[int, int]:
-        """Bytes that were sent to a peer and received from it, in open sessions too, without TCP."""
-        contact, now = self.contact(address), self._shared.traffic.open_with(address)
-        return contact.sent + now.bytes_sent, contact.received + now.bytes_received
 
     def banned_for(self, host: str) -> float | None:
         """Seconds for which no session with a host is wanted yet, `None` if it is not banned."""

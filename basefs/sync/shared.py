@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from basefs.sync.claims import Claims
-from basefs.sync.contacts import Contacts
+from basefs.sync.contacts import Contact, Contacts
+from basefs.sync.schedule import Address
 from basefs.sync.timers import Awake
 from basefs.sync.traffic import Traffic
 from basefs.sync.uplink import Uplink
@@ -36,3 +37,8 @@ class Shared:
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding_news: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def contact(self, address: Address) -> Contact:
+        """What is known of a peer, with the bytes of the sessions that are open."""
+        contact, now = self.contacts.get(address), self.traffic.open_with(address)
+        return replace(contact, sent=contact.sent + now.bytes_sent, received=contact.received + now.bytes_received)

@@ -1,0 +1,22 @@
+"""A measurement that is told to stop ends what it has started, whatever tells it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def end_cleanly() -> None:
+    """From now on SIGTERM and SIGHUP leave all `with` blocks, as Ctrl-C does."""
+    for number in _SIGNALS:
+        signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    for other in (*_SIGNALS, signal.SIGINT):
+        # What is cleaned up now is not left half done.
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)

@@ -1,0 +1,43 @@
+"""A measurement that is told to stop leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from eval.wait import wait_until
+from tests.patience import DEADLINE
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_no_namespace_and_no_node_stays(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "eval.bench_net", "--scenario", "idle", "--nodes", "2", "--mode", "push"]
+    bench = subprocess.Popen([*command, "--results", str(tmp_path)], cwd=Path(__file__).parents[2])
+    try:
+
+        def namespaces() -> list[Path]:
+            return list(Path("/run/netns").glob(f"bfs{bench.pid}-*"))
+
+        def nodes() -> list[psutil.Process]:
+            found = []
+            for name in namespaces():
+                pids = subprocess.run(["ip", "netns", "pids", name.name], capture_output=True, text=True, check=False)
+                found += [psutil.Process(int(pid)) for pid in pids.stdout.split() if psutil.pid_exists(int(pid))]
+            return found
+
+        wait_until(lambda: bool(nodes()), DEADLINE, "a node runs")
+        running = nodes()
+        bench.send_signal(number)
+        assert bench.wait(DEADLINE) == 128 + number
+        assert not namespaces()
+        wait_until(lambda: not any(process.is_running() for process in running), DEADLINE, "the nodes have ended")
+    finally:
+        bench.kill()
+        bench.wait()
