@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from basefs.announcing import ACKNOWLEDGED_SECONDS, HURRY_EVENTS, HURRY_SECONDS, MAX_CARRIED, Announcer
-from basefs.config import ANNOUNCE_SECONDS
+from basefs.config import ANNOUNCE_SECONDS, GATHER_SECONDS
 from basefs.gossip.events import Address, decode_event
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
 from basefs.log.entries import Action, Entry
@@ -107,6 +107,47 @@ def change(number: int, blocks: int) -> tuple[list[Entry], list[Block]]:
     content = [Block(ZERO_HASH, noise(number * 100 + part, GOSSIP_BLOCK_DATA)) for part in range(blocks)]
     name = b"f%d" % number
     return [ROOT_KEY.sign(ROOT.hash, BIRTH, Action.WRITE, name, content[0].hash, size=1)], content
+
+
+@pytest.mark.parametrize(
+    ("most", "blocks", "events"), [(4, 1, 2), (4, 3, 4), (4, 4, 0), (4, 40, 0), (0, 1, 0), (6, 5, 6), (100, 40, 41)]
+)
+def test_without_sessions_a_change_of_a_few_events_is_gossiped_and_a_larger_one_announced(
+    loop: Loop, network: Network, most: int, blocks: int, events: int
+) -> None:
+    network.standing = False
+    parts: Any = network
+    clock: Any = loop
+    announcer = Announcer(parts, parts, parts, lambda: HERE, clock, most)
+    announcer.gather(*change(0, blocks), large=False)
+    loop.pass_time(2 * ANNOUNCE_SECONDS)
+    announcements = [announces for _, _, announces in network.sent]
+    assert announcements == ([False] * events or [True])
+    assert sum(len(told) for _, told, _ in network.sent) == (blocks if events else 0)
+
+
+def test_what_is_written_in_a_row_is_gossiped_together(loop: Loop, network: Network) -> None:
+    network.standing = False
+    parts: Any = network
+    clock: Any = loop
+    announcer = Announcer(parts, parts, parts, lambda: HERE, clock, 4)
+    for number in range(3):
+        entries, _ = change(number, 1)
+        announcer.gather(entries, [], large=False)
+    loop.pass_time(GATHER_SECONDS)
+    assert len(network.sent) == 1, "three entries fit into one event"
+
+
+def test_announcements_of_a_long_copy_have_their_pace(loop: Loop, network: Network) -> None:
+    network.standing = False
+    parts: Any = network
+    clock: Any = loop
+    announcer = Announcer(parts, parts, parts, lambda: HERE, clock, 4)
+    for number in range(100):
+        announcer.gather(*change(number, 40), large=False)
+        loop.pass_time(0.05)
+    loop.pass_time(ANNOUNCE_SECONDS)
+    assert 9 <= len(network.sent) <= 12 and all(announces for _, _, announces in network.sent)
 
 
 def test_a_row_of_large_changes_is_announced_where_peers_acknowledge_nothing(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import AgentError
+from basefs.gossip.bucket import QUEUE_HIGH, RATE_MAX, RATE_MIN
+from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member
@@ -171,6 +173,28 @@ def test_a_burst_becomes_one_announcement(tmp_path: Path) -> None:
             assert dropped == 700 + 1 - a.gossip.queue_depth
             await until(lambda: any(event.announcements for event in a.events))
             assert sum(bool(event.announcements) for event in a.events) == 1
+
+    run(main())
+
+
+def test_a_full_queue_of_serf_slows_this_node_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = QUEUE_HIGH
+    monkeypatch.setattr("basefs.gossip.service.POLL_INTERVAL", 0.01)
+
+    async def stats(client: Client) -> dict[str, dict[str, str]]:
+        return {"serf": {"event_queue": str(depth)}}
+
+    async def main() -> None:
+        nonlocal depth
+        monkeypatch.setattr(Client, "stats", stats)
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            full = a.gossip._pacer.rate
+            a.gossip.send([random_entry(200)])
+            await until(lambda: a.gossip._pacer.rate == full * RATE_MIN, "a fourth of the rate")
+            assert a.gossip.serf_queue_depth == QUEUE_HIGH
+            depth = 0
+            await until(lambda: a.gossip._pacer.rate == full * RATE_MAX, "twice the rate")
 
     run(main())
 

@@ -76,6 +76,17 @@ def test_all_of_it(cli: Cli, remote: Local) -> None:
     assert json.loads((cli.home.directory("conf") / "peers.json").read_text()) == [address]
 
 
+def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are tried one after another; `tests/test_discovery.py` asks a real name server."""
+    with served(remote.replica) as address:
+        records = [b"v=spf1 -all", b"basefs=" + unused.encode(), b"basefs=" + address.encode()]
+        monkeypatch.setattr("basefs.discovery._records", lambda host, resolver: records)
+        code, out, err = cli._run(("get", "conf", "cluster.example", "--json"))
+    assert code == 0 and err.startswith(f"{unused}: cannot reach ") and err.endswith("; trying the next\n")
+    assert json.loads(out)["identity"] == remote.replica.identity.hex()
+    assert json.loads((cli.home.directory("conf") / "peers.json").read_text()) == [address]
+
+
 def test_a_key_that_is_there_stays(cli: Cli, remote: Local) -> None:
     cli("genkey")
     key = cli.home.default_key.read_bytes()

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from basefs.log.hashes import sha224
-from basefs.sync import seeker, server
+from basefs.sync import keeper, seeker, server
 from basefs.sync.contacts import Lag
 from basefs.sync.interface import AddResult, Digest
 from basefs.sync.keeper import MAX_STANDING_PER_HOST
@@ -107,6 +107,9 @@ def test_requests_are_bounded():
             for port in range(1, MAX_WAITING + 100):
                 one.request((HOST, port), "flood", jitter=1000)
             assert len(one._jobs) == MAX_WAITING
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not one._running, "each waits for its part of the jitter"
             assert not one.request((HOST, MAX_WAITING + 100), "flood")
             assert one.request((HOST, 1), "it waits already")
         assert not one._jobs
@@ -511,6 +514,44 @@ def test_what_peers_have_acknowledged_is_known():
             # Nobody knows what became of what was sent to a peer that is gone.
             await until(lambda: not one.standing)
             assert one.kept.lacks(mark) and not one.kept.lacks(one.kept.mark())
+
+    run(main())
+
+
+def test_a_session_that_has_stood_long_enough_gives_way_to_one_with_somebody_else(monkeypatch):
+    monkeypatch.setattr(keeper, "LIFETIME", (0.1, 0.2))
+
+    async def main():
+        _, logs = some_logs(3)
+        one, two, three = (service(log, degree=1) for log in logs)
+        async with running(one, two, three):
+            both = {(HOST, two.port), (HOST, three.port)}
+            one.kept._peers = lambda: sorted(both)
+            met = set()
+
+            def has_met_both():
+                met.update(one.standing)
+                return met == both
+
+            await until(has_met_both)
+            assert all(result.reason is Reason.COMPLETE for _, result in one.ends)
+
+    run(main())
+
+
+def test_a_session_stands_where_there_is_nobody_else(monkeypatch):
+    monkeypatch.setattr(keeper, "LIFETIME", (0.0, 0.0))
+
+    async def main():
+        _, logs = some_logs(2)
+        one, two = (service(log, degree=1) for log in logs)
+        async with running(one, two):
+            one.kept._peers = lambda: [(HOST, two.port)]
+            await until(lambda: one.standing)
+            one.kept._renew()
+            for _ in range(10):
+                await asyncio.sleep(0.01)
+            assert one.standing and two.standing
 
     run(main())
 
