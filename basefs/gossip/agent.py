@@ -60,6 +60,9 @@ _LEVELS = {
     "ERR": logging.ERROR,
     "ERROR": logging.ERROR,
 }
+#: What it says, as if it were wrong, of a query that has all its answers before its time is over, and of what others
+#: remember of the agent before it.
+_EXPECTED = ("agent.ipc: Failed to stream query end to", "memberlist: Refuting an alive message for")
 _LEVEL = re.compile(r"^[\d/]+ [\d:.]+ \[(\w+)\] +(.*)$")
 
 
@@ -114,6 +117,9 @@ class Agent:
         """Wait for the agent to end; returns one line that says how, with the last things it said."""
         status = await self._process.wait()
         await asyncio.wait([self._output], timeout=1.0)
+        if status == -signal.SIGKILL:
+            # It had no time to say why.
+            return f"the Serf agent was killed by signal {-status}"
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         said = "; ".join(self._lines)
         return f"the Serf agent {how}" + (f" ({said})" if said else "")
@@ -186,7 +192,8 @@ def parse_line(line: str, previous: int = logging.DEBUG) -> tuple[int, str]:
     line = line.strip()
     match = _LEVEL.match(line)
     if match is not None:
-        return _LEVELS.get(match[1], logging.INFO), match[2]
+        level = logging.DEBUG if match[2].startswith(_EXPECTED) else _LEVELS.get(match[1], logging.INFO)
+        return level, match[2]
     if line.startswith("==>"):
         return logging.DEBUG, line[3:].strip()
     return previous, line

@@ -43,6 +43,9 @@ START_TIMEOUT = 15.0
 #: Seconds between looks at Serf's queue while we send, and how long after the last event we go on looking.
 POLL_INTERVAL = 1.0
 POLL_LINGER = 10.0
+#: Seconds between two such looks while nothing is sent: an agent that hangs does not answer, and is replaced.  Sooner
+#: would be work on a node on which nothing happens; later, others take a node for failed for as long.
+PROBE_INTERVAL = 15.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -320,12 +323,16 @@ class Gossip:
             await self._send_one(client, payload)
 
     async def _watch_depth(self, client: Client) -> None:
+        asked_at = self._clock()
         while True:
             await asyncio.sleep(POLL_INTERVAL)
-            if self._outbox or self._clock() - self._last_sent < POLL_LINGER:
+            sends = self._outbox or self._clock() - self._last_sent < POLL_LINGER
+            if sends or self._clock() - asked_at >= PROBE_INTERVAL:
+                asked_at = self._clock()
                 depth = (await client.stats()).get("serf", {}).get("event_queue", "0")
                 self.serf_queue_depth = int(depth)
-                self._pacer.observe_depth(self.serf_queue_depth, self._clock())
+                if sends:
+                    self._pacer.observe_depth(self.serf_queue_depth, self._clock())
 
     def _candidates(self) -> list[str]:
         return list(dict.fromkeys([*self.config.join, *self._book.addresses]))

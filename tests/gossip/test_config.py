@@ -72,6 +72,10 @@ def test_no_binary_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         ("    2026/11/20 11:07:47 [WARN] agent: x\n", (logging.WARNING, "agent: x")),
         ("    2026/11/20 11:07:47 [ERR] serf: y [INFO] z\n", (logging.ERROR, "serf: y [INFO] z")),
         ("    2026/11/20 11:07:47 [NEW] serf: y\n", (logging.INFO, "serf: y")),
+        (
+            "    2026/11/20 11:07:47 [ERR] agent.ipc: Failed to stream query end to ipc.client: 127.0.0.1:1: x\n",
+            (logging.DEBUG, "agent.ipc: Failed to stream query end to ipc.client: 127.0.0.1:1: x"),
+        ),
         ("==> Serf agent running!\n", (logging.DEBUG, "Serf agent running!")),
         ("\t* Failed to join\n", (logging.CRITICAL, "* Failed to join")),
         ("\n", (logging.CRITICAL, "")),

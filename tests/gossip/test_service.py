@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import AgentError
+from basefs.gossip.agent import Agent
 from basefs.gossip.bucket import QUEUE_HIGH, RATE_MAX, RATE_MIN
 from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
@@ -73,7 +74,28 @@ def test_a_killed_agent_is_restarted_and_events_flow_again(tmp_path: Path, caplo
     run(main())
     warnings = [record.message for record in caplog.records if record.name == "basefs.gossip.supervisor"]
     assert len(warnings) == 2
-    assert all("killed by signal 9" in message and "again in 0.2 s" in message for message in warnings)
+    assert all("killed by signal 9; starting it again in 0.2 s" in message for message in warnings)
+
+
+def test_an_agent_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is sent."""
+    monkeypatch.setattr("basefs.gossip.service.POLL_INTERVAL", 0.05)
+    monkeypatch.setattr("basefs.gossip.service.PROBE_INTERVAL", 0.1)
+    monkeypatch.setattr(Agent.connect, "__defaults__", (2.0,))
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            pid = a.gossip.agent_pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            await until(lambda: a.gossip.agent_pid not in (None, pid) and a.gossip.connected, "another agent")
+            assert not alive(pid)
+            entry = random_entry(200)
+            a.gossip.send([entry])
+            await until(lambda: a.has_entry(entry))
+
+    run(main())
 
 
 def test_a_broken_connection_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
