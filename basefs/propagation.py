@@ -212,6 +212,7 @@ class Propagation:
         if result.reason is not Reason.COMPLETE:
             return
         if self._reconnects.forget(peer) and peer not in self._alive:
+            self._failed.discard(peer)
             self._rejoin(peer)
         if peer in self._announced:
             self._announced.discard(peer)

@@ -79,7 +79,7 @@ class Filesystem(Files, Namespace, Metadata):
     @property
     def is_durable(self) -> bool:
         """Whether `keep_durable` has nothing to do; what changes at this moment may not count yet."""
-        return self.working.is_durable and not (self.mirror is not None and self.mirror.is_busy)
+        return self.working.is_durable and not (self.mirror is not None and self.mirror.needs_check)
 
     def keep_durable(self) -> None:
         """Make what is pending and published survive a power cut; call it every 100 ms unless `is_durable`.

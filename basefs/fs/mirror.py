@@ -5,7 +5,8 @@ made, the kernel tells whoever watches, and learns of it itself, so that its cac
 the thread and treat what it does as done already.
 
 Invariants: whatever the mirror does or fails to do, nothing reaches the log, and no other process waits for it; it
-changes nothing outside of the mount.
+changes nothing outside of the mount.  Its thread has no files but its own: there it neither reads the replica, whose
+database would wait ten seconds for locks on files that are not there, nor writes to the daemon's log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import logging
 import os
 import threading
 import time
-from collections import OrderedDict
+import traceback
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,10 @@ HANGS_AFTER = 5.0
 MAX_WAITING = 100_000
 #: Replaced files that somebody has open and of whose changes those who watch them go on hearing; each is a descriptor.
 MAX_WATCHED = 256
+
+
+#: Lines for the daemon's log that wait at the most.
+_MAX_SAID = 100
 
 
 @dataclass(slots=True)
@@ -104,6 +110,8 @@ class Mirror:
         self.watched: dict[Inode, _Watch] = {}
         #: Whether one of them may be open no more.
         self._closed = False
+        #: What the thread would write to the daemon's log.
+        self._said: deque[str] = deque(maxlen=_MAX_SAID)
 
     def start(self) -> None:
         """Follow the changes of the view from now on; the mount must be there."""
@@ -180,8 +188,15 @@ class Mirror:
                     if told.size != size:
                         told.size, told.thread = size, thread
 
+    @property
+    def needs_check(self) -> bool:
+        """Whether `check` may have something to do."""
+        return self.is_busy or bool(self._said)
+
     def check(self) -> None:
-        """Give up if a change hangs; call this now and then."""
+        """Give up if a change hangs, and tell what the thread could not; call this now and then."""
+        while self._said:
+            log.warning("%s", self._said.popleft())
         since = self._since
         if since is not None and not self._stopped and time.monotonic() - since > HANGS_AFTER:
             log.warning("a change of another node cannot be shown to watchers: no events and no caching from now on")
@@ -245,7 +260,7 @@ class Mirror:
             leave_files()
             self._reach.begin()
         except OSError as error:
-            log.warning("no events for the changes of other nodes, and no caching: %s", error)
+            self._said.append(f"no events for the changes of other nodes, and no caching: {error}")
             self._give_up()
             return
         self.thread = threading.get_native_id()
@@ -269,11 +284,10 @@ class Mirror:
                 self._since = time.monotonic()
             try:
                 self._perform(names, before, after)
-            except OSError as error:
-                # Somebody here has changed the path meanwhile, and the kernel knows that.
-                log.debug("%r was not shown to watchers: %s", names, error)
+            except OSError:
+                pass  # somebody here has changed the path meanwhile, and the kernel knows that
             except Exception:
-                log.exception("a bug in the mirror")
+                self._said.append(f"a bug in the mirror: {traceback.format_exc()}")
             finally:
                 self._end()
                 with self._wake:
@@ -296,8 +310,6 @@ class Mirror:
             slot = working.overlay.get(names)
             if slot is not MISSING or working.overlay.hides(names):
                 # What this node shows is its own change, which it publishes in a moment.
-                if isinstance(slot, Inode):
-                    working.catch_up(slot)
                 self._kernel.invalidate([names])
                 return
             self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)

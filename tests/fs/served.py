@@ -7,9 +7,11 @@ JSON a line, and answers each with one; it ends with its input.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ class Served:
         )
         self._kernel = Kernel()
         self._mirror = self._filesystem.mirror = Mirror(self._filesystem.working, self._kernel, mountpoint)
+        self._logged: list[tuple[str, str]] = []
         self._sent: list[tuple[list[str], list[str]]] = []
         self._replica.subscribe(self._note)
 
@@ -123,6 +126,43 @@ class Served:
             perform(performed, before, after)
 
         self._mirror._perform = late  # type: ignore[method-assign]
+
+    def watch_mirror(self) -> None:
+        """Note from now on what the mirror's thread reads of the replica and logs, which it must not."""
+
+        class Handler(logging.Handler):
+            def emit(handler, record: logging.LogRecord) -> None:
+                self._logged.append((record.threadName or "", record.getMessage()))
+
+        logging.getLogger().addHandler(Handler())
+        for name in ("attributes", "continues", "names_of", "listing", "read"):
+            setattr(self._replica, name, self._noting(name, getattr(self._replica, name)))
+
+    def _noting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*arguments: Any, **options: Any) -> Any:
+            if threading.current_thread().name == "mirror":
+                self._logged.append(("mirror", name))
+            return call(*arguments, **options)
+
+        return noting
+
+    def break_mirror(self, where: str) -> None:
+        """The mirror has a bug that ends the next change of this path."""
+        names = tuple(where.encode().split(b"/"))
+        perform = self._mirror._perform
+
+        def broken(performed: Names, before: State | None, after: State | None) -> None:
+            if performed == names:
+                self._mirror._perform = perform  # type: ignore[method-assign]
+                raise RuntimeError("broken")
+            perform(performed, before, after)
+
+        self._mirror._perform = broken  # type: ignore[method-assign]
+
+    def logged(self) -> list[tuple[str, str]]:
+        """What was logged, and read by the mirror: the thread, and what."""
+        self._filesystem.keep_durable()
+        return self._logged
 
     def tree(self) -> dict[str, tuple[str, int, str]]:
         """What the view has: kind, mode, and content or target, in hexadecimal digits."""

@@ -16,6 +16,7 @@ from basefs.errors import MountFailed
 from basefs.fs.mount import unmount
 from eval.node import Node
 from eval.wait import wait_until
+from tests.fs.pair import Side, two_mounts
 from tests.mounts import temporary_directory
 from tests.patience import DEADLINE
 
@@ -249,3 +250,34 @@ def test_a_notification_that_hangs_ends_caching_and_nothing_else(node: Node, tmp
             assert sorted(os.listdir(point / "free")) == ["changed", "new", "other"]
     assert (point / "held" / "f").read_text() == "one"
     assert node.log(NAME).count("WARNING") == 1
+
+
+def test_the_thread_neither_reads_the_replica_nor_writes_to_the_daemons_log(tmp_path: Path) -> None:
+    """It has none of their files: the database would wait for seconds, and everything else for it."""
+    with two_mounts(tmp_path) as (here, there):
+
+        def tell(sender: Side, receiver: Side) -> None:
+            sender.publish()
+            for delivery in sender.ask("take"):
+                receiver.ask("give", *delivery)
+            receiver.ask("settle")
+
+        (here.mount / "f").write_bytes(b"one")
+        tell(here, there)
+        here.ask("watch_mirror")
+        (there.mount / "f").unlink()
+        tell(there, here)
+        (there.mount / "f").write_bytes(b"two")
+        tell(there, here)
+        (there.mount / "f").unlink()
+        there.publish()
+        (there.mount / "f").write_bytes(b"three")
+        (here.mount / "f").write_bytes(b"waits here")
+        tell(there, here)
+        here.ask("break_mirror", "g")
+        (there.mount / "g").write_bytes(b"seen all the same")
+        tell(there, here)
+        logged = here.ask("logged")
+        assert (here.mount / "g").read_bytes() == b"seen all the same"
+    assert [thread for thread, _ in logged if thread == "mirror"] == []
+    assert ["a bug in the mirror" in line for _, line in logged] == [True]
