@@ -9,11 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from basefs.view.names import escaped
+
+#: Characters to which a column may be folded.
+_FOLDED = 9
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
@@ -34,7 +38,7 @@ def print_json(value: Any, *, err: bool = False) -> None:
 
 
 def print_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], empty: str) -> None:
-    """Rows as a table.
+    """Rows as a table; on a terminal that is too narrow for it, a line for each value instead.
 
     Args:
         columns: title -> key in the row.
@@ -49,12 +53,27 @@ def print_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], e
         for line in cells:
             click.echo("\t".join(line))
         return
+    console = Console()
+    if _least_width(columns, cells) > console.width:
+        for number, line in enumerate(cells):
+            if number:
+                click.echo()
+            print_fields({title.lower(): cell for title, cell in zip(columns, line, strict=True) if cell})
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in columns:
         table.add_column(title, overflow="fold")
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
-    Console().print(table)
+    console.print(table)
+
+
+def _least_width(columns: Mapping[str, str], cells: Sequence[Sequence[str]]) -> int:
+    """Characters below which a table would be broken into pieces that nobody can read."""
+    widths = (
+        max(map(cell_len, (title, *column))) for title, column in zip(columns, zip(*cells, strict=True), strict=True)
+    )
+    return sum(min(width, _FOLDED) + 2 for width in widths) - 2
 
 
 def coloured(text: str, **style: Any) -> str:

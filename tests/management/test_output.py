@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 
 import pytest
 from hypothesis import given
@@ -62,6 +65,33 @@ def test_a_terminal_gets_a_table_with_titles(node: Node, conf: Cli) -> None:
     printed = on_a_terminal(node, "show", "-l", "conf", TERM="xterm")
     assert "MODE" in printed
     assert "/[red]x" in printed
+
+
+def test_a_narrow_terminal_gets_a_line_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than a table of which each word is broken into pieces."""
+    columns = {"NAME": "name", "ADDRESS": "address", "STATUS": "status", "COMPARED": "when", "LAG": "lag", "": "note"}
+    row = {"name": "gamma", "address": "10.83.0.3:18374", "status": "alive", "when": "1 min ago", "lag": 0, "note": ""}
+    shown = {}
+    for width in (45, 80):
+        written = io.StringIO()
+        written.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdout", written)
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("TERM", "xterm")
+        print_table(columns, [row, {**row, "name": "delta", "note": "cannot reach it: " + "why " * 20}], "none")
+        shown[width] = [line.rstrip() for line in re.sub(r"\x1b\[\d*m", "", written.getvalue()).splitlines()]
+    assert shown[45][:6] == [
+        "name      gamma",
+        "address   10.83.0.3:18374",
+        "status    alive",
+        "compared  1 min ago",
+        "lag       0",
+        "",
+    ]
+    assert shown[45][6] == "name      delta" and shown[45][11].split()[0] == "cannot"
+    assert all(len(line) <= width for width, lines in shown.items() for line in lines)
+    assert shown[80][0].split() == ["NAME", "ADDRESS", "STATUS", "COMPARED", "LAG"]
+    assert shown[80][1].split() == ["gamma", "10.83.0.3:18374", "alive", "1", "min", "ago", "0"]
 
 
 def test_a_terminal_gets_the_tree_of_entries_in_colour(node: Node, conf: Cli) -> None:
