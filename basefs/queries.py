@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
-from basefs.view.states import Kind
+from basefs.view.seen import Version
+from basefs.view.states import Kind, State
 from basefs.view.surveying import survey
 from basefs.view.tree import Tree
 
@@ -232,6 +233,35 @@ class Queries:
         """The entries whose hash begins with these hexadecimal digits."""
         with self._lock:
             return self._store.find(prefix)
+
+    def places(self, entries: Iterable[Entry]) -> list[Names]:
+        """The paths of entries that are in the log."""
+        with self._lock:
+            placed = (self._store.get(entry.hash) for entry in entries)
+            return [() if one is None else self._store.paths.names(one.path) for one in placed]
+
+    def state_after(self, entry: EntryHash) -> State | None:
+        """What the path of an entry was after it; `None` where that is not known."""
+        with self._lock:
+            placed = self._store.get(entry)
+            if placed is None:
+                return None
+            found = survey(self._store, self._view.tree, self._store.paths.names(placed.path))
+            return None if found is None else found.states.get(entry)
+
+    def is_version(self, names: Names, version: Version) -> bool:
+        """Whether entries that are in the log told once what this path was."""
+        with self._lock:
+            placed = [self._store.get(hash) for hash in version]
+            return None not in placed and all(self._store.paths.names(one.path) == names for one in placed[:1] if one)
+
+    def is_own_since(self, names: Names, version: Version) -> bool:
+        """Whether a path is another version now, and a key of this node has signed that."""
+        with self._lock:
+            node = self._view.tree.find(names)
+            own = {key.fingerprint for key in self.keys}
+            since = [] if node is None else [tip for tip in node.outcome.tips if tip.hash not in version]
+            return bool(since) and all(tip.fingerprint in own for tip in since)
 
     def signer_of(self, entry: EntryHash) -> Fingerprint:
         """The key that signed an entry.  Raises `NotFound` for an unknown one."""

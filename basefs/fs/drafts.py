@@ -1,7 +1,8 @@
-"""Drafts: turns the steps of a plan into entries on what the view shows at that moment.
+"""Drafts: turns the steps of a plan into entries on what the view showed when the changes were made.
 
-Each draft is in the view before the next one is made (`Replica.commit`), so a step sees what those before it did.  A
-step that is refused tells so and does not stop the others.
+What has come to a path since then is no part of that (`basefs/view/seen.py`); the directories above are what they are
+now.  Each draft is in the view before the next one is made (`Replica.commit`), so a step sees what those before it did.
+A step that is refused tells so and does not stop the others.
 """
 
 from __future__ import annotations
@@ -29,28 +30,35 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
     waiting = []
     for step in (step for step in steps if step.do <= Do.MAKE):
         if step.do is Do.MAKE_DIRECTORY:
-            yield from _tried(step, _make_directory(author, step))
+            yield from _tried(author, step, _make_directory(author, step))
         elif any(_is_directory(author, names) for names in step.names):
             # What is deleted now has to make room first.
             waiting.append(step)
         else:
-            yield from _tried(step, _make(author, step, load))
+            yield from _tried(author, step, _make(author, step, load))
     for step in (step for step in steps if step.do is Do.DELETE):
-        yield from _tried(step, _delete(author, step.names[0]))
+        yield from _tried(author, step, _delete(author, step.names[0]))
     for step in waiting:
-        yield from _tried(step, _make(author, step, load))
+        yield from _tried(author, step, _make(author, step, load))
     for step in (step for step in steps if step.do is Do.SET_TIME):
         # Another node may have removed it.
         if _is_directory(author, step.names[0]):
-            yield from _tried(step, _set(author, step, step.names[0]))
+            yield from _tried(author, step, _set(author, step, step.names[0]))
 
 
-def _tried(step: Step, made: Iterator[Draft]) -> Iterator[Draft]:
+def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]:
+    if not (step.do in (Do.MAKE_DIRECTORY, Do.SET_TIME) and _is_directory(author, step.names[0])):
+        # Directories are one, whoever made them.
+        author.seen.begin(step.seen)
     try:
-        yield from made
+        for draft in made:
+            yield draft
+            author.seen.follow(draft.entries)
     except (PathError, IncompleteContent) as error:
         # The log may have come from a backup, and lack the content that a pending file was published with.
         step.error = error
+    finally:
+        author.seen.end()
 
 
 def _find(author: Author, names: Names) -> Node | None:

@@ -131,7 +131,7 @@ class Files:
                 unflushed=True,
                 spool=working.new_spool(),
             )
-            working.give(names, inode)
+            working.give(names, inode, ())
             working.touch_directory(names[:-1], now)
             return self._add(Handle(inode, writes=True))
 

@@ -2,11 +2,12 @@
 
 Records (see `journal` for their frame); paths are lists of names, `inode` is its number:
 
-    ("i", inode, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content, seen)
+    ("i", inode, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content, face, versions)
     ("a", inode, mode, owner, mtime, ctime, exact)
-    ("n", path, inode)      a name was given to an inode
-    ("g", path)             a published name was removed
-    ("d", path)             the working set says nothing more about a name
+    ("n", path, inode, version)     a name was given to an inode
+    ("g", path, version)            a published name was removed
+    ("v", path, version)            what is told of a name was made on another version
+    ("d", path)                     the working set says nothing more about a name
     ("m", path, origin, [(old, new), ...])
                             a directory of the view is being renamed, and with it what is at and below these paths, one
                             after the other; if the log still has this origin at the path, or a record follows that
@@ -14,8 +15,9 @@ Records (see `journal` for their frame); paths are lists of names, `inode` is it
 
 `content` is `None` if it is the published one, the bytes of a small file, or name, size and CRC-32 of a spool file.  A
 power cut can leave the record and not the file, which is then not what was closed: it is never published.  The CRC-32
-is `None` for large files that were not written from the beginning to the end.  `seen` is mode and owner of a published
-file; records of others, and older ones, end before it.
+is `None` for large files that were not written from the beginning to the end.  `face` is mode and owner of a published
+file, `None` of others.  A version is what the name showed when it was changed (`basefs/view/seen.py`), `None` where
+that was being published just then; `versions` has one for each name.  Older records end before these.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from basefs.log.durable import sync_directory
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.view.names import Names, display
+from basefs.view.seen import Version
 from basefs.view.states import Kind, Owner
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ log = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal"
 #: Where these stand in the record of an inode.
-_CONTENT, _SEEN = 13, 14
+_CONTENT, _FACE, _VERSIONS = 13, 14, 15
 #: An old and a new place of what is pending.
 Move = tuple[Names, Names]
 #: Name, size and checksum of a spool file; older records told no checksum.
@@ -113,12 +116,36 @@ class Ledger:
             return
         if inode.journaled:
             self.secure(inode)
-        self._append(_record_of(inode))
+        self._append(self._record_of(inode))
         self._known.add(inode.number)
         inode.journaled = True
         if inode.kept is not None and not inode.unflushed:
             inode.kept.close()
             inode.kept = None
+
+    def _record_of(self, inode: Inode) -> Record:
+        content: Any = None
+        spool = _closed_spool(inode)
+        if spool is not None:
+            content = (spool.path.name, len(spool), spool.checksum()) if spool.is_on_disk else spool.read(len(spool), 0)
+        return (
+            "i",
+            inode.number,
+            inode.kind.value,
+            list(inode.names),
+            inode.home,
+            inode.origin,
+            inode.base,
+            inode.target,
+            inode.mode,
+            inode.owner,
+            inode.mtime,
+            inode.ctime,
+            inode.exact,
+            content,
+            None if inode.is_new or inode.shown is None else (inode.shown.mode, inode.shown.owner),
+            [self._version(names) for names in inode.names],
+        )
 
     def secure(self, inode: Inode) -> None:
         """Have its content on the disk before a record says that it takes the place of one that may be there.
@@ -141,11 +168,19 @@ class Ledger:
         if inode.number not in self._known:
             self.note_inode(inode)
             return
-        self._append(("n", names, inode.number))
+        self._append(("n", names, inode.number, self._version(names)))
 
     def note_gone(self, names: Names) -> None:
         """A published name was removed.  Raises `NoSpace`, `StoreError`."""
-        self._append(("g", names))
+        self._append(("g", names, self._version(names)))
+
+    def note_version(self, names: Names) -> None:
+        """What is told of a name was made on another version than before.  Raises `NoSpace`, `StoreError`."""
+        self._append(("v", names, self._version(names)))
+
+    def _version(self, names: Names) -> Version | None:
+        # What is being published now is seen as soon as it is; who is killed in between cannot tell it from others'.
+        return None if names in self._working.in_flight else self._working.overlay.seen(names)
 
     def note_drop(self, names: Names) -> None:
         """The working set says nothing more about a name.  Raises `NoSpace`, `StoreError`."""
@@ -200,13 +235,13 @@ class Ledger:
         seen: set[Inode] = set()
         for names, inode in self._working.overlay.items():
             if inode is None:
-                records.append(("g", names))
+                records.append(("g", names, self._version(names)))
             elif inode.journaled and inode not in seen:
                 seen.add(inode)
                 if inode.is_new:
                     # What its names stood for before is not told again.
                     self.secure(inode)
-                records.append(_record_of(inode))
+                records.append(self._record_of(inode))
         self._journal.reset(records)
         self._is_stale = self._has_moves = False
         self._known = {inode.number for inode in seen}
@@ -246,7 +281,7 @@ class Ledger:
         inodes: dict[int, Inode] = {}
         # Opened at the end: what earlier records name may have been published and removed since.
         spools: dict[int, _File] = {}
-        seen: dict[int, tuple[int, Owner | None] | None] = {}
+        faces: dict[int, tuple[int, Owner | None] | None] = {}
         #: What was removed, also where something else stands now.
         gone: set[Names] = set()
         moving: Record = ()
@@ -262,7 +297,7 @@ class Ledger:
                 elif record[0] == "m":
                     moving = record
                 elif record[0] == "i":
-                    seen[record[1]] = record[_SEEN] if len(record) > _SEEN else None
+                    faces[record[1]] = record[_FACE] if len(record) > _FACE else None
         except (ValueError, TypeError, KeyError, IndexError, StoreError) as error:
             # Nothing is thrown away: what could be read is used, the rest stays beside it for people.
             kept = self._directory / f"{JOURNAL_FILE}.unreadable"
@@ -296,12 +331,13 @@ class Ledger:
                     inode.names = {}
                 elif inode.shown is None or inode.shown.origin != inode.origin:
                     # Its file is gone or another one now: it begins again as a new one.
-                    self._make_new(inode, seen.get(number))
+                    self._make_new(inode, faces.get(number))
                 else:
                     if not inode.dirty:
                         # Not an older one, if others have changed it or what was written here is torn.
                         inode.base = inode.shown.content
                     self._working.by_origin[inode.origin] = inode
+        self._recall_versions()
         used = {inode.spool.path for inode in inodes.values() if inode.spool is not None and inode.names}
         for path in self._directory.glob("*.spool"):
             if path in used:
@@ -326,6 +362,14 @@ class Ledger:
             pass
         for old, new in moves:
             self._working.move(old, new)
+
+    def _recall_versions(self) -> None:
+        """What is told of a name follows what is shown, where that is what this node itself had published."""
+        overlay, replica = self._working.overlay, self._working.replica
+        for names, slot in overlay.items():
+            seen = overlay.seen(names)
+            if seen is not None and (not replica.is_version(names, seen) or (slot and replica.is_own_since(names, seen))):
+                overlay.see(names, None)
 
     def _reopen(self, inode: Inode, gone: Set[Names], name: str, size: int, checksum: int | None = None) -> None:
         path = self._directory / Path(name).name
@@ -361,13 +405,13 @@ class Ledger:
         self._working.by_origin[attributes.origin] = inode
         return True
 
-    def _make_new(self, inode: Inode, seen: tuple[int, Owner | None] | None) -> None:
+    def _make_new(self, inode: Inode, face: tuple[int, Owner | None] | None) -> None:
         """It has no place in the view; what was not written here goes on being the content that was published."""
         if inode.kind is Kind.FILE and inode.spool is None and inode.base is None:
             inode.spool = self.new_spool()
             inode.dirty = True
-        if seen is not None:
-            inode.take_unset(*seen)
+        if face is not None:
+            inode.take_unset(*face)
         if inode.base is not None and (raw := self._working.replica.entry(inode.base)) is not None:
             inode.base_size = Entry.decode(raw).size
         # The one that follows from its place in the view may be that of another file now.
@@ -386,9 +430,11 @@ class Ledger:
             spools.pop(found.number, None)
             if isinstance(record[_CONTENT], tuple):
                 spools[found.number] = record[_CONTENT]
-            for names in found.names:
+            versions = record[_VERSIONS] if len(record) > _VERSIONS else [None] * len(found.names)
+            for names, version in zip(found.names, versions, strict=True):
                 self._release(names)
                 overlay.put(names, found)
+                overlay.see(names, version)
             return
         if record[0] == "a":
             changed = inodes[record[1]]
@@ -397,13 +443,18 @@ class Ledger:
         if record[0] == "m":
             return
         names = record[1]
+        if record[0] == "v":
+            overlay.see(names, record[2])
+            return
         self._release(names)
         if record[0] == "n":
             inode = inodes[record[2]]
             inode.names[names] = None
             overlay.put(names, inode)
+            overlay.see(names, record[3] if len(record) > 3 else None)
         elif record[0] == "g":
             overlay.put(names, None)
+            overlay.see(names, record[2] if len(record) > 2 else None)
         elif record[0] == "d":
             overlay.drop(names)
         else:
@@ -446,27 +497,3 @@ def _closed_spool(inode: Inode) -> Spool | None:
     # What was written since the last close is no part of it; a published file then has its published content.
     spool = inode.kept if inode.unflushed and (inode.kept or inode.base or not inode.is_new) else inode.spool
     return spool if inode.dirty else None
-
-
-def _record_of(inode: Inode) -> Record:
-    content: Any = None
-    spool = _closed_spool(inode)
-    if spool is not None:
-        content = (spool.path.name, len(spool), spool.checksum()) if spool.is_on_disk else spool.read(len(spool), 0)
-    return (
-        "i",
-        inode.number,
-        inode.kind.value,
-        list(inode.names),
-        inode.home,
-        inode.origin,
-        inode.base,
-        inode.target,
-        inode.mode,
-        inode.owner,
-        inode.mtime,
-        inode.ctime,
-        inode.exact,
-        content,
-        *([] if inode.is_new or inode.shown is None else [(inode.shown.mode, inode.shown.owner)]),
-    )

@@ -117,6 +117,7 @@ class Mirror:
         """Follow the changes of the view from now on; the mount must be there."""
         threading.Thread(target=self._main, name="mirror", daemon=True).start()
         self._working.replica.subscribe(self._on_applied)
+        self._working.on_overruled(self._on_overruled)
 
     def stop(self) -> None:
         """Do nothing any more."""
@@ -240,6 +241,15 @@ class Mirror:
             for change in changes:
                 self._add(change, is_forgotten=change.names in forgotten)
             self._wake.notify()
+
+    def _on_overruled(self, names: Names, before: State | None, after: State) -> None:
+        """What was changed here, which the kernel knows, has given way to what another node had made of the path."""
+        if self._given_up:
+            self._forget([names])
+        with self._wake:
+            if not self._stopped:
+                self._add(Change(names, before, after, None), is_forgotten=False)
+                self._wake.notify()
 
     def _add(self, change: Change, *, is_forgotten: bool) -> None:
         """Several changes of a path that wait become one."""

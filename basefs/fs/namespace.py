@@ -69,7 +69,7 @@ class Namespace:
             mtime=now,
             target=target,
         )
-        working.give(names, inode)
+        working.give(names, inode, ())
         try:
             working.record(inode)
         except BaseException:
@@ -246,7 +246,7 @@ class Namespace:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
         inode = self._inode(source)
-        replaced = working.overlay.get(target)
+        replaced, seen = working.overlay.get(target), working.overlay.seen(target)
         self._carry(inode, source, target)
         try:
             # The journal hears of all of it at once: who is killed in between finds it where it was.
@@ -254,7 +254,7 @@ class Namespace:
         except StoreError:
             self._carry(inode, target, source)
             if replaced is None:
-                working.overlay.put(target, None)
+                working.overlay.put(target, None, seen)
             raise
         working.vacancies.filled(target)
         now = working.now()
@@ -264,7 +264,7 @@ class Namespace:
 
     def _carry(self, directory: Inode, source: Names, target: Names) -> None:
         self._working.overlay.drop(source)
-        self._working.overlay.put(target, directory)
+        self._working.overlay.put(target, directory, ())
         directory.names = {target: None}
         directory.version += 1
         self._working.move(source, target)
@@ -290,7 +290,7 @@ class Namespace:
         with working.lock:
             faces = [self._face(old) for old, _ in moves]
             with working.renaming(source, steps, (source, target, aside)):
-                working.replica.commit(make)
+                applied = working.replica.commit(make)
             for (_, new), (number, mtime) in zip(moves, faces, strict=True):
                 with contextlib.suppress(PathError):
                     working.identities.remember(working.replica.attributes(new), number, mtime, working.now())
@@ -298,6 +298,7 @@ class Namespace:
                 working.touch_directory(directory, working.now())
             for old, new in steps:
                 working.move(old, new)
+            working.follow_moved(applied.entries, (source, target))
             working.finish_moves()
 
     def _face(self, names: Names) -> tuple[int, int]:
@@ -315,13 +316,14 @@ class Namespace:
                 # The log knows nothing of it.
                 working.move(file, aside)
                 try:
-                    working.replica.commit(lambda author: author.rename(directory, file))
+                    applied = working.replica.commit(lambda author: author.rename(directory, file))
                 except BaseException:
                     working.move(aside, file)
                     raise
             working.move(directory, file)
             working.move(aside, directory)
             working.vacancies.filled(directory)
+            working.follow_moved(applied.entries, (directory, file))
             working.finish_moves()
 
     def _hide(self, source: Names, hidden: Names) -> None:

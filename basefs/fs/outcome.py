@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from dataclasses import replace
 
 from basefs.errors import NotEmpty, PathError
 from basefs.fs.inode import Inode
+from basefs.fs.overlay import MISSING
 from basefs.fs.plan import Do, Step
 from basefs.fs.scratch import is_scratch
 from basefs.fs.workingset import WorkingSet
 from basefs.replica import Attributes
-from basefs.view.names import display
-from basefs.view.states import Kind
+from basefs.view.names import Names, display
+from basefs.view.states import Kind, State
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ def _take_over_deletion(working: WorkingSet, step: Step) -> None:
     # A directory that is not empty holds what another node has made in it meanwhile, so it stays.
     if working.overlay.get(names) is None:
         working.drop(names)
+        _tell(working, names, None)
     for inode in list(working.by_origin.values()):
         working.forget_idle(inode)
 
@@ -63,7 +67,10 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
         return
     if inode.unlinked:
         return
+    lost = {names: state for names in step.names if (state := _lost(working, names)) is not None}
     attributes = _published(working, step)
+    if (own := lost.get(step.names[0])) is not None:
+        attributes = _attributes(working, step.names[0], own)
     if attributes is None or attributes.origin is None:
         # Another node has already removed it again, or given its name to something else.
         if inode.version == step.version:
@@ -81,6 +88,43 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     _release(working, step, inode)
     if inode.handles or inode.names:
         working.by_origin[attributes.origin] = inode
+    for names, state in lost.items():
+        _tell(working, names, state)
+
+
+def _lost(working: WorkingSet, names: Names) -> State | None:
+    """What a path is in the branch of this node, where the view shows that of another one."""
+    seen = working.overlay.seen(names)
+    with contextlib.suppress(PathError):
+        if seen:
+            shown = working.replica.attributes(names)
+            # Of merged directories all branches are shown.
+            if not (shown.version[-1] in seen or (shown.kind is Kind.DIRECTORY and set(seen) & set(shown.version))):
+                return working.replica.state_after(seen[-1])
+    return None
+
+
+def _attributes(working: WorkingSet, names: Names, own: State) -> Attributes:
+    """The attributes of a path in the branch of this node."""
+    return replace(
+        working.replica.attributes(names),
+        kind=own.kind,
+        mode=own.mode,
+        owner=own.owner,
+        size=own.size,
+        mtime=own.mtime,
+        version=working.overlay.seen(names) or (),
+        origin=own.origin,
+        content=own.content,
+    )
+
+
+def _tell(working: WorkingSet, names: Names, before: State | None) -> None:
+    """A path is what the view shows now, and that is not what was done here."""
+    with contextlib.suppress(PathError):
+        outcome = working.replica.survey(names).outcome
+        if outcome is not None and outcome.state.kind is not Kind.ABSENT and working.overlay.get(names) is MISSING:
+            working.overruled(names, before, outcome.state)
 
 
 def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from basefs.errors import NotADirectory
 from basefs.fs.inode import Inode
 from basefs.view.names import Names
+from basefs.view.seen import Version
 from basefs.view.states import Kind
 
 
@@ -25,10 +26,11 @@ Slot = Inode | Missing | None
 class _Place:
     """A name, and the names below it; it exists while anything is told of one of them."""
 
-    __slots__ = ("below", "slot")
+    __slots__ = ("below", "seen", "slot")
 
     def __init__(self) -> None:
         self.slot: Slot = MISSING
+        self.seen: Version | None = None
         self.below: dict[bytes, _Place] = {}
 
 
@@ -70,16 +72,29 @@ class Overlay:
             found.append(place.slot)
         return found
 
-    def put(self, names: Names, inode: Inode | None) -> None:
-        """Give a name to an inode, or to nothing."""
+    def put(self, names: Names, inode: Inode | None, seen: Version | None = None) -> None:
+        """Give a name to an inode, or to nothing; `seen`: what the name showed, where nothing was told of it before."""
         place = self._root
         for name in names:
             below = place.below.get(name)
             if below is None:
                 below = place.below[name] = _Place()
             place = below
-        self._count += place.slot is MISSING
+        if place.slot is MISSING:
+            self._count += 1
+            place.seen = seen
         place.slot = inode
+
+    def seen(self, names: Names) -> Version | None:
+        """What a name showed when it was changed here; `None` where that is not told."""
+        place = self._find(names)
+        return None if place is None else place.seen
+
+    def see(self, names: Names, version: Version | None) -> None:
+        """What is told of a name was made on this version, or has become it."""
+        place = self._find(names)
+        if place is not None and place.slot is not MISSING:
+            place.seen = version
 
     def drop(self, names: Names) -> None:
         """Let a name be what the view shows."""
@@ -91,7 +106,7 @@ class Overlay:
             above.append(below)
         last = above.pop()
         self._count -= last.slot is not MISSING
-        last.slot = MISSING
+        last.slot, last.seen = MISSING, None
         for place, name in zip(reversed(above), reversed(names), strict=True):
             below = place.below[name]
             if below.below or below.slot is not MISSING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from basefs.errors import BaseFSError
 from basefs.fs.inode import Inode
@@ -22,6 +22,7 @@ from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes
 from basefs.view.names import Names
+from basefs.view.seen import Version
 from basefs.view.states import Kind, Owner
 
 _NANOSECONDS = 10**9
@@ -58,6 +59,7 @@ class Step:
         origin, home: the file of the view that it is, and where the view had it.
         leaves_home: whether that name is to be deleted.
         shown: what the view showed of it there, in case that it must be made anew.
+        seen: what each of the names showed when it was changed here.
         version, content_version: of the inode when the step was made.
         error: why it was not published.
     """
@@ -77,6 +79,7 @@ class Step:
     home: Names | None = None
     leaves_home: bool = False
     shown: Attributes | None = None
+    seen: Mapping[Names, Version | None] = field(default_factory=dict)
     version: int = 0
     content_version: int = 0
     error: BaseFSError | None = None
@@ -128,7 +131,8 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     _uproot(working, made, gone)
     steps = [_step(working, inode, names) for inode, names in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
-    return Plan([*steps, *times, *(Step(Do.DELETE, (names,)) for names in sorted(gone))], min(waits, default=None))
+    removals = [Step(Do.DELETE, (names,), seen={names: working.overlay.seen(names)}) for names in sorted(gone)]
+    return Plan([*steps, *times, *removals], min(waits, default=None))
 
 
 def _is_temporary(inode: Inode) -> bool:
@@ -172,6 +176,7 @@ def _step(working: WorkingSet, inode: Inode, names: tuple[Names, ...]) -> Step:
         home=inode.home,
         leaves_home=inode.home is not None and working.overlay.get(inode.home) is None,
         shown=inode.shown,
+        seen={name: working.overlay.seen(name) for name in names},
         version=inode.version,
         content_version=inode.content_version,
     )

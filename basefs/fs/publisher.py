@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from basefs.errors import StoreError
@@ -15,7 +15,9 @@ from basefs.fs.outcome import separate_scratch, take_over
 from basefs.fs.plan import Step, make_plan, portions
 from basefs.fs.timing import BUSY_LOAD, Timing
 from basefs.fs.workingset import WorkingSet
+from basefs.log.entries import Entry
 from basefs.replica import Applied
+from basefs.view.names import Names
 
 log = logging.getLogger(__name__)
 
@@ -145,8 +147,8 @@ class Publisher:
                 for portion in portions(steps):
                     contents = [(step.names[0], step.content) for step in portion if step.content is not None]
                     make = partial(drafts, steps=portion, load=working.open_content)
-                    working.replica.commit(make, contents=contents)
-                    self._take_over(portion)
+                    applied = working.replica.commit(make, contents=contents)
+                    self._take_over(portion, applied.entries)
                     if patient and self._gives_way():
                         break
             finally:
@@ -160,15 +162,17 @@ class Publisher:
                 working.tidy()
                 self._left += sum(len(step.names) for step in steps if step.error is not None)
 
-    def _take_over(self, portion: Iterable[Step]) -> None:
+    def _take_over(self, portion: Sequence[Step], entries: Sequence[Entry]) -> None:
         """What was promised to survive a power cut is in the log before the journal forgets it."""
         working = self._working
         is_durable = False
         while True:
             with working.lock:
                 if is_durable or not working.is_synced:
+                    followed = working.follow(entries, _changed(portion))
                     for step in portion:
                         take_over(working, step)
+                    working.record_versions(followed)
                     return
             # Nor does the log get ahead of it: what is replaced by what was published would be published again.
             working.sync_journal()
@@ -182,3 +186,8 @@ def _is_busy() -> bool:
         return os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
     except OSError:
         return True
+
+
+def _changed(steps: Iterable[Step]) -> set[Names]:
+    """The paths of which these steps may tell."""
+    return {names for step in steps for names in (*step.names, step.home) if names is not None}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from basefs.errors import PathError, StoreError
 from basefs.fs.inode import Inode
@@ -27,10 +27,12 @@ from basefs.fs.scratch import is_scratch
 from basefs.fs.spool import Spool
 from basefs.fs.vacancies import HIDE_SECONDS, Vacancies
 from basefs.log.content import BytesContent, Content
+from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.replica import Attributes, Replica
 from basefs.view.names import Names, display
-from basefs.view.states import Kind
+from basefs.view.seen import Version, follow
+from basefs.view.states import Kind, State
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class WorkingSet(Lookup):
         super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool, bool], None]] = []
+        self._overruled: list[Callable[[Names, State | None, State], None]] = []
         self.must_sync = False
         self.vacancies = Vacancies(self.overlay, self._note_gone)
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
@@ -82,6 +85,18 @@ class WorkingSet(Lookup):
         """
         for listener in self._listeners:
             listener(urgent, closed)
+
+    def on_overruled(self, listener: Callable[[Names, State | None, State], None]) -> None:
+        """Have `listener` called where another node's version shows in the place of what was changed here.
+
+        Its arguments are the path, what was there until now, and what is there now.  It must not wait for anything.
+        """
+        self._overruled.append(listener)
+
+    def overruled(self, names: Names, before: State | None, after: State) -> None:
+        """What was changed here is published, and another node's version has won."""
+        for listener in self._overruled:
+            listener(names, before, after)
 
     def close(self) -> None:
         """Make everything durable and release the files."""
@@ -163,16 +178,27 @@ class WorkingSet(Lookup):
             inode.mode, inode.owner = inode.shown.mode, inode.shown.owner
         if inode.origin is not None:
             self.by_origin[inode.origin] = inode
-        self.give(inode.home, inode)
+        opened = self.attributes(inode)
+        self.give(inode.home, inode, None if opened is None else opened.version)
 
-    def give(self, names: Names, inode: Inode) -> None:
-        """Give a name to an inode."""
+    def give(self, names: Names, inode: Inode, seen: Version | None = None) -> None:
+        """Give a name to an inode; `seen`: the version that it is made of, otherwise it is what the name shows."""
         self.vacancies.filled(names)
-        self.overlay.put(names, inode)
+        if seen is None and self.overlay.get(names) is MISSING:
+            seen = self._shown(names)
+        self.overlay.put(names, inode, seen)
         inode.names[names] = None
         inode.version += 1
         if inode.journaled:
             self._ledger.note_name(names, inode)
+
+    def _shown(self, names: Names) -> Version | None:
+        """What a name shows here, of which nothing is told; `None` where the view does not tell."""
+        try:
+            _, attributes = self.find(names)
+        except PathError:
+            return ()
+        return None if attributes is None else attributes.version
 
     def take(self, names: Names, *, is_given: bool = False) -> None:
         """Take a name away from whatever has it.  The inode lives on while it has another one or is open.
@@ -181,13 +207,15 @@ class WorkingSet(Lookup):
         """
         slot = self.overlay.get(names)
         inode = slot if isinstance(slot, Inode) else None
+        seen = None
         if inode is None:
-            inode, _ = self.find(names)
+            inode, attributes = self.find(names)
+            seen = None if attributes is None else attributes.version
         if inode is not None and names in inode.names:
             del inode.names[names]
             inode.version += 1
         if self.is_published(names):
-            self.overlay.put(names, None)
+            self.overlay.put(names, None, seen)
             if not is_given and names not in self.vacancies:
                 self._ledger.note_gone(names)
         else:
@@ -392,11 +420,12 @@ class WorkingSet(Lookup):
         size = len(source)
         here = self.overlay.get(source)
         pending = [*self.overlay.below(source), *([] if here is MISSING else [(source, here)])]
+        versions = [self.overlay.seen(names) for names, _ in pending]
         for names, _ in pending:
             self.overlay.drop(names)
-        for names, inode in pending:
+        for (names, inode), seen in zip(pending, versions, strict=True):
             moved = (*target, *names[size:])
-            self.overlay.put(moved, inode)
+            self.overlay.put(moved, inode, seen)
             if inode is not None:
                 inode.names = {moved if other == names else other: None for other in inode.names}
         for inode in {*self.by_origin.values(), *self.opened, *(i for _, i in self.overlay.items() if i is not None)}:
@@ -426,6 +455,27 @@ class WorkingSet(Lookup):
     def secure(self, inode: Inode) -> None:
         """What an inode is comes to stand where something is that may have been made to survive a power cut."""
         self._ledger.secure(inode)
+
+    def follow(self, entries: Sequence[Entry], changed: Iterable[Names]) -> list[Names]:
+        """What was published here has been seen here: tells those of these paths of which it is more than was."""
+        pending = {names: seen for names in changed if (seen := self.overlay.seen(names)) is not None}
+        for entry, path in zip(entries, self.replica.places(entries), strict=True):
+            for names in pending:
+                pending[names] = follow(pending[names], entry, is_here=names == path)
+        followed = [names for names, seen in pending.items() if seen != self.overlay.seen(names)]
+        for names in followed:
+            self.overlay.see(names, pending[names])
+        return followed
+
+    def follow_moved(self, entries: Sequence[Entry], moved: Iterable[Names]) -> None:
+        """`follow` at and below paths that were moved; the journal is written anew then."""
+        self.follow(entries, [names for top in moved for names in (top, *(one for one, _ in self.overlay.below(top)))])
+
+    def record_versions(self, changed: Iterable[Names]) -> None:
+        """What is still told of these paths was made on other versions than the journal knows.  Raises `StoreError`."""
+        for names in changed:
+            if self.overlay.get(names) is not MISSING:
+                self._ledger.note_version(names)
 
     def drop(self, names: Names) -> None:
         """The view shows what the overlay said of a name: say nothing more."""

@@ -16,6 +16,7 @@ from basefs.log.store import Store
 from basefs.view.author import Author
 from basefs.view.names import Names
 from basefs.view.node import Node
+from basefs.view.seen import Version
 from basefs.view.shown import Shown
 from basefs.view.states import Kind, Owner
 from basefs.view.tree import Tree
@@ -33,7 +34,7 @@ class Attributes:
         mtime: UNIX seconds.
         links: number of live names.
         writable: whether a key of this node may write there.
-        entry: hash of the entry that it comes from.
+        version: the entries that it comes from.
         origin: the entry that began this file; all names of a file share it.
         content: the write entry that holds a file's content, `None` for anything else.
     """
@@ -45,9 +46,14 @@ class Attributes:
     mtime: int
     links: int
     writable: bool
-    entry: EntryHash
+    version: Version
     origin: EntryHash | None
     content: EntryHash | None
+
+    @property
+    def entry(self) -> EntryHash:
+        """The entry that it comes from, of a merged directory that of the first branch."""
+        return self.version[0]
 
 
 class Appearance:
@@ -111,6 +117,9 @@ class Appearance:
         state = node.state
         links = 1
         mtime = state.mtime
+        version = tuple(tip.hash for tip in node.outcome.tips)
+        if state.link is not None:
+            version = (*version, self._tree.resolver.linked_end(state.link))
         if node.is_directory:
             links = 2
             mtime = max(mtime, node.touched)
@@ -124,7 +133,7 @@ class Appearance:
             mtime=mtime,
             links=links,
             writable=self._author.may_write(node.authority) and not self._store.database.damaged,
-            entry=node.outcome.tips[0].hash,
+            version=version,
             origin=state.origin,
             content=state.content,
         )

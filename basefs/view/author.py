@@ -59,7 +59,8 @@ class Author(Writer):
             raise NotADirectory(f"{display(names)} is not a directory")
         if not directory and node.is_directory:
             raise IsADirectory(f"{display(names)} is a directory")
-        if directory and self._tree.children(node):
+        shown = self._tree.find(names)
+        if directory and shown is not None and shown.is_directory and self._tree.children(shown):
             raise NotEmpty(f"{display(names)} is not empty")
         draft = Draft()
         self._delete(draft, names, node)
@@ -83,7 +84,7 @@ class Author(Writer):
             raise NotPermitted("the root directory cannot be moved")
         if target[: len(source)] == source and target != source:
             raise InvalidName("a directory cannot be moved into itself")
-        existing = self._tree.children(self._directory(target[:-1])).get(target[-1])
+        existing = self._child(self._directory(target[:-1]), target)
         if existing is not None and not replace:
             raise Exists(f"{display(target)} exists already")
         if source == target or (existing is not None and self._is_same_file(node, existing)):
@@ -159,7 +160,7 @@ class Author(Writer):
             names, directory, home = todo.pop()
             for name, child in self._tree.children(directory).items():
                 moved.append(((*names, name), child))
-                parent = home if existing is None or directory is not node else self._slot(existing, name)
+                parent = home if existing is None or directory is not node else self._slot(existing, (*target, name))
                 if not child.is_directory:
                     self._link(draft, key, parent, name, child)
                     continue

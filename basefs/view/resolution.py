@@ -86,6 +86,31 @@ class Resolver:
         walk = Walk(self, forest, authority, depth)
         return self._result(forest, walk, authority, depth), walk.states, walk.outcomes
 
+    def past(
+        self,
+        entries: Sequence[Placed],
+        directories: Collection[EntryHash],
+        authority: Authority,
+        depth: int,
+        tips: Sequence[EntryHash] | None,
+    ) -> Outcome | None:
+        """What a path was when its branches ended with these entries; other arguments as for `path`.
+
+        Without any: when nothing was there last, `None` if something always was.
+        """
+        walk = Walk(self, Forest.of(entries, directories), authority, depth)
+        if tips is None:
+            return walk.last_absence()
+        ends = [end for tip in tips if (end := walk.end(tip)) is not None]
+        if not ends:
+            return None
+        return replace(
+            ends[0],
+            tips=tuple(tip for end in ends for tip in end.tips),
+            authorities=tuple(keys for end in ends for keys in end.authorities),
+            directories=tuple(mkdir for end in ends for mkdir in end.directories),
+        )
+
     def removed(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
     ) -> tuple[Collection[EntryHash], Authority] | None:

@@ -179,6 +179,28 @@ class Walk:
             directories = (state.origin,)
         return Outcome(state, (entry,), directories, authority, (authority,), own, entry.hash, from_below)
 
+    def end(self, hash: EntryHash) -> Outcome | None:
+        """What the path would be if it ended with this entry, whoever contributed; `None` if it is not of this path."""
+        entry, state = self._forest.by_hash().get(hash), self.states.get(hash)
+        if entry is None or state is None:
+            return None
+        authority = self._authorities[hash]
+        if state.kind is Kind.ABSENT and state.remains is not None and self._has_life(state.remains, authority):
+            state = state.remains
+        directories = (state.origin,) if state.kind is Kind.DIRECTORY and state.origin is not None else ()
+        return Outcome(state, (entry,), directories, authority, (authority,), {}, hash)
+
+    def last_absence(self) -> Outcome | None:
+        """The path when nothing was there, the last time on the way to what it is; `None` if something always was."""
+        outcome = self.choose([self.outcomes[head.entry.hash] for head in self.order_heads()])
+        entries = self._forest.by_hash()
+        entry = None if outcome is None else outcome.tips[0]
+        while entry is not None:
+            if self.states[entry.hash].kind is Kind.ABSENT:
+                return self.end(entry.hash)
+            entry = entries.get(entry.parent)
+        return None
+
     def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
         if any(authority.allows(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):

@@ -13,6 +13,7 @@ from basefs.errors import (
     IsADirectory,
     NameTooLong,
     NotADirectory,
+    NotFound,
     NotPermitted,
     StoreError,
     TooLarge,
@@ -28,6 +29,7 @@ from basefs.view.draft import Draft
 from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
+from basefs.view.seen import Seen
 from basefs.view.signer import Signer
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Tree
@@ -39,6 +41,7 @@ class Writer(Signer):
 
     Attributes:
         preparations: the contents of the commit that drafts now.  A draft is good only if they are complete after it.
+        seen: the versions that the changes follow which are drafted now.
     """
 
     def __init__(
@@ -48,8 +51,26 @@ class Writer(Signer):
         self._store = store
         self._contents = contents
         self.preparations = Preparations(contents)
+        self.seen = Seen(store, tree)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
+
+    def node(self, names: Names) -> Node:
+        """What is at a path, as the user has seen it who changes it.  Raises as `Signer.node`."""
+        node = self._as_seen(names, super().node(names))
+        if node is None:
+            raise NotFound(f"{display(names)} does not exist")
+        return node
+
+    def _child(self, directory: Node, names: Names) -> Node | None:
+        """What is at a path in this directory, as the user has seen it who changes it; `None` if nothing."""
+        return self._as_seen(names, self._tree.children(directory).get(names[-1]))
+
+    def _as_seen(self, names: Names, node: Node | None) -> Node | None:
+        if node is None or not self.seen.is_other(node):
+            return node
+        outcome = self.seen.outcome(names, node)
+        return None if outcome is None or outcome.state.kind is Kind.ABSENT else Node(node.name, node.path, outcome)
 
     def _directory(self, names: Names) -> Node:
         node = self.node(names)
@@ -67,7 +88,7 @@ class Writer(Signer):
         if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
             raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
         directory = self._directory(names[:-1])
-        if name in self._tree.children(directory):
+        if self._child(directory, names) is not None:
             raise Exists(f"{display(names)} exists already")
         return directory
 
@@ -95,7 +116,7 @@ class Writer(Signer):
         if not 0 < len(target) <= MAX_CONTENT:
             raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
         draft = Draft()
-        node = self._tree.children(self._directory(names[:-1])).get(names[-1]) if replace and names else None
+        node = self._child(self._directory(names[:-1]), names) if replace and names else None
         if node is not None and not node.is_directory:
             if node.state.kind is not Kind.SYMLINK or node.state.target != target:
                 key = self.signer(node.authority, names)
@@ -139,11 +160,15 @@ class Writer(Signer):
     def _opening(self, names: Names) -> tuple[SigningKey, EntryHash]:
         """Who signs the first entry of a new path, and what it hangs on.  Raises where there can be none."""
         directory = self._check_new(names)
-        return self.signer(directory.authority, names), self._slot(directory, names[-1])
+        return self.signer(directory.authority, names), self._slot(directory, names)
 
-    def _slot(self, directory: Node, name: bytes) -> EntryHash:
+    def _slot(self, directory: Node, names: Names) -> EntryHash:
         """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
-        before = self._tree.absent(directory, name)
+        node = self._tree.children(directory).get(names[-1])
+        if node is not None and self.seen.is_other(node):
+            before = self.seen.outcome(names, node)
+        else:
+            before = self._tree.absent(directory, names[-1])
         return directory.outcome.directories[0] if before is None else before.tips[0].hash
 
     def _beginning(self, node: Node) -> EntryHash:
@@ -204,7 +229,7 @@ class Writer(Signer):
         draft = Draft()
         stamp = written if mtime is None else mtime
         directory = self._directory(names[:-1]) if names else self._tree.root
-        node = self._tree.children(directory).get(names[-1]) if names else self._tree.root
+        node = self._child(directory, names) if names else self._tree.root
         if node is None:
             key, parent = self._opening(names)
             write = self._write(draft, key, parent, names[-1], content, None, stamp)
@@ -286,7 +311,7 @@ class Writer(Signer):
             return names, node
         for other, candidate in self.names_of(names, node):
             if candidate.state.link is None and self.may_write(candidate.authority):
-                return other, candidate
+                return other, self._as_seen(other, candidate) or candidate
         return names, node
 
     def _relink(self, draft: Draft, names: Names, node: Node, write: Entry) -> None:
@@ -306,7 +331,7 @@ class Writer(Signer):
         Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
         """
         draft = Draft()
-        names, node = self._owner(names, self.node(names))
+        names, node = self._owner(names, self._latest(names))
         state = node.state
         bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
         kept = state.owner if owner is None else owner
@@ -323,6 +348,13 @@ class Writer(Signer):
                 tip = name.outcome.tips[0]
                 draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
         return draft
+
+    def _latest(self, names: Names) -> Node:
+        """What is shown at a path, if the user has seen these attributes there: they change, and nobody's content."""
+        seen, shown = self.node(names), self._tree.find(names)
+        if shown is None or shown is seen or shown.state.origin != seen.state.origin:
+            return seen
+        return shown if (shown.state.mode, shown.state.owner) == (seen.state.mode, seen.state.owner) else seen
 
     def _set_mode(
         self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, names: Names

@@ -1,0 +1,86 @@
+"""What a user has seen: a change follows the version that it was made on, whatever has arrived since.
+
+A change is signed some tenths of a second after it was made.  What has come to its path by then is a branch of its own,
+so that the rules decide between the two and the loser is listed as a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from basefs.log.entries import Entry
+from basefs.log.hashes import EntryHash
+from basefs.log.store import Store
+from basefs.view.names import Names
+from basefs.view.node import Node
+from basefs.view.outcome import Outcome
+from basefs.view.tree import Tree
+
+#: The entries that told what a path was: those with which its merged branches ended, and of a hard link behind its own
+#: the one with which the file ended that it names.  Nothing where nothing was.
+Version = tuple[EntryHash, ...]
+
+
+def follow(version: Version, entry: Entry, *, is_here: bool) -> Version:
+    """A version after an entry of one's own; `is_here`: whether that belongs to the path."""
+    if entry.parent in version:
+        return tuple(entry.hash if hash == entry.parent else hash for hash in version)
+    return (entry.hash,) if is_here else version
+
+
+class Seen:
+    """The versions on which the changes were made that are drafted now."""
+
+    def __init__(self, store: Store, tree: Tree) -> None:
+        self._store = store
+        self._tree = tree
+        #: By the id of the path.
+        self._versions: dict[int, Version] = {}
+
+    def begin(self, versions: Mapping[Names, Version | None]) -> None:
+        """From now on changes of these paths follow these versions; `None`: what is shown now."""
+        self._versions = {}
+        for names, version in versions.items():
+            node = self._tree.find(names)
+            if version is None or node is None:
+                # Where nothing is shown nothing can be taken from anybody.
+                continue
+            if not version:
+                self._versions[node.path] = ()
+            placed = [self._store.get(hash) for hash in version]
+            if None in placed:
+                # A power cut has taken what this node had published.
+                continue
+            for one in filter(None, placed):
+                known = self._versions.get(one.path, ())
+                # Another name of a file may have told the same.
+                self._versions[one.path] = known if one.entry.hash in known else (*known, one.entry.hash)
+
+    def end(self) -> None:
+        """Changes follow what is shown."""
+        self._versions = {}
+
+    def follow(self, entries: Iterable[Entry]) -> None:
+        """What was drafted is in the log: what comes next follows that."""
+        for entry in entries if self._versions else ():
+            placed = self._store.get(entry.hash)
+            if placed is not None and placed.path in self._versions:
+                self._versions[placed.path] = follow(self._versions[placed.path], entry, is_here=True)
+
+    def is_other(self, node: Node) -> bool:
+        """Whether what is shown at a path is not what was seen there."""
+        version = self._versions.get(node.path)
+        return version is not None and set(version) != {tip.hash for tip in node.outcome.tips}
+
+    def outcome(self, names: Names, node: Node) -> Outcome | None:
+        """What was seen at a path where something else is shown, a state without anything in it if that was deleted.
+
+        `None` where nothing had ever been.
+        """
+        above = self._tree.find(names[:-1])
+        assert above is not None, "what is shown is in a directory"
+        version = self._versions[node.path]
+        placed = [one for hash in version or (node.outcome.tips[0].hash,) if (one := self._store.get(hash)) is not None]
+        resolver, entries = self._tree.resolver, self._store.entries_at(node.path)
+        directories = {one.directory for one in placed}
+        return resolver.past(entries, directories, above.authority, len(names), version or None)

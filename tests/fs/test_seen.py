@@ -1,0 +1,276 @@
+"""A change follows what was there when it was made, whatever arrives before it is published."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from basefs.log.entries import Entry
+from basefs.log.keys import SigningKey
+from basefs.replica import Applied, Replica
+from tests.fs.local import Local
+from tests.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica, path, tree_of
+
+F = path("/d/f")
+
+
+class Two:
+    """A node whose applications change something, and another one.
+
+    Attributes:
+        here: with a filesystem.
+        there: without.
+    """
+
+    def __init__(self, base: Path, keys: tuple[SigningKey, SigningKey]) -> None:
+        self._base = base
+        self._keys = keys
+        born = genesis((ROOT_KEY, BOB))
+        here, there = (make_replica(base / name, [key], born=born) for name, key in zip("ab", keys, strict=True))
+        self.here = Local(here)
+        self.there = there
+        self._sent: dict[Replica, list[Applied]] = {here: [], there: []}
+        for replica in (here, there):
+            self._follow(replica)
+
+    def _follow(self, replica: Replica) -> None:
+        sent = self._sent[replica]
+        replica.subscribe(lambda applied: sent.append(applied) if applied.local else None)
+
+    def deliver(self, sender: Replica, receiver: Replica) -> None:
+        """What one has published arrives at the other one."""
+        for applied in self._sent[sender]:
+            receiver.apply(applied.entries, applied.blocks)
+        self._sent[sender].clear()
+
+    def meet(self) -> None:
+        """Both are quiet, and alike."""
+        self.here.publish()
+        for _ in range(3):
+            self.deliver(self.here.replica, self.there)
+            self.deliver(self.there, self.here.replica)
+            self.here.publish()
+        assert self.here.fs.working.unpublished() == 0
+        assert tree_of(self.here.replica) == tree_of(self.there)
+        assert self.here.replica.check_view() == self.there.check_view() == []
+
+    def begin(self) -> None:
+        """A directory with a file that both know."""
+        self.here.fs.make_directory(path("/d"), 0o755)
+        self.here.save("/d/f", b"first")
+        self.meet()
+
+    def elsewhere(self, content: bytes = b"theirs", where: str = "/d/f") -> Entry:
+        """Another node's version arrives; its entry."""
+        self.there.commit(lambda author: author.write(path(where), content))
+        (entry,) = self._sent[self.there][-1].entries[:1]
+        self.deliver(self.there, self.here.replica)
+        return entry
+
+    def restart(self) -> None:
+        """This node is killed and started again."""
+        target = self._base / f"{self.here.replica.directory.name}a"
+        shutil.copytree(self.here.replica.directory, target)
+        sent = self._sent.pop(self.here.replica)
+        self.here.replica.close()
+        self.here = Local(Replica(target, [self._keys[0]]))
+        self._sent[self.here.replica] = sent
+        self._follow(self.here.replica)
+
+    def check_kept(self, entry: Entry, where: str = "/d/f") -> bool:
+        """Nothing of another node's version is lost without a word; whether it is what shows."""
+        survey = self.there.survey(path(where))
+        walk = {tip.hash for tip in survey.outcome.tips} if survey.outcome is not None else set()
+        lost = {conflict.lost.hash for conflict in survey.conflicts()}
+        assert entry.hash in walk | lost, [revision.standing for revision in survey.revisions()]
+        assert (entry.hash in walk) != (entry.hash in lost)
+        return entry.hash in walk
+
+    def shown(self) -> dict[bytes, bytes]:
+        """The files in the directory that both know, as applications see them."""
+        working = self.here.fs.working
+        if not working.exists(path("/d")):
+            return {}
+        files = [name for name, bits in self.here.listing("/d").items() if bits == stat.S_IFREG]
+        return {name: self.here.load((b"d", name)) for name in files}
+
+    def close(self) -> None:
+        self.here.replica.close()
+        self.there.close()
+
+
+@pytest.fixture(params=["the other key wins", "this key wins", "one key"])
+def two(scratch: Path, request: pytest.FixtureRequest) -> Iterator[Two]:
+    """Two nodes with keys of equal authority, or with one that both have: then the hash decides."""
+    keys = {"one key": (ROOT_KEY, ROOT_KEY), "this key wins": (ROOT_KEY, BOB), "the other key wins": (BOB, ROOT_KEY)}
+    made = Two(scratch, keys[request.param])
+    made.begin()
+    yield made
+    made.close()
+
+
+CHANGES: dict[str, Callable[[Local], object]] = {
+    "rm": lambda here: here.fs.unlink(F),
+    "rm -r": lambda here: (here.fs.unlink(F), here.fs.remove_directory(path("/d"))),
+    "rm -r; mkdir": lambda here: (
+        here.fs.unlink(F),
+        here.fs.remove_directory(path("/d")),
+        here.fs.make_directory(path("/d"), 0o755),
+    ),
+    "rm; echo": lambda here: (here.fs.unlink(F), here.save("/d/f", b"ours, anew")),
+    "echo": lambda here: here.save("/d/f", b"ours"),
+    "ln -sf": lambda here: (here.fs.make_symlink(path("/d/l"), b"x"), here.fs.rename(path("/d/l"), F)),
+    "mv over it": lambda here: (here.save("/d/new", b"ours"), here.fs.rename(path("/d/new"), F)),
+    "rm; mkdir": lambda here: (here.fs.unlink(F), here.fs.make_directory(F, 0o755)),
+    "mv f f~; echo": lambda here: (here.fs.rename(F, path("/d/f~")), here.save("/d/f", b"ours")),
+    "exchange": lambda here: (here.save("/d/e", b"ours"), here.fs.rename(F, path("/d/e"), exchange=True)),
+    "truncate": lambda here: here.fs.truncate(F, 2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_what_arrives_before_a_change_is_published_is_not_lost(
+    two: Two, change: Callable[[Local], object], killed: bool
+) -> None:
+    change(two.here)
+    if killed:
+        two.restart()
+    shown = two.shown()
+    theirs = two.elsewhere()
+    assert two.shown() == shown, "until it is published"
+    two.meet()
+    two.check_kept(theirs)
+
+
+@pytest.mark.parametrize("is_strong", [True, False])
+def test_authority_decides_between_a_removal_and_what_it_did_not_see(scratch: Path, is_strong: bool) -> None:
+    """The key of / wins over one that was granted below, whichever came first."""
+    carol = make_key("carol")
+    two = Two(scratch, (ROOT_KEY, carol) if is_strong else (carol, ROOT_KEY))
+    root, weak = (two.here.replica, two.there) if is_strong else (two.there, two.here.replica)
+    root.commit(lambda author: author.make_directory(path("/d")))
+    root.commit(lambda author: author.write(F, b"first"))
+    root.commit(lambda author: author.grant(path("/d"), b"carol", carol.public))
+    two.deliver(root, weak)
+    two.here.fs.unlink(F)
+    theirs = two.elsewhere()
+    assert not two.here.fs.working.exists(F), "what was removed stays so until that is published"
+    two.meet()
+    assert two.check_kept(theirs) == (not is_strong)
+    assert two.here.fs.working.exists(F) == (not is_strong)
+    two.close()
+
+
+def test_a_new_file_does_not_take_the_place_of_one_that_came_meanwhile(two: Two) -> None:
+    two.here.save("/d/new", b"ours")
+    theirs = two.elsewhere(b"theirs", "/d/new")
+    assert two.here.load("/d/new") == b"ours"
+    two.meet()
+    assert two.here.load("/d/new") == (b"theirs" if two.check_kept(theirs, "/d/new") else b"ours")
+
+
+def test_what_is_open_goes_on_from_its_own_version(two: Two) -> None:
+    """Also where that has lost: whoever opens the file then has the other one."""
+    handle = two.here.fs.open(F, os.O_RDWR)
+    theirs = two.elsewhere(b"theirs, longer")
+    two.here.fs.write(handle, b"X", 0)
+    two.here.fs.flush(handle)
+    two.meet()
+    won = two.check_kept(theirs)
+    assert two.here.read_handle(handle) == b"Xirst"
+    assert two.here.load("/d/f") == (b"theirs, longer" if won else b"Xirst")
+    two.here.fs.write(handle, b"Y", 1)
+    two.here.close(handle)
+    two.meet()
+    assert two.check_kept(theirs) == won
+    assert two.here.load("/d/f") == (b"theirs, longer" if won else b"XYrst")
+    assert len(two.there.survey(F).conflicts()) == 1
+
+
+def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.here.save("/d/f", b"ours")
+    commit = two.here.replica.commit
+
+    def late(*arguments: object, **options: object) -> Applied:
+        monkeypatch.undo()
+        two.here.fs.unlink(F)
+        return commit(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(two.here.replica, "commit", late)
+    two.here.publish()
+    two.meet()
+    assert not two.here.fs.working.exists(F)
+    assert two.there.survey(F).conflicts() == []
+
+
+def test_a_mode_goes_with_what_came_meanwhile(two: Two) -> None:
+    """It takes nothing away from that, so both are kept."""
+    two.here.fs.set_mode(F, 0o600)
+    two.here.fs.set_times(F, 10**18)
+    two.elsewhere()
+    two.meet()
+    assert (two.here.load("/d/f"), two.here.mode("/d/f")) == (b"theirs", 0o600)
+    assert two.there.survey(F).conflicts() == []
+
+
+def test_a_mode_does_not_hide_another_one_that_came_meanwhile(two: Two) -> None:
+    two.here.fs.set_mode(F, 0o600)
+    two.there.commit(lambda author: author.set_attributes(F, mode=0o640))
+    (entry,) = two._sent[two.there][-1].entries
+    two.deliver(two.there, two.here.replica)
+    two.meet()
+    assert two.here.mode("/d/f") == (0o640 if two.check_kept(entry) else 0o600)
+
+
+def test_a_file_is_moved_with_what_came_meanwhile(two: Two) -> None:
+    """A new name takes nothing away."""
+    two.here.fs.rename(F, path("/d/g"))
+    two.elsewhere()
+    two.meet()
+    assert two.here.load("/d/g") == b"theirs"
+    assert not two.here.fs.working.exists(F)
+
+
+def test_a_change_by_another_name_follows_what_was_seen(two: Two) -> None:
+    two.here.fs.make_link(path("/d/g"), F)
+    two.meet()
+    two.here.save("/d/g", b"ours")
+    theirs = two.elsewhere()
+    two.meet()
+    won = two.check_kept(theirs)
+    assert two.here.load("/d/g") == two.here.load("/d/f") == (b"theirs" if won else b"ours")
+
+
+def test_a_directory_made_elsewhere_survives_the_removal_of_the_one_that_was_seen(two: Two) -> None:
+    two.there.commit(lambda author: author.make_directory(path("/e")))
+    two.here.fs.make_directory(path("/e"), 0o755)
+    two.here.publish()
+    two.here.fs.remove_directory(path("/e"))
+    two.deliver(two.there, two.here.replica)
+    two.meet()
+    assert two.here.fs.working.exists(path("/e"))
+
+
+def test_a_new_file_keeps_the_directory_in_which_it_was_made(two: Two) -> None:
+    CHANGES["rm -r; mkdir"](two.here)
+    theirs = two.elsewhere(b"theirs", "/d/new")
+    two.meet()
+    assert two.check_kept(theirs, "/d/new")
+    assert two.here.listing("/d").keys() == {b"new"}
+
+
+def test_a_journal_without_versions_is_read(two: Two) -> None:
+    """One of an earlier release: its changes follow what is there when they are published."""
+    two.here.fs.unlink(F)
+    ledger = two.here.fs.working._ledger
+    ledger._journal.reset([("g", F)])
+    two.restart()
+    two.elsewhere()
+    two.meet()
+    assert not two.here.fs.working.exists(F)
