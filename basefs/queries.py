@@ -22,6 +22,7 @@ from basefs.log.entries import Entry
 from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
+from basefs.log.placement import Placed
 from basefs.log.store import Store
 from basefs.log.told import Told
 from basefs.sync.interface import Digest, Listing
@@ -234,11 +235,11 @@ class Queries:
         with self._lock:
             return self._store.find(prefix)
 
-    def places(self, entries: Iterable[Entry]) -> list[Names]:
-        """The paths of entries that are in the log."""
+    def places(self, entries: Iterable[Entry]) -> list[tuple[Names, Placed]]:
+        """Where entries stand that are in the log."""
         with self._lock:
             placed = (self._store.get(entry.hash) for entry in entries)
-            return [() if one is None else self._store.paths.names(one.path) for one in placed]
+            return [(self._store.paths.names(one.path), one) for one in placed if one is not None]
 
     def state_after(self, entry: EntryHash) -> State | None:
         """What the path of an entry was after it; `None` where that is not known."""

@@ -113,14 +113,14 @@ def _set(author: Author, step: Step, names: Names) -> Iterator[Draft]:
 
 def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
     """A file or a symbolic link, under all of its names."""
-    names = sorted(step.names, key=lambda name: not _is_same(step, _find(author, name)))
+    names = sorted(step.names, key=lambda name: not _is_same(author, step, _find(author, name)))
     first = names[0]
     yield from _parents(author, first)
     there = _find(author, first)
     at_home = None if step.home is None else _find(author, step.home)
-    if _is_same(step, there):
+    if _is_same(author, step, there):
         yield from _fill(author, step, first)
-    elif step.home is not None and _is_same(step, at_home) and (there is None or not step.leaves_home):
+    elif step.home is not None and _is_same(author, step, at_home) and (there is None or not step.leaves_home):
         if there is not None:
             yield from _delete(author, first)
         yield author.rename(step.home, first) if step.leaves_home else author.make_link(first, step.home)
@@ -169,5 +169,9 @@ def _write(author: Author, step: Step, names: Names, content: Content) -> Draft:
     return author.write(names, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
 
 
-def _is_same(step: Step, node: Node | None) -> bool:
-    return node is not None and step.origin is not None and node.state.origin == step.origin
+def _is_same(author: Author, step: Step, node: Node | None) -> bool:
+    """Whether it is the file of a step, or what that was made of where another node has written to it since."""
+    origin = None if node is None else step.origin
+    while node is not None and origin is not None and origin != node.state.origin:
+        origin = author.continues(origin)
+    return origin is not None

@@ -368,7 +368,9 @@ class Ledger:
         overlay, replica = self._working.overlay, self._working.replica
         for names, slot in overlay.items():
             seen = overlay.seen(names)
-            if seen is not None and (not replica.is_version(names, seen) or (slot and replica.is_own_since(names, seen))):
+            if seen is None:
+                continue
+            if not replica.is_version(names, seen) or (slot is not None and replica.is_own_since(names, seen)):
                 overlay.see(names, None)
 
     def _reopen(self, inode: Inode, gone: Set[Names], name: str, size: int, checksum: int | None = None) -> None:

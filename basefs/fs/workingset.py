@@ -459,9 +459,9 @@ class WorkingSet(Lookup):
     def follow(self, entries: Sequence[Entry], changed: Iterable[Names]) -> list[Names]:
         """What was published here has been seen here: tells those of these paths of which it is more than was."""
         pending = {names: seen for names in changed if (seen := self.overlay.seen(names)) is not None}
-        for entry, path in zip(entries, self.replica.places(entries), strict=True):
+        for path, placed in self.replica.places(entries):
             for names in pending:
-                pending[names] = follow(pending[names], entry, is_here=names == path)
+                pending[names] = follow(pending[names], placed, is_here=names == path)
         followed = [names for names, seen in pending.items() if seen != self.overlay.seen(names)]
         for names in followed:
             self.overlay.see(names, pending[names])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
+from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
 from basefs.view.names import Names
 from basefs.view.node import Node
@@ -21,9 +22,10 @@ from basefs.view.tree import Tree
 Version = tuple[EntryHash, ...]
 
 
-def follow(version: Version, entry: Entry, *, is_here: bool) -> Version:
+def follow(version: Version, placed: Placed, *, is_here: bool) -> Version:
     """A version after an entry of one's own; `is_here`: whether that belongs to the path."""
-    if entry.parent in version:
+    entry = placed.entry
+    if placed.kind is EntryKind.SUCCESSOR and entry.parent in version:
         return tuple(entry.hash if hash == entry.parent else hash for hash in version)
     return (entry.hash,) if is_here else version
 
@@ -65,7 +67,7 @@ class Seen:
         for entry in entries if self._versions else ():
             placed = self._store.get(entry.hash)
             if placed is not None and placed.path in self._versions:
-                self._versions[placed.path] = follow(self._versions[placed.path], entry, is_here=True)
+                self._versions[placed.path] = follow(self._versions[placed.path], placed, is_here=True)
 
     def is_other(self, node: Node) -> bool:
         """Whether what is shown at a path is not what was seen there."""

@@ -179,6 +179,11 @@ class Served:
                 found[b"/".join(names).decode()] = (attributes.kind.name, mode, content.hex())
         return found
 
+    def lost(self, where: str) -> list[str]:
+        """The contents of a path that lost a conflict, in hexadecimal digits; of a removal nothing."""
+        conflicts = self._replica.survey(tuple(where.encode().split(b"/"))).conflicts()
+        return [self._replica.content_at(conflict.lost.hash).hex() for conflict in conflicts]
+
     def count(self) -> int:
         """How many entries there are."""
         return self._replica.totals()["entries"]

@@ -160,7 +160,7 @@ class TestCloseToOpen:
         local.publish()
         assert local.load("/f") == b"theirs, longer"
 
-    def test_the_last_close_wins_over_what_came_while_it_was_writing(self, local: Local) -> None:
+    def test_what_came_while_it_was_writing_is_in_conflict_with_that(self, local: Local) -> None:
         local.save("/f", b"0123")
         local.publish()
         writer = local.fs.open(path("/f"), os.O_RDWR)
@@ -169,8 +169,11 @@ class TestCloseToOpen:
         local.close(writer)
         assert local.load("/f") == b"x123"
         local.publish()
-        assert local.replica.read(path("/f")) == b"x123"
-        assert len(local.replica.survey(path("/f")).revisions()) == 3
+        survey = local.replica.survey(path("/f"))
+        (conflict,) = survey.conflicts()
+        assert {local.replica.read(path("/f")), local.replica.content_at(conflict.lost.hash)} == {b"x123", b"theirs"}
+        assert local.load("/f") == local.replica.read(path("/f"))
+        assert len(survey.revisions()) == 3
 
     def test_all_names_of_a_file_show_what_is_being_written(self, local: Local) -> None:
         local.save("/f", b"one")

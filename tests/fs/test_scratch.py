@@ -186,7 +186,7 @@ class TestTheJournal:
         journal = Journal(local.replica.directory / DIRECTORY / JOURNAL_FILE)
         found = journal.load()
         journal.close()
-        return found.count(("g", (b"f",)))
+        return [record[:2] for record in found].count(("g", (b"f",)))
 
     @pytest.fixture
     def saved(self, local: Local) -> Local:

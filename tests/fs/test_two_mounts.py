@@ -215,6 +215,84 @@ class Play:
                 side.close(lambda opened, top=top: opened.where.startswith(top))  # type: ignore[misc]
 
 
+#: Enough for each outcome, which the hashes decide.
+FILES = [f"d/{number}" for number in range(8)]
+
+
+def give(sender: Side, receiver: Side) -> None:
+    """What one has closed arrives at the other one, and is shown there."""
+    sender.publish()
+    for entries, blocks in sender.ask("take"):
+        receiver.ask("give", entries, blocks)
+    for side in (sender, receiver):
+        side.ask("settle")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "written": lambda path: path.write_bytes(b"ours"),
+    "replaced": lambda path: path.with_suffix(".new").write_bytes(b"ours") and path.with_suffix(".new").rename(path),
+    "removed and made": lambda path: (path.unlink(), path.write_bytes(b"ours")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_arrives_before_a_change_is_published_is_shown_or_listed(change: Callable[[Path], object]) -> None:
+    with temporary_directory() as base, two_mounts(base) as (here, there):
+        (here.mount / "d").mkdir()
+        for where in FILES:
+            (here.mount / where).write_bytes(b"first, and longer")
+        give(here, there)
+        for where in FILES:
+            # The kernel knows the size of each, and what is in it.
+            assert (here.mount / where).read_bytes() == b"first, and longer"
+            change(here.mount / where)
+        if change is Path.unlink:
+            (here.mount / "d").rmdir()
+        done = tree_of(here.mount)
+        for where in FILES:
+            (there.mount / where).write_bytes(b"theirs")
+        give(there, here)
+        assert tree_of(here.mount) == done, "until it is published"
+        here.publish()
+        here.ask("settle")
+        assert tree_of(here.mount) == here.view()
+        give(here, there)
+        assert tree_of(there.mount) == there.view() == here.view()
+        ours = [] if change is Path.unlink else [b"ours"]
+        for where in FILES:
+            shown = [(here.mount / where).read_bytes()] if (here.mount / where).exists() else []
+            lost = [content for raw in there.ask("lost", where) if (content := bytes.fromhex(raw))]
+            assert sorted(shown + lost) == sorted([*ours, b"theirs"]), where
+
+
+def test_what_has_lost_stays_with_who_has_it_open() -> None:
+    with temporary_directory() as base, two_mounts(base) as (here, there):
+        (here.mount / "d").mkdir()
+        for where in FILES:
+            (here.mount / where).write_bytes(b"first, and longer")
+        give(here, there)
+        for where in FILES:
+            here.open(where, os.O_RDWR, has_model=False)
+            here.opened[-1].write(b"O", 0)
+            (there.mount / where).write_bytes(b"theirs")
+        give(there, here)
+        for opened in here.opened:
+            # A close of a duplicate: it is saved, and goes on being open.
+            os.close(os.dup(opened.file))
+        here.publish()
+        here.ask("settle")
+        for opened in here.opened:
+            assert opened.content() == b"Oirst, and longer"
+        view = here.view()
+        for where in FILES:
+            assert (here.mount / where).read_bytes() == view[where][2]
+        assert {view[where][2] for where in FILES} <= {b"Oirst, and longer", b"theirs"}
+        here.close()
+        give(here, there)
+        assert tree_of(here.mount) == here.view() == there.view() == tree_of(there.mount)
+
+
 @part(
     25,
     derandomize=os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci",
