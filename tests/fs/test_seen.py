@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from basefs.fs.kernel import Kernel
+from basefs.fs.mirror import Mirror
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica import Applied, Replica
+from basefs.view.states import Kind, State
 from tests.fs.local import Local
 from tests.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica, path, tree_of
 
@@ -263,6 +266,18 @@ def test_a_new_file_keeps_the_directory_in_which_it_was_made(two: Two) -> None:
     two.meet()
     assert two.check_kept(theirs, "/d/new")
     assert two.here.listing("/d").keys() == {b"new"}
+
+
+def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread has none of the log's files open."""
+    mirror = Mirror(two.here.fs.working, Kernel(), Path("/nowhere"))
+    two.here.save("/d/f", b"ours")
+    two.there.commit(lambda author: author.remove(F, directory=False))
+    two.elsewhere()
+    monkeypatch.setattr(two.here.fs.working, "replica", None)
+    mirror._perform(F, State(Kind.FILE), State(Kind.FILE))
+    monkeypatch.undo()
+    two.meet()
 
 
 def test_a_journal_without_versions_is_read(two: Two) -> None:
