@@ -122,9 +122,10 @@ def _attributes(working: WorkingSet, names: Names, own: State) -> Attributes:
 def _tell(working: WorkingSet, names: Names, before: State | None) -> None:
     """A path is what the view shows now, and that is not what was done here."""
     with contextlib.suppress(PathError):
-        outcome = working.replica.survey(names).outcome
-        if outcome is not None and outcome.state.kind is not Kind.ABSENT and working.overlay.get(names) is MISSING:
-            working.overruled(names, before, outcome.state)
+        tip = working.replica.attributes(names).entry
+        after = working.replica.survey(names).outcome
+        if after is not None and after.tips[0].hash == tip and working.overlay.get(names) is MISSING:
+            working.overruled(names, before, after.state)
 
 
 def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:

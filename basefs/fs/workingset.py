@@ -459,9 +459,14 @@ class WorkingSet(Lookup):
     def follow(self, entries: Sequence[Entry], changed: Iterable[Names]) -> list[Names]:
         """What was published here has been seen here: tells those of these paths of which it is more than was."""
         pending = {names: seen for names in changed if (seen := self.overlay.seen(names)) is not None}
+        telling: dict[EntryHash, list[Names]] = {}
+        for names, seen in pending.items():
+            for hash in seen:
+                telling.setdefault(hash, []).append(names)
         for path, placed in self.replica.places(entries):
-            for names in pending:
+            for names in {*telling.get(placed.entry.parent, ()), *([path] if path in pending else ())}:
                 pending[names] = follow(pending[names], placed, is_here=names == path)
+                telling.setdefault(placed.entry.hash, []).append(names)
         followed = [names for names, seen in pending.items() if seen != self.overlay.seen(names)]
         for names in followed:
             self.overlay.see(names, pending[names])

@@ -44,7 +44,7 @@ class Seen:
         self._versions = {}
         for names, version in versions.items():
             node = self._tree.find(names)
-            if version is None or node is None:
+            if version is None or node is None or version == tuple(tip.hash for tip in node.outcome.tips):
                 # Where nothing is shown nothing can be taken from anybody.
                 continue
             if not version:
