@@ -12,7 +12,7 @@ import pytest
 
 from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
-from basefs.gossip.bucket import QUEUE_HIGH, RATE_MAX, RATE_MIN
+from basefs.gossip.bucket import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
 from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
@@ -217,6 +217,26 @@ def test_a_full_queue_of_serf_slows_this_node_down(tmp_path: Path, monkeypatch: 
             assert a.gossip.serf_queue_depth == QUEUE_HIGH
             depth = 0
             await until(lambda: a.gossip._pacer.rate == full * RATE_MAX, "twice the rate")
+
+    run(main())
+
+
+def test_events_leave_at_the_pace_and_the_rest_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def take(pacer: Pacer, now: float) -> float:
+        nonlocal asked
+        asked += 1
+        return 0.0 if asked <= 3 else 10 * DEADLINE
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        async with nodes(a):
+            monkeypatch.setattr(Pacer, "take", take)
+            a.gossip.send([random_entry(200) for _ in range(10)])
+            await until(lambda: asked == 4 or a.gossip.counters.sent == 10)
+            assert (a.gossip.counters.sent, a.gossip.queue_depth) == (3, 7)
+        assert (a.gossip.counters.sent, a.gossip.queue_depth) == (10, 0), "nobody can fetch from a node that is gone"
 
     run(main())
 
