@@ -17,7 +17,7 @@ from typing import Any
 
 from basefs import config
 from basefs.announcing import Announcer
-from basefs.errors import AgentError, LocalProtocolError
+from basefs.errors import AgentError, LocalProtocolError, StoreError
 from basefs.fetching import Fetcher
 from basefs.gossip.connect import probe
 from basefs.gossip.events import Address, Event
@@ -74,6 +74,8 @@ class Propagation:
         self._alive: set[Address] = set()
         self._failed: set[Address] = set()
         self._hearing = Hearing(loop, self._take)
+        #: Whether the log could not take what came last.
+        self._fails = False
         self._reconnects = Reconnects()
         self._announced: set[Address] = set()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -138,7 +140,14 @@ class Propagation:
         entries = [entry for event in events for entry in event.entries]
         # What waits for a parent has a room for all gossip: nobody signs an origin, and who made one up would push out
         # what sessions with that peer have brought.
-        result = self._replica.add(entries, [block for event in events for block in event.blocks], peer="gossip")
+        try:
+            result = self._replica.add(entries, [block for event in events for block in event.blocks], peer="gossip")
+        except StoreError as error:
+            if not self._fails:
+                log.error("what gossip brings is left to sync: %s", error)
+            self._fails = True
+            return
+        self._fails = False
         if self._gossip is not None:
             self._gossip.counters.refused += len(result.rejected)
         for reason in result.rejected:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.config import PULL_JITTER
+from basefs.errors import NoSpace
 from basefs.gossip.events import Address, Announcement, Event, decode_event, encode_events
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Counters
@@ -193,6 +194,29 @@ def test_of_events_taken_together_each_origin_is_asked_that_has_a_missed_parent(
         node.propagation.on_event(event_of(applied, THREE))
         node.loop.pass_time(1.0)
     assert node.replica.totals()["orphans"] == 0
+
+
+def test_a_log_that_takes_nothing_is_told_once(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk, for example: sync brings what gossip could not."""
+    first, second, third = changes(node.replica, tmp_path / "there", 3)
+    add = node.replica.add
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise NoSpace("the disk is full")
+
+    monkeypatch.setattr(node.replica, "add", fail)
+    for applied in (first, second):
+        node.propagation.on_event(event_of(applied, TWO))
+        node.loop.pass_time(1.0)
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said == "what gossip brings is left to sync: the disk is full"
+    monkeypatch.setattr(node.replica, "add", add)
+    for applied in (first, second, third):
+        node.propagation.on_event(event_of(applied, TWO))
+        node.loop.pass_time(1.0)
+    assert node.replica.read((b"file",)) == b"2"
 
 
 def test_blocks_that_do_not_come_are_fetched_after_a_while(node: Node, tmp_path: Path) -> None:

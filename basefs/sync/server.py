@@ -13,7 +13,7 @@ from basefs.sync.interface import LogState
 from basefs.sync.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.messages import Refusal, Refuse
 from basefs.sync.opening import core_of
-from basefs.sync.penalty import Pace, PenaltyBox
+from basefs.sync.penalty import FIRST_BAN, Pace, PenaltyBox
 from basefs.sync.result import Reason, Result
 from basefs.sync.schedule import Address
 from basefs.sync.shared import Shared
@@ -62,6 +62,8 @@ class SyncServer:
         self._max_sessions = max_sessions
         self._max_per_host = max_per_host
         self._penalties = penalties if penalties is not None else PenaltyBox()
+        #: Those whose greeting did not come in time, never longer: where packets are lost, honest ones too.
+        self._silent = PenaltyBox(FIRST_BAN, FIRST_BAN)
         self._pace = pace if pace is not None else Pace()
         self._on_result = on_result
         self._server: asyncio.Server | None = None
@@ -116,7 +118,8 @@ class SyncServer:
             writer.close()
 
     async def _serve(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._penalties.banned(host, asyncio.get_running_loop().time()):
+        now = asyncio.get_running_loop().time()
+        if self._penalties.banned(host, now) or self._silent.banned(host, now):
             return await self._turn_away(host, Refuse(Refusal.BANNED, "come back later"), reader, writer)
         if self._hosts.total() >= self._max_sessions or self._hosts[host] >= self._max_per_host:
             return await self._turn_away(host, Refuse(Refusal.BUSY, "too many sessions"), reader, writer)
@@ -128,10 +131,10 @@ class SyncServer:
             core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper, self._shared)
             keeper = None if self._keeper is None else _Freeing(self._keeper, slot)
             result = await Session(core, reader, writer, (host, 0), self._shared, None, keeper).run()
-        # Those who never said what they want are as unwelcome as those who said nonsense.
-        silent = result.reason is Reason.TIMEOUT and not any(result.peer_identity)
-        if result.misbehaved or silent:
+        if result.misbehaved:
             self._penalties.punish(host, asyncio.get_running_loop().time())
+        elif result.reason is Reason.TIMEOUT and not any(result.peer_identity):
+            self._silent.punish(host, asyncio.get_running_loop().time())
         if self._on_result:
             self._on_result((host, result.peer_port), result)
 

@@ -20,7 +20,7 @@ from basefs.sync.memory import MemoryLog
 from basefs.sync.messages import Entries, Eof, Hash, PathReq, Stay
 from basefs.sync.opening import sync_with
 from basefs.sync.parcels import Packer
-from basefs.sync.penalty import Pace, PenaltyBox
+from basefs.sync.penalty import FIRST_BAN, Pace, PenaltyBox
 from basefs.sync.protocol import SyncProtocol
 from basefs.sync.result import Counters, Reason, Result
 from basefs.sync.server import SyncServer
@@ -197,7 +197,7 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
         async with serving(Writer().log(), limits=limits) as server:
-            server._penalties = PenaltyBox(DEADLINE)
+            server._silent = PenaltyBox(DEADLINE)
             reader, writer = await asyncio.open_connection(HOST, server.port)
 
             async def drip():
@@ -216,6 +216,29 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
+
+    run(main())
+
+
+def test_who_is_too_slow_again_and_again_waits_no_longer_for_it(monkeypatch):
+    """On a link that loses packets this happens to honest peers; nor are they left alone by this node."""
+    monkeypatch.setattr(shell, "TICK", 0.02)
+
+    async def main():
+        limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.1)
+        penalties = PenaltyBox(DEADLINE)
+        async with serving(Writer().log(), limits=limits, penalties=penalties) as server:
+            now = asyncio.get_running_loop().time
+            for count in range(1, 4):
+                reader, writer = await asyncio.open_connection(HOST, server.port)
+                assert (await reader.read()).startswith(b"CLOSE NO timeout")
+                writer.close()
+                await until(lambda count=count: len(server.results) == count)
+                left = server._silent.remaining(HOST, now())
+                assert 0 < left <= FIRST_BAN
+                # As if so long had passed.
+                server._silent._bans._found[HOST].until = now()
+            assert not penalties.banned(HOST, now())
 
     run(main())
 
