@@ -54,7 +54,8 @@ class Database:
             raise StoreError(f"{path} exists already" if create else f"there is no log at {path}")
         self.path = path
         self.damaged: set[bytes] = set()
-        self._unsynced = False
+        #: What a process committed that was killed is not synced either.
+        self._unsynced = True
         try:
             if create:
                 # The mode must be right before the first byte: SQLite gives its side files the same one.

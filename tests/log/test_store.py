@@ -230,6 +230,18 @@ def test_sync_covers_what_was_committed(tmp_path: Path) -> None:
     replica.close()
 
 
+def test_sync_covers_what_was_committed_by_a_process_that_was_killed(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    some_files(replica)
+    shutil.copytree(replica.directory, tmp_path / "killed")
+    replica.close()
+    again = Replica(tmp_path / "killed", [])
+    assert not again.is_durable
+    again.sync_to_disk()
+    assert again.is_durable
+    again.close()
+
+
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
