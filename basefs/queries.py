@@ -329,13 +329,13 @@ class Queries:
                 return None
             entries = told.entries_at(id)
             receiving, stalled = told.waiting_at(id)
-            children = told.paths.below(id)
+            children = told.paths.children(id)
         left_out = {*receiving, *(entry for entry, _ in stalled)}
         return Listing(
             entries=tuple(hash for hash in entries if hash not in left_out),
             receiving=tuple(receiving),
             stalled=tuple(stalled),
-            children=tuple((row.name, row.hash) for row in children),
+            children=tuple(children),
         )
 
     def walk(self, path: Names) -> Iterator[bytes]:

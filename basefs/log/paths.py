@@ -66,6 +66,11 @@ class Paths:
         rows = self._db.execute("SELECT id, parent, name, hash FROM paths WHERE parent = ? ORDER BY name", (parent,))
         return [PathRow(*row) for row in rows]
 
+    def children(self, parent: int) -> list[tuple[bytes, bytes]]:
+        """Names and hashes of the paths directly below one, sorted by name."""
+        # As they come, without an object for each: a peer that compares has all of a large directory listed.
+        return self._db.execute("SELECT name, hash FROM paths WHERE parent = ? ORDER BY name", (parent,)).fetchall()
+
     def names(self, path: int) -> tuple[bytes, ...]:
         """The components of a path, from the root down; empty for the root."""
         names: list[bytes] = []

@@ -11,12 +11,16 @@ from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import reduce
-from operator import xor
+from operator import itemgetter, xor
+from typing import Any, Generic, TypeVar
 
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
 from basefs.sync.interface import Listing, LogState, Path
 from basefs.sync.limits import MAX_ITEMS
 from basefs.sync.messages import PAUSE, Kind, Ls, Part
+
+T = TypeVar("T")
+_KEY = itemgetter(0)
 
 #: Items indexed before other work gets a turn (about 2 ms).
 _ITEMS_PER_SLICE = 1024
@@ -50,11 +54,11 @@ def in_log_order(entries: list[Own]) -> list[Own]:
     return sorted(entries, key=lambda own: own.order)
 
 
-class _Ordered:
+class _Ordered(Generic[T]):
     """Items of one kind, sorted by hexadecimal key; `values` are what they add to the Merkle hash."""
 
-    def __init__(self, items: list[tuple[str, int, Own | Child]]) -> None:
-        items.sort(key=lambda item: item[0])
+    def __init__(self, items: list[tuple[str, int, T]]) -> None:
+        items.sort(key=_KEY)
         self.keys = [key for key, _, _ in items]
         self.values = [value for _, value, _ in items]
         self.items = [item for _, _, item in items]
@@ -83,7 +87,8 @@ class _Ordered:
 class Index:
     """A snapshot of a `Listing`, searchable by prefix."""
 
-    def __init__(self, own: list[tuple[str, int, Own | Child]], children: list[tuple[str, int, Own | Child]]) -> None:
+    def __init__(self, own: list[tuple[str, int, Own]], children: list[tuple[str, int, tuple[bytes, bytes]]]) -> None:
+        """Items with their keys and values; a sub-path is its name and its Merkle hash."""
         self._own = _Ordered(own)
         self._children = _Ordered(children)
 
@@ -94,12 +99,13 @@ class Index:
     def own(self, prefix: str = "") -> list[Own]:
         """Own entries whose hash begins with `prefix`, receiving ones included."""
         low, high = self._own.range(prefix)
-        return [item for item in self._own.items[low:high] if isinstance(item, Own)]
+        return self._own.items[low:high]
 
     def children(self, prefix: str = "") -> list[Child]:
         """Sub-paths the SHA-224 of whose name begins with `prefix`."""
         low, high = self._children.range(prefix)
-        return [item for item in self._children.items[low:high] if isinstance(item, Child)]
+        # Few of a large directory are ever looked at.
+        return [Child(name, value) for name, value in self._children.items[low:high]]
 
     def entry_buckets(self, prefix: str) -> dict[str, bytes]:
         """The XOR of the own entries below `prefix`, by next digit."""
@@ -143,7 +149,7 @@ class Index:
         )
 
     @staticmethod
-    def _few(items: _Ordered, prefix: str) -> bool:
+    def _few(items: _Ordered[Any], prefix: str) -> bool:
         low, high = items.range(prefix)
         return high - low <= MAX_ITEMS or len(prefix) == 2 * HASH_SIZE
 
@@ -156,16 +162,17 @@ def build(listing: Listing) -> Generator[bytes, None, Index]:
     found = [Own(entry, order) for order, entry in enumerate(listing.entries)]
     found += [Own(entry, len(found), block) for entry, block in listing.stalled]
     found += [Own(entry, len(found), receiving=True) for entry in listing.receiving]
-    own: list[tuple[str, int, Own | Child]] = []
+    own: list[tuple[str, int, Own]] = []
     for count, item in enumerate(found, 1):
         value = 0 if item.receiving else int.from_bytes(item.hash, "big") ^ int.from_bytes(item.block or b"", "big")
         own.append((item.hash.hex(), value, item))
         if count % _ITEMS_PER_SLICE == 0:
             yield PAUSE
-    children: list[tuple[str, int, Own | Child]] = []
-    for count, (name, hash) in enumerate(listing.children, 1):
-        children.append((sha224(name).hex(), int.from_bytes(hash, "big"), Child(name, hash)))
-        if count % _ITEMS_PER_SLICE == 0:
+    children: list[tuple[str, int, tuple[bytes, bytes]]] = []
+    for start in range(0, len(listing.children), _ITEMS_PER_SLICE):
+        some = listing.children[start : start + _ITEMS_PER_SLICE]
+        children += [(sha224(child[0]).hex(), int.from_bytes(child[1], "big"), child) for child in some]
+        if len(some) == _ITEMS_PER_SLICE:
             yield PAUSE
     return Index(own, children)
 
