@@ -264,15 +264,15 @@ class Conversation:
             self.outbox.control(encode(close))
         elif self._close is not None and self._close.answered == self.outbox.asked:
             ours, theirs = close.root, self._close.root
-            changed = ours != theirs and self._roots != (ours, theirs)
-            if changed and self.counters.rounds < self._limits.rounds:
+            changed, stays = ours != theirs and self._roots != (ours, theirs), self._stay(self.peer.port)
+            # Where much is written the logs differ after each round: the root hashes that are told find it.
+            if changed and self.counters.rounds < (2 if stays else self._limits.rounds):
                 self._follow(Event.AGAIN)
                 self._new_round()
                 return self._greet()
-            if self._stay(self.peer.port):
+            if stays:
                 self._follow(Event.OFFER)
-                self.outbox.control(encode(Stay()))
-                return
+                return self.outbox.control(encode(Stay()))
             self._follow(Event.AGREE)
             self.outbox.control(encode(close))
             self._complete(equal=ours == theirs)

@@ -71,6 +71,32 @@ def test_both_logs_are_compared_before_it_stands():
     assert not pair.left.take_gap() and not pair.right.take_gap()
 
 
+def test_it_stands_after_two_rounds_although_something_is_written_all_the_time():
+    left, right = writer_with_a_file(), Writer()
+    right.write((b"other",), b"y")
+    logs = left.log(), right.log()
+    listing = logs[0].listing
+
+    def growing(path):
+        found = listing(path)
+        entries, blocks = len(left.entries), len(left.blocks)
+        left.write((b"new%d" % entries,), b"z")
+        logs[0].add(left.entries[entries:], left.blocks[blocks:])
+        return found
+
+    logs[0].listing = growing
+    pair = Pair(*logs)
+    pair.left = SyncProtocol(logs[0], Role.INITIATOR, port=1, stay=lambda port: True)
+    pair.right = SyncProtocol(logs[1], Role.RESPONDER, port=2, stay=lambda port: True)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    while pair.turn():
+        pass
+    assert pair.left.standing and pair.right.standing
+    assert pair.left.counters.rounds == 2
+    assert logs[0].root_hash() != logs[1].root_hash()
+    assert pair.right.take_gap(), "it is told of what was written meanwhile"
+
+
 @pytest.mark.parametrize("unwilling", ["left", "right"])
 def test_it_stands_only_if_both_want_it(unwilling):
     log = writer_with_a_file().log()
