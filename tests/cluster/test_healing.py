@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -39,6 +40,27 @@ def test_two_halves_go_on_by_themselves_and_agree_when_joined(
     assert all(tree == trees[0] for tree in trees)
     assert {f"side{side}-{number}".encode() for side in (0, 1) for number in range(CHANGES)} < set(trees[0])
     assert trees[0][b"both"][2] in {f"{side} {CHANGES - 1}".encode() for side in (0, 1)}
+
+
+def test_what_is_changed_in_a_short_cut_is_shown_or_listed(network: Callable[[int], NamespaceNetwork]) -> None:
+    """One node removes a directory while the other one writes in it; it arrives when the removal may not be signed."""
+    cluster = Cluster.start(network(2))
+    one, other = cluster.nodes
+    files = [f"d/{number}" for number in range(4)]
+    for file in files:
+        path = one.mountpoint / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("first")
+        cluster.wait_until_equal(PATIENCE)
+        cluster.network.split([other])
+        shutil.rmtree(path.parent)
+        (other.mountpoint / file).write_text("second")
+        cluster.network.join()
+        wait_until(lambda: one.entries(NAME) == other.entries(NAME), PATIENCE, "both have all")
+        cluster.wait_until_equal(PATIENCE)
+        shown = path.read_text() if path.exists() else ""
+        lost = {row["path"]: row for row in one.query("conflicts", NAME)}
+        assert shown == "second" or f"/{file}" in lost, (file, shown, lost)
 
 
 def test_a_session_that_a_cut_broke_is_left(network: Callable[[int], NamespaceNetwork]) -> None:
