@@ -364,13 +364,14 @@ class Ledger:
             self._working.move(old, new)
 
     def _recall_versions(self) -> None:
-        """What is told of a name follows what is shown, where that is what this node itself had published."""
+        """What is told of a name follows what is shown, where that is what this node itself had published.
+
+        A kill between two files leaves the journal behind the log, and so does a power cut.
+        """
         overlay, replica = self._working.overlay, self._working.replica
-        for names, slot in overlay.items():
+        for names, _ in overlay.items():
             seen = overlay.seen(names)
-            if seen is None:
-                continue
-            if not replica.is_version(names, seen) or (slot is not None and replica.is_own_since(names, seen)):
+            if seen is not None and (not replica.is_version(names, seen) or replica.is_own_since(names, seen)):
                 overlay.see(names, None)
 
     def _reopen(self, inode: Inode, gone: Set[Names], name: str, size: int, checksum: int | None = None) -> None:

@@ -280,6 +280,21 @@ def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.Monke
     two.meet()
 
 
+def test_a_journal_that_is_older_than_the_log_is_in_no_conflict_with_it(two: Two) -> None:
+    """As after a power cut: what was removed then was made anew and published since."""
+    two.here.fs.unlink(F)
+    journal = two.here.fs.working._ledger._journal
+    records = journal.load()
+    two.here.save("/d/f", b"anew")
+    two.here.publish()
+    journal.reset(records)
+    two.restart()
+    assert not two.here.fs.working.exists(F)
+    two.meet()
+    assert not two.here.fs.working.exists(F)
+    assert two.there.survey(F).conflicts() == []
+
+
 def test_a_journal_without_versions_is_read(two: Two) -> None:
     """One of an earlier release: its changes follow what is there when they are published."""
     two.here.fs.unlink(F)
