@@ -20,7 +20,7 @@ from basefs.sync.schedule import Address
 from basefs.sync.shell import Session
 from basefs.sync.standing import Standing
 from basefs.sync.states import Role
-from basefs.sync.uplink import LONG, Flow
+from basefs.sync.uplink import LONG, QUEUE, Flow
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +121,12 @@ class SessionKeeper:
     def loses(self, mark: Mapping[Session, Flow]) -> bool:
         """Whether some such peer has not because packets are lost, rather than that the link is narrow or long.
 
-        On a narrow link a queue makes round trips long.
+        On a narrow link a queue makes round trips long, if only those of the two peers to whom something got through.
+        What the queue does not hold is dropped and sent again, and gossip would make it longer.
         """
-        if median_low([session.flow().latest for session in self._sessions] or [0.0]) >= LONG:
+        flows = [session.flow() for session in self._sessions]
+        queued = sum(flow.latest >= max(LONG, QUEUE * flow.shortest) for flow in flows)
+        if queued >= 2 or median_low([flow.latest for flow in flows] or [0.0]) >= LONG:
             return False
         return any(self._waits(session, then) and self._repeats_itself(session, then) for session, then in mark.items())
 

@@ -57,6 +57,22 @@ def test_a_narrow_link_is_no_lossy_one():
     assert not kept.loses(mark), "round trips are long because of a queue, in which packets wait and are sent again"
 
 
+def test_what_the_queue_of_a_narrow_link_drops_is_not_lost():
+    """Two peers have acknowledged something, the others nothing yet, and of what they were sent most was dropped."""
+    lines = [Line(outstanding=11_000, shortest=0.001) for _ in range(5)]
+    kept = keeper(*lines)
+    mark = kept.mark()
+    for line in lines:
+        line.after(segments=18, repeated=5)
+    assert kept.lacks(mark) and kept.loses(mark)
+    lines[0].after(latest=0.3)
+    assert kept.loses(mark), "this one is behind a narrow link of its own"
+    lines[1].after(latest=0.2)
+    assert not kept.loses(mark)
+    lines[1].after(shortest=0.15)
+    assert kept.loses(mark), "this one is far away"
+
+
 def test_of_a_session_that_has_ended_nobody_knows():
     line = Line()
     kept = keeper(line)
