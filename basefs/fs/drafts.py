@@ -47,8 +47,9 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
 
 
 def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]:
-    if not (step.do in (Do.MAKE_DIRECTORY, Do.SET_TIME) and _is_directory(author, step.names[0])):
-        # Directories are one, whoever made them.
+    is_directory = step.do in (Do.MAKE_DIRECTORY, Do.SET_TIME)
+    if not is_directory or (step.origin is None and not _is_directory(author, step.names[0])):
+        # Directories are one, whoever made them, and what was set of one does not keep others from replacing it.
         author.seen.begin(step.seen)
     try:
         for draft in made:

@@ -49,7 +49,6 @@ class Journal:
         """Open or make it.  Raises `StoreError`."""
         self._path = path
         try:
-            is_there = path.exists()
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._allocated = os.fstat(self._descriptor).st_size
             start = os.pread(self._descriptor, _HEADER.size, 0)
@@ -58,10 +57,11 @@ class Journal:
         self._generation = _HEADER.unpack(start)[0] if len(start) == _HEADER.size else 0
         self._end = _HEADER.size
         self._compacted = 0
-        self._unsynced = False
+        # A killed process may have written something last.
+        self._unsynced = True
         self._syncing = threading.Lock()
-        #: Whether it, or another file that took its place, has got its name since the last sync.
-        self._named = not is_there
+        #: Whether it, or another file that took its place, may have got its name since the last sync.
+        self._named = True
 
     def load(self) -> list[Record]:
         """The records, oldest first; the next one is appended behind them.

@@ -269,7 +269,11 @@ class Ledger:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Make everything durable and release the file."""
+        """Make everything durable and release the file.  Raises `StoreError`."""
+        for _, inode in self._working.overlay.items():
+            spool = None if inode is None else _closed_spool(inode)
+            if spool is not None:
+                spool.sync()
         self.sync(None)
         self._journal.close()
 
@@ -277,6 +281,10 @@ class Ledger:
 
     def load(self) -> None:
         """Put back what an earlier process left.  Raises `StoreError`."""
+        # What a killed process has written last may be lost yet: neither the journal nor a spool file forgets anything
+        # that is only in such a log.
+        self._journal.sync()
+        self._working.replica.sync_to_disk()
         records = self._journal.load()
         inodes: dict[int, Inode] = {}
         # Opened at the end: what earlier records name may have been published and removed since.
@@ -352,6 +360,8 @@ class Ledger:
             # On a full disk what it holds is there to be read, and whoever changes something is told of the disk.
             with contextlib.suppress(NoSpace):
                 self.rewrite()
+        # The process before may have promised any of it.
+        self.is_synced = bool(overlay)
 
     def _finish(self, directory: Names, origin: bytes | None, moves: Sequence[Move]) -> None:
         """A process has ended while it renamed a directory: if the log was told, what is pending goes along."""

@@ -6,6 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+#: What is found of a file that was published and then renamed, of which the journal tells and not the log: another node
+#: may have its content, so it waits for that.
+ELSEWHERE = b"other nodes may have it"
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -141,6 +145,9 @@ class History:
             last = max((p.version for p in self._promises if p.path == path and p.time < cut), default=0)
             begun = [number for number, version in enumerate(versions) if version.began < cut]
             content = found.get(path)
+            if content == ELSEWHERE and last < max(begun):
+                seen[path] = set(begun)
+                continue
             seen[path] = {number for number in begun if versions[number].may_be(content)}
             if not seen[path]:
                 what = "nothing" if content is None else f"{len(content)} bytes"

@@ -6,6 +6,7 @@ lost at random.  HYPOTHESIS_PROFILE says how often, see `tests/conftest.py`.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -15,8 +16,9 @@ from hypothesis import settings
 
 from basefs.log.keys import SigningKey
 from eval.node import Node
+from tests.helpers import noise
 from tests.mounts import temporary_directory
-from tests.power.disk import any_fate
+from tests.power.disk import Fate, Left, any_fate
 from tests.power.history import History
 from tests.power.programs import Programs
 from tests.power.recording import Recorder, require_strace
@@ -75,3 +77,48 @@ def test_what_was_promised_survives(seed: int, tmp_path: Path) -> None:
             if problems:
                 write_tree(tmp_path / "cut", tree)
                 pytest.fail(f"seed {seed}, cut {number} at {cut}, {fate}, in {tmp_path}: {problems}")
+
+
+def test_what_one_daemon_kept_survives_the_start_of_the_next(tmp_path: Path) -> None:
+    """What was published right before a kill is in a log that nobody has synced, and what a clean end promised may be
+    in files beside the journal alone: the next start forgets neither."""
+    require_strace()
+    with temporary_directory() as base, Node.temporary(base) as node:
+        node.basefs("genkey")
+        node.basefs("bootstrap", NAME)
+        recorder, history = Recorder(node, NAME), History()
+
+        def save(path: str, number: int, *, sync: bool) -> None:
+            began, content = history.now(), noise(number, 9000)
+            descriptor = os.open(point / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.write(descriptor, content)
+            if sync:
+                os.fsync(descriptor)
+            os.close(descriptor)
+            history.set(path, content, began)
+            if sync:
+                history.synced(path)
+
+        with recorder.mounted() as point:
+            for number, path in enumerate("abc"):
+                save(path, number, sync=True)
+            node.settle(NAME)
+            for number, path in enumerate("abc"):
+                save(path, 10 + number, sync=True)
+                save(path, 20 + number, sync=False)
+            node.settle(NAME)
+            node.kill(NAME)
+        with recorder.mounted() as point:
+            save("d~", 30, sync=False)
+            node.basefs("unmount", NAME)
+            history.synced_all()
+        with recorder.mounted() as point:
+            node.kill(NAME)
+        disk, key = recorder.disk, SigningKey.load(node.home / "key")
+        for cut in disk.interesting():
+            for left in (Left.NOTHING, Left.ALL):
+                write_tree(base / "cut", disk.after(cut, Fate(0, left, dict.fromkeys(disk.kinds(), left))))
+                found, problems = recover(base / "cut" / NAME, key)
+                problems += history.broken(found, disk.ends[cut] if cut < len(disk) else float("inf"))
+                shutil.rmtree(base / "cut")
+                assert not problems, f"cut at {cut}, {left}"
