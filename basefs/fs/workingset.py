@@ -145,8 +145,9 @@ class WorkingSet(Lookup):
                 self.load(inode)
             inode.spool = self._ledger.new_spool(None if empty else inode.snapshot)
             inode.forget_snapshot()
-        elif inode.journaled and inode.dirty and inode.kept is None:
-            # The journal must find what was closed, whatever becomes of what is being written.
+        elif inode.journaled and inode.kept is None:
+            # The journal must find what was closed, whatever becomes of what is being written.  Also what was published
+            # since, of a file that was renamed meanwhile: the last record on the disk may be an older one.
             inode.kept, inode.spool = inode.spool, self._ledger.copy_spool(inode.spool)
         self.attach(inode)
         return inode.spool

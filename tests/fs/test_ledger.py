@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,7 +15,7 @@ from basefs.fs.ledger import Ledger
 from basefs.fs.workingset import DIRECTORY, WorkingSet
 from basefs.replica import LOG_FILE, Applied, Replica
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, path
+from tests.helpers import ROOT_KEY, noise, path
 
 
 def crashed(local: Local, target: Path) -> Local:
@@ -320,6 +321,28 @@ def test_the_mode_of_a_directory_does_not_bring_it_back(local: Local, scratch: P
         assert b"a" not in each.listing("/")
         assert each.fs.read_link(path("/b")) == b"elsewhere"
     again.replica.close()
+
+
+def test_what_was_renamed_while_it_was_published_is_whole_while_it_is_changed_further(
+    local: Local, scratch: Path
+) -> None:
+    """The record that is on the disk may be the one from before it was published."""
+    content = noise(1, 40_000)
+    local.save("/b", content)
+
+    def rename_meanwhile(_: Applied) -> None:
+        if b"b" in local.listing("/"):
+            local.fs.rename(path("/b"), path("/a"))
+
+    local.replica.subscribe(rename_meanwhile)
+    local.publish()
+    handle = local.fs.open(path("/a"), os.O_WRONLY)
+    local.fs.write(handle, b"more", len(content))
+    again = crashed(local, scratch / "again")
+    assert again.load("/a") == content and b"b" not in again.listing("/")
+    again.replica.close()
+    local.close(handle)
+    assert local.load("/a") == content + b"more"
 
 
 def test_a_file_that_is_made_anew_does_not_share_the_number_of_what_it_was(local: Local) -> None:
