@@ -270,7 +270,11 @@ class WorkingSet(Lookup):
 
     def touch_directory(self, names: Names, now: int) -> None:
         """The names in a directory have changed at `now` (nanoseconds)."""
-        inode, attributes = self.find(names)
+        try:
+            inode, attributes = self.find(names)
+        except PathError:
+            # Another node has removed it in this moment.
+            return
         if inode is not None:
             inode.mtime = inode.ctime = now
             inode.exact = False

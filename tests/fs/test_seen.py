@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,6 +267,27 @@ def test_a_new_file_keeps_the_directory_in_which_it_was_made(two: Two) -> None:
     two.meet()
     assert two.check_kept(theirs, "/d/new")
     assert two.here.listing("/d").keys() == {b"new"}
+
+
+def test_a_directory_goes_in_the_moment_in_which_a_file_is_made_in_it(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes it has it: otherwise it would stay pending for ever, since nobody could close it."""
+    two.there.commit(lambda author: author.remove(F, directory=False))
+    two.there.commit(lambda author: author.remove(path("/d"), directory=True))
+    working, give = two.here.fs.working, two.here.fs.working.give
+
+    def give_late(*arguments: Any, **options: Any) -> None:
+        give(*arguments, **options)
+        two.deliver(two.there, two.here.replica)
+
+    monkeypatch.setattr(working, "give", give_late)
+    handle = two.here.fs.create(path("/d/new"), 0o644)
+    monkeypatch.undo()
+    two.here.fs.write(handle, b"written", 0)
+    two.here.close(handle)
+    two.meet()
+    assert two.shown() == {b"new": b"written"}
 
 
 def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
