@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from basefs.sync.claims import CONTENTS_SECONDS
 from basefs.sync.schedule import Address
 
-#: Seconds without entries after which another session is begun although the last one has not ended.
+#: Seconds without anything after which another session is begun although the last one has not ended.
 PATIENCE = 2.0
 #: Seconds, at the most, until the first session: what is on its way over a standing session comes in that time.
 JITTER = 0.1
@@ -39,8 +40,8 @@ class Gaps:
         self._counted_since = 0.0
         #: Since when somebody waits to be asked.
         self._since = 0.0
-        #: Address -> when the session with it brought something other than contents last, seconds.
-        self._fetching: dict[Address, float] = {}
+        #: Address -> when something moved last in the session with it that counts, and when it began, seconds.
+        self._fetching: dict[Address, tuple[float, float]] = {}
         #: Those of them that were told to wait.
         self._waiting: set[Address] = set()
 
@@ -66,13 +67,12 @@ class Gaps:
     def moved(self, address: Address, now: float, *, comparing: bool) -> list[Address]:
         """Something has come from a peer.  Returns the peers whose sessions are superfluous now: they let us wait.
 
-        `comparing`: not only contents, which take long where they are large or the link is narrow: others may have
-        other news meanwhile.
+        `comparing`: not only contents, which count for `CONTENTS_SECONDS`.
         """
         if address not in self._fetching:
             return []
-        if comparing:
-            self._fetching[address] = now
+        _, began = self._fetching[address]
+        self._fetching[address] = now if comparing else min(now, began + CONTENTS_SECONDS), began
         self._waiting.discard(address)
         return sorted(self._waiting)
 
@@ -86,7 +86,7 @@ class Gaps:
         """When to ask for the `next`, in seconds; `None` if nobody has told of anything."""
         if not self._told:
             return None
-        busy = [moved for address, moved in self._fetching.items() if address not in self._waiting]
+        busy = [moved for address, (moved, _) in self._fetching.items() if address not in self._waiting]
         latest = AT_LATEST if self._arrived > BURST_ENTRIES else AT_LATEST_ELSE
         quiet = min(self._arrived_at + QUIET, self._since + latest)
         return max(self._not_before, quiet, max(busy) + PATIENCE if busy else 0.0)
@@ -103,6 +103,6 @@ class Gaps:
             del self._told[address]
             if differs(address):
                 self._since = now
-                self._fetching[address] = now
+                self._fetching[address] = now, now
                 return address
         return None

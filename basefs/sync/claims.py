@@ -19,6 +19,9 @@ PATIENCE = 3.0
 #: Seconds without a new entry or block after which it does not count any more either, whatever it sends: a peer that
 #: drips bytes would keep the node from asking anybody else.  A block of 32 KiB takes as long on a link of 32 kbit/s.
 FRUITLESS = 10.0
+#: Seconds in which a session that brings contents keeps others from beginning, which would fetch them once more over a
+#: narrow link.  What takes longer is large, and others may have other news meanwhile.
+CONTENTS_SECONDS = 15.0
 #: Seconds after it was seen that several nodes want the same, in which a content comes from one peer at a time: the
 #: link of who has all of it is busy, and the others have no more.  A part that was begun elsewhere would only leave a
 #: hole in what the peer can pass on that brings the rest.  Not where less than `WIDE` comes: then anybody may help.

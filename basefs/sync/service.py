@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from basefs.sync.claims import PATIENCE
+from basefs.sync.claims import CONTENTS_SECONDS, PATIENCE
 from basefs.sync.contacts import Contact, Lag
 from basefs.sync.interface import LogState
 from basefs.sync.keeper import SessionKeeper
@@ -98,9 +98,10 @@ class SyncService:
         )
         self._slots = asyncio.Semaphore(max_outgoing)
         self._jobs: dict[Address, asyncio.Task[None]] = {}
-        self._running: set[Address] = set()
+        #: When the sessions that were requested began.
+        self._running: dict[Address, float] = {}
         self._again: dict[Address, str] = {}
-        self._compared_at = 0.0
+        self._moved_at = 0.0
         self._seeker = Seeker(state, self._shared.claims, self._welcome, self._rng, self._jobs, self.request)
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -186,11 +187,11 @@ class SyncService:
                 await asyncio.sleep(self._rng.uniform(0, jitter))
             while reason is not None:
                 async with self._slots:
-                    self._running.add(address)
+                    self._running[address] = asyncio.get_running_loop().time()
                     try:
                         await self._session(address, reason)
                     finally:
-                        self._running.discard(address)
+                        del self._running[address]
                 reason = self._again.pop(address, None)
         except Exception:
             log.exception("a session with %s:%d failed", *address)
@@ -235,8 +236,9 @@ class SyncService:
 
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
-        if session.phase is Phase.COMPARING:
-            self._compared_at = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if session.phase is Phase.COMPARING or now - self._running.get(address, 0.0) < CONTENTS_SECONDS:
+            self._moved_at = now
         self._seeker.progress(session.phase is Phase.WAITING)
         if self._on_progress:
             self._on_progress(address, session.phase)
@@ -287,13 +289,10 @@ class SyncService:
             except Exception:  # the callback is not ours: one failure must not end all periodic sessions
                 log.exception("the list of peers could not be had")
                 continue
-            if peer is not None and not self._is_comparing:
+            if peer is not None and not self._is_fetching:
                 self.request(peer, "periodic")
 
     @property
-    def _is_comparing(self) -> bool:
-        """Whether logs differ for a reason: a session is bringing entries at this moment.
-
-        Not where it brings contents alone, which may take hours on a narrow link.
-        """
-        return bool(self._running) and asyncio.get_running_loop().time() - self._compared_at < PATIENCE
+    def _is_fetching(self) -> bool:
+        """Whether logs differ for a reason: a session is bringing something, and not contents for long already."""
+        return bool(self._running) and asyncio.get_running_loop().time() - self._moved_at < PATIENCE
