@@ -92,8 +92,13 @@ def _recover(directory: Path, key: SigningKey) -> tuple[dict[str, bytes], list[s
         problems.extend(map(str, check(directory / LOG_FILE)))
         problems.extend(f"the view of {names} is not that of the log" for names in local.replica.check_view())
     finally:
+        spools = [inode.spool for _, inode in local.fs.working.overlay.items() if inode is not None]
         local.fs.close()
         local.replica.close()
+        # A daemon that ends leaves them to the kernel; here hundreds of them would stay open.
+        for spool in spools:
+            if spool is not None and spool.is_on_disk:
+                os.close(spool._descriptor)
     return found, problems
 
 
