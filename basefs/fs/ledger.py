@@ -354,14 +354,14 @@ class Ledger:
                 path.unlink(missing_ok=True)
             else:
                 path.replace(path.with_suffix(".unreadable"))
+        # The process before may have promised any of it, also what is to be left out of the journal now.
+        self.is_synced = bool(overlay)
         if records:
             log.info("%d names were not published yet", sum(1 for _ in overlay.items()))
             self._is_stale = True
             # On a full disk what it holds is there to be read, and whoever changes something is told of the disk.
             with contextlib.suppress(NoSpace):
                 self.rewrite()
-        # The process before may have promised any of it.
-        self.is_synced = bool(overlay)
 
     def _finish(self, directory: Names, origin: bytes | None, moves: Sequence[Move]) -> None:
         """A process has ended while it renamed a directory: if the log was told, what is pending goes along."""
