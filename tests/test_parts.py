@@ -97,15 +97,20 @@ def test_a_node_on_which_nothing_happens_wakes_no_thread(local: Local, watched: 
     run(local.fs, scenario)
 
 
+async def synced_once(local: Local, watched: Watched) -> None:
+    """All is made durable, and then nothing more is done for it."""
+    await watched.until(lambda: local.fs.is_durable)
+    synced = watched.syncs
+    assert synced > 0
+    await watched.many_looks()
+    assert watched.syncs == synced
+
+
 def test_what_was_published_is_synced_once(local: Local, watched: Watched) -> None:
     async def scenario() -> None:
         local.save("/f", b"x")
         local.publish()
-        await watched.until(lambda: local.fs.is_durable)
-        synced = watched.syncs
-        assert synced > 0
-        await watched.many_looks()
-        assert watched.syncs == synced
+        await synced_once(local, watched)
 
     run(local.fs, scenario)
 
@@ -125,11 +130,7 @@ def test_what_came_from_another_node_is_synced_once(local: Local, watched: Watch
         for applied in sent:
             local.replica.apply(applied.entries, applied.blocks)
         assert local.load("/f") == b"x"
-        await watched.until(lambda: local.fs.is_durable)
-        synced = watched.syncs
-        assert synced > 0
-        await watched.many_looks()
-        assert watched.syncs == synced
+        await synced_once(local, watched)
 
     run(local.fs, scenario)
 

@@ -236,13 +236,18 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+def begin(here: Side, there: Side) -> None:
+    """Files that both know."""
+    (here.mount / "d").mkdir()
+    for where in FILES:
+        (here.mount / where).write_bytes(b"first, and longer")
+    give(here, there)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_arrives_before_a_change_is_published_is_shown_or_listed(change: Callable[[Path], object]) -> None:
     with temporary_directory() as base, two_mounts(base) as (here, there):
-        (here.mount / "d").mkdir()
-        for where in FILES:
-            (here.mount / where).write_bytes(b"first, and longer")
-        give(here, there)
+        begin(here, there)
         for where in FILES:
             # The kernel knows the size of each, and what is in it.
             assert (here.mount / where).read_bytes() == b"first, and longer"
@@ -268,10 +273,7 @@ def test_what_arrives_before_a_change_is_published_is_shown_or_listed(change: Ca
 
 def test_what_has_lost_stays_with_who_has_it_open() -> None:
     with temporary_directory() as base, two_mounts(base) as (here, there):
-        (here.mount / "d").mkdir()
-        for where in FILES:
-            (here.mount / where).write_bytes(b"first, and longer")
-        give(here, there)
+        begin(here, there)
         for where in FILES:
             here.open(where, os.O_RDWR, has_model=False)
             here.opened[-1].write(b"O", 0)
