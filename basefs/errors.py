@@ -37,8 +37,8 @@
         |-- AlreadyRunning
         `-- MountFailed
 
-The errno of each class is in `basefs/fs/errno.py`, the exit code in `basefs/management/errors.py`; a test walks this
-tree and requires one of each.  Messages are one line: what happened, why, what to do.
+The errno of each class is in `basefs/fs/fuse/errno.py`, the exit code in `basefs/management/errors.py`; a test walks
+this tree and requires one of each.  Messages are one line: what happened, why, what to do.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from eval.ending import end_cleanly
 from eval.lab.clusters import BACKENDS
 from eval.lab.experiments import EXPERIMENTS
 from eval.lab.plan import Plan
-from eval.node import CommandFailed
 from eval.report.data import Results
 from eval.report.text import write_report
 from eval.rows import Rows
+from tests.support.node import CommandFailed
 
 #: Size of a quick run: 4 nodes, the same code.
 QUICK = 0.02

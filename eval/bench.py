@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from eval.cluster import Cluster
-from eval.namespaces import NamespaceNetwork
 from eval.net.scenario import seconds_to_all
 from eval.places import basefs, bindfs, plain
-from eval.wait import wait_until
+from tests.support.cluster import Cluster
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.wait import wait_until
 
 #: Small changes whose time to all nodes is taken.
 CHANGES = 20

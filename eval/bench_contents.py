@@ -19,11 +19,11 @@ from typing import Any
 from basefs.log.content import PIECE, as_content
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
-from basefs.replica import Replica
+from basefs.replica.replica import Replica
 from eval.tables import print_table, write_csv
 
 KEY = SigningKey.from_seed(bytes(32))
-#: As in the daemon, see `basefs/daemon.py`.
+#: As in the daemon, see `basefs/daemon/main.py`.
 _SWITCH_INTERVAL = 0.0002
 _LINES = (100, 800, 3500)
 

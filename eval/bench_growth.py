@@ -16,12 +16,12 @@ from typing import Any
 
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
-from basefs.replica import LOG_FILE, Applied, Replica
+from basefs.path import Names
+from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.names import Names
-from eval.node import Node
 from eval.tables import print_table, write_csv
+from tests.support.node import Node
 
 KEY = SigningKey.from_seed(bytes(32))
 #: Files that exist before anything is counted; each edit is of the next one.

@@ -21,8 +21,8 @@ from typing import Any
 
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey, verify
-from basefs.replica import Replica
-from basefs.sync.limits import ENTRIES_PER_SLICE
+from basefs.replica.replica import Replica
+from basefs.sync.wire.limits import ENTRIES_PER_SLICE
 from eval.histories import history
 from eval.tables import print_table, write_csv
 
@@ -34,7 +34,7 @@ _FRESH = """
 import json, sys, time
 start = time.perf_counter()
 from pathlib import Path
-from basefs.replica import Replica
+from basefs.replica.replica import Replica
 def resident():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) / 1024
 imported = time.perf_counter()

@@ -16,7 +16,7 @@ from eval.net import changes, copying, healing, hostile, idle, large, newcomer, 
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
 from eval.rows import Rows
-from eval.shaping import Condition
+from tests.support.shaping import Condition
 
 SCENARIOS: dict[str, Scenario] = {
     "changes": changes.SCENARIO,

@@ -13,8 +13,8 @@ import threading
 import time
 from pathlib import Path
 
-from eval.node import CommandFailed, Node
-from eval.wait import wait_until
+from tests.support.node import CommandFailed, Node
+from tests.support.wait import wait_until
 
 NAME = "demo"
 FIRST_PORT = 18374

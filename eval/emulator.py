@@ -1,9 +1,9 @@
 """netem for kernels without it: packets wait in a netfilter queue until it is decided what becomes of them.
 
-A program that runs in a node's network and judges what arrives there (`eval/shaping.py` starts it and sends it the
-packets).  On arrival, and not when they are sent: a packet that waits at its sender counts against the sender's socket,
-which then stops sending.  A line of JSON on standard input sets what happens from now on, an empty line asks for
-counters; each is answered by one line.  The end of the input is the end of the program.
+A program that runs in a node's network and judges what arrives there (`tests/support/shaping.py` starts it and sends
+it the packets).  On arrival, and not when they are sent: a packet that waits at its sender counts against the sender's
+socket, which then stops sending.  A line of JSON on standard input sets what happens from now on, an empty line asks
+for counters; each is answered by one line.  The end of the input is the end of the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from netfilterqueue import NetfilterQueue, Packet
 
-from eval.netem import LIMIT, Fate, Netem
+from tests.support.netem import LIMIT, Fate, Netem
 
 #: Packets that the kernel keeps for us: those that wait and those that nobody has looked at yet.
 _QUEUE_LENGTH = 8 * LIMIT

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from eval.node import Node, detach
+from tests.support.node import Node, detach
 
 #: The name of the filesystem in a BaseFS place.
 NAME = "place"

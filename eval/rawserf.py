@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 
 from basefs.gossip.client import Client
-from eval.cluster import NAME
-from eval.namespaces import in_namespace
-from eval.node import Node
+from tests.support.cluster import NAME
+from tests.support.namespaces import in_namespace
+from tests.support.node import Node
 
 #: Bytes of an event: as many as an entry takes with a block of 100 bytes.
 PAYLOAD = 320

@@ -14,10 +14,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from eval.namespaces import NamespaceNetwork
-from eval.node import COMMAND, Node
 from eval.saves import FILES, PROGRAMS, Program, prepare
-from eval.wait import wait_until
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import COMMAND, Node
+from tests.support.wait import wait_until
 
 NAME = "saving"
 #: Seconds for a marker to arrive.

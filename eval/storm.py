@@ -21,13 +21,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from basefs.management.control import call
+from basefs.daemon.api.control import call
 from eval.ending import end_cleanly
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
 from eval.places import PLACES
 from eval.tables import Row, print_table, write_csv
-from eval.wait import wait_until
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 NAME = "storm"
 READERS = 8

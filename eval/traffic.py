@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from basefs.config import SYNC_PORT_OFFSET
-from eval.node import Node
+from basefs.daemon.config import SYNC_PORT_OFFSET
+from tests.support.node import Node
 
 _CHAIN = "BASEFS-TRAFFIC"
 _COUNTER = re.compile(rf"^\[\d+:(\d+)\] -A {_CHAIN} .*--comment (\w+)", re.MULTILINE)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eval.machine import Machine
-from eval.namespaces import NamespaceNetwork
+from tests.support.namespaces import NamespaceNetwork
 
 MACHINES = ("alpha", "beta", "gamma")
 #: Seconds until a command that looks must show what the document shows.

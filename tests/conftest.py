@@ -14,7 +14,10 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.mounts import require_fuse
+from tests.support.mounts import require_fuse
+
+#: Fixtures of every room: the command line, in this process or as users start it.
+pytest_plugins = ["tests.support.commands"]
 
 _CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 

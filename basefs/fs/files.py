@@ -9,11 +9,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from basefs.errors import Exists, IsADirectory, StoreError, Unsupported
-from basefs.fs.inode import Inode
-from basefs.fs.publisher import Publisher, log
-from basefs.fs.workingset import WorkingSet
+from basefs.fs.publish.publisher import Publisher, log
+from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.hashes import EntryHash
-from basefs.view.names import Names, display
+from basefs.path import Names, display
 from basefs.view.states import MODE_MASK, Kind
 
 #: Paths of which it is known where the kernel's pages come from; of others they are read again.

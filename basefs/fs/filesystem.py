@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 from basefs.errors import StoreError
 from basefs.fs.files import Files
+from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.metadata import Metadata
-from basefs.fs.mirror import Mirror
 from basefs.fs.namespace import Namespace
 from basefs.fs.owners import Owners
-from basefs.fs.publisher import Publisher
-from basefs.fs.workingset import WorkingSet
-from basefs.replica import Replica
+from basefs.fs.publish.publisher import Publisher
+from basefs.fs.staging.workingset import WorkingSet
+from basefs.replica.replica import Replica
 
 log = logging.getLogger(__name__)
 

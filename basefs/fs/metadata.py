@@ -7,11 +7,11 @@ import stat
 from dataclasses import dataclass
 
 from basefs.errors import NoData, NotFound, PathError
-from basefs.fs.inode import Inode
-from basefs.fs.overlay import MISSING
-from basefs.fs.workingset import WorkingSet
-from basefs.replica import Attributes
-from basefs.view.names import Names, display
+from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.overlay import MISSING
+from basefs.fs.staging.workingset import WorkingSet
+from basefs.path import Names, display
+from basefs.replica.replica import Attributes
 from basefs.view.signer import clamp_time
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, MODE_MASK, Kind, Owner
 

@@ -18,16 +18,16 @@ from basefs.errors import (
     StoreError,
     TooManyLinks,
 )
-from basefs.fs.inode import Inode
-from basefs.fs.publisher import Publisher
-from basefs.fs.scratch import HIDDEN_PREFIX, is_scratch
-from basefs.fs.vacancies import RENAME_SECONDS
-from basefs.fs.workingset import WorkingSet
+from basefs.fs.publish.publisher import Publisher
+from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.scratch import HIDDEN_PREFIX, is_scratch
+from basefs.fs.staging.vacancies import RENAME_SECONDS
+from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
-from basefs.replica import Attributes
+from basefs.path import Names, display
+from basefs.replica.replica import Attributes
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.names import Names, display
 from basefs.view.states import MODE_MASK, Kind
 
 #: Most names of one file, as on ext4: each change of a file's first name is told to all of them.

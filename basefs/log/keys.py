@@ -11,8 +11,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from basefs.durable import write_file
 from basefs.errors import InvalidEntry, UsageError
-from basefs.log.durable import write_file
 from basefs.log.entries import DOMAIN, Action, Entry, check_fields, signed_part
 from basefs.log.hashes import FINGERPRINT_SIZE, EntryHash, Fingerprint, sha224
 

@@ -13,9 +13,9 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from basefs.durable import sync_directory
 from basefs.errors import DamagedLog, StoreError
 from basefs.log.check import examine
-from basefs.log.durable import sync_directory
 from basefs.log.rebuild import Finding
 from basefs.log.store import Store
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.session import ask
 from basefs.management.target import parse_target

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from basefs.bootstrap import bootstrap as make
-from basefs.config import Home, format_address, parse_address
+from basefs.daemon.config import Home, parse_address
+from basefs.daemon.lock import is_held
 from basefs.errors import AlreadyRunning, Exists, UsageError
-from basefs.lock import is_held
+from basefs.gossip.members import join_host_port
 from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
 from basefs.management.output import examples, json_option, print_json
+from basefs.replica.bootstrap import bootstrap as make
 
 
 @click.command(
@@ -37,7 +38,7 @@ def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...],
     """
     home = Home.from_environment()
     directory = home.directory(name)
-    parsed = [format_address(*parse_address(address)) for address in addresses]
+    parsed = [join_host_port(*parse_address(address)) for address in addresses]
     if (directory / "log.db").exists() and not force:
         raise Exists(f"there is a filesystem {name} already: -f deletes it, with all its history on this node")
     if is_held(directory):

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
-from basefs.lock import exclusive
+from basefs.daemon.config import Home
+from basefs.daemon.lock import exclusive
 from basefs.log.check import check as check_log
 from basefs.log.check import count_rows, open_log
 from basefs.log.rebuild import Finding
@@ -19,7 +19,7 @@ from basefs.log.repair import repair as repair_log
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.progress import count_bar
 from basefs.management.session import ask
-from basefs.replica import LOG_FILE
+from basefs.replica.replica import LOG_FILE
 
 
 @click.command(epilog=examples("basefs check etc", "basefs check etc --repair"))

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.errors import BaseFSError
 from basefs.management.completion import SCRIPTS
 from basefs.management.session import ask

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table, printable
 from basefs.management.rows import SHORT
 from basefs.management.session import ask

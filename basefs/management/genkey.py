@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.log.keys import SigningKey
 from basefs.management.output import examples, json_option, print_json
 

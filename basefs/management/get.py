@@ -11,18 +11,19 @@ import click
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from basefs.config import SYNC_PORT_OFFSET, Home, format_address
-from basefs.discovery import describe, find_nodes
+from basefs.daemon.config import SYNC_PORT_OFFSET, Home
+from basefs.daemon.discovery import describe, find_nodes
 from basefs.errors import BaseFSError, Exists, PeerUnreachable, UsageError
+from basefs.gossip.members import join_host_port
 from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
 from basefs.management.output import examples, json_option, print_json
-from basefs.replica import Replica
-from basefs.sync.limits import NEWCOMER_LIMITS
-from basefs.sync.opening import sync_with
-from basefs.sync.shell import Session
+from basefs.replica.replica import Replica
+from basefs.sync.net.opening import sync_with
+from basefs.sync.net.transport import Session
+from basefs.sync.wire.limits import NEWCOMER_LIMITS
 
 
 @click.command(
@@ -59,7 +60,7 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
             raise PeerUnreachable(f"{describe(nodes)} sent nothing: is a filesystem running there?")
         # Where a mount looks for the others first, whatever /.cluster says.
         book = PeerBook(fresh / PEERS_FILE)
-        book.add([format_address(*source)])
+        book.add([join_host_port(*source)])
         book.save()
     if not home.default_key.exists():
         SigningKey.generate().save(home.default_key)
@@ -126,6 +127,6 @@ async def _sync_until_equal(replica: Replica, host: str, port: int, show: Callab
             result = await sync_with(replica, host, port, limits=NEWCOMER_LIMITS, progress=show)
             result.raise_for_reason()
         except BaseFSError as error:
-            raise type(error)(f"{format_address(host, port - SYNC_PORT_OFFSET)}: {error}") from None
+            raise type(error)(f"{join_host_port(host, port - SYNC_PORT_OFFSET)}: {error}") from None
         if (result.equal and not replica.missing_blocks(1)) or not result.counters.accepted:
             return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, print_json
 from basefs.management.plans import dry_run_option, print_plan

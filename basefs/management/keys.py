@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.session import ask, default_keys
 from basefs.management.target import parse_target

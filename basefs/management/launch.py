@@ -14,18 +14,17 @@ from typing import Any, TypeVar
 
 import click
 
-from basefs import config
-from basefs.config import DEFAULT_PORT, Home, is_ip, parse_address
+from basefs.daemon import config, logs
+from basefs.daemon.config import DEFAULT_PORT, Home, is_ip, parse_address
+from basefs.daemon.notify import ServiceManager
+from basefs.daemon.settings import PROFILES, Settings
 from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
-from basefs.fs.mount import check_mountpoint, parse_options, unmount
+from basefs.fs.fuse.binding import check_mountpoint, parse_options, unmount
 from basefs.gossip.members import split_host_port
 from basefs.log.keys import SigningKey
-from basefs.management import logs
 from basefs.management.again import command_line
 from basefs.management.session import default_keys
 from basefs.management.target import mounts
-from basefs.notify import ServiceManager
-from basefs.settings import PROFILES, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -122,10 +121,10 @@ def launch(
 ) -> None:
     """Check what the user asked for, then serve, or start a process that does."""
     # Imported here, since the command group imports this module for its options alone.
-    from basefs.daemon import run
-    from basefs.handlers.rules import Rule
-    from basefs.handlers.runner import Settings as HandlerSettings
-    from basefs.options import DaemonOptions
+    from basefs.daemon.main import run
+    from basefs.daemon.options import DaemonOptions
+    from basefs.fs.events.rules import Rule
+    from basefs.fs.events.runner import Settings as HandlerSettings
 
     home = Home.from_environment()
     home.existing(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.looking import look
 from basefs.management.output import examples, json_option, print_json, print_table
 

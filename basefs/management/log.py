@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.rows import SHORT, readable

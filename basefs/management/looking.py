@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from basefs.config import Home
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
 from basefs.errors import BaseFSError, DaemonError, DamagedLog, NotRunning, OtherVersion
-from basefs.management.runfile import RunFile
 from basefs.management.session import ask, ask_within
 
 #: Seconds that one daemon may take where others are to be asked as well.

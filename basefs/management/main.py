@@ -48,9 +48,25 @@ COMMANDS = (
 )
 
 
-def module_of(command: str) -> str:
-    """The name of the module of a command, and of the function in it: nothing in Python may be called `import`."""
-    return f"{command}_" if keyword.iskeyword(command) else command
+#: Commands whose module lies in a room with what else they need, and where.
+_ROOMS = {
+    "doctor": "doctor.command",
+    "export": "archive.export",
+    "import": "archive.import_",
+    "installserf": "serf.install",
+    "resources": "resources.command",
+    "serf": "serf.command",
+}
+
+
+def load(command: str) -> click.Command:
+    """The click command of that name.
+
+    Its function has the same name, but for `import_`: nothing in Python may be called `import`.
+    """
+    module = importlib.import_module(f"basefs.management.{_ROOMS.get(command, command)}")
+    found: click.Command = getattr(module, f"{command}_" if keyword.iskeyword(command) else command)
+    return found
 
 
 class _Commands(click.Group):
@@ -62,8 +78,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = module_of(cmd_name)
-        command: click.Command = getattr(importlib.import_module(f"basefs.management.{name}"), name)
+        command = load(cmd_name)
         if VARIABLE in os.environ:
             importlib.import_module("basefs.management.completing").prepare(command)
         return command

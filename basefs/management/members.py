@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table, printable
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target

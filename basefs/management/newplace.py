@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from basefs.log.durable import sync_directory
+from basefs.durable import sync_directory
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from basefs.view.names import escaped
+from basefs.path import escaped
 
 #: Characters to which a column may be folded.
 _FOLDED = 9

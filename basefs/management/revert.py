@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, print_json
 from basefs.management.progress import waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, printable
 from basefs.management.plans import dry_run_option, print_plan
 from basefs.management.session import ask

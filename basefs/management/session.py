@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.api.control import TIMEOUT, call
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
+from basefs.daemon.lock import exclusive
 from basefs.errors import AlreadyRunning, DaemonError, NotRunning
-from basefs.lock import exclusive
 from basefs.log.keys import SigningKey
-from basefs.management.control import TIMEOUT, call
-from basefs.management.runfile import RunFile
 
 #: Seconds that a command waits for a daemon that holds the log but does not answer yet.
 START_PATIENCE = 15.0
@@ -85,8 +85,8 @@ def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
 
 def _ask_log(home: Home, directory: Path, command: str, arguments: dict[str, Any]) -> Any:
     # Imported here: commands on a running daemon do without the whole of the log and view.
-    from basefs.management.services import LogServices
-    from basefs.replica import Replica
+    from basefs.daemon.api.services import LogServices
+    from basefs.replica.replica import Replica
 
     replica = Replica(directory, default_keys(home))
     try:

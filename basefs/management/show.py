@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table, printable
 from basefs.management.rows import SHORT, moment, readable
 from basefs.management.session import ask

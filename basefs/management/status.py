@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.management.looking import look
 from basefs.management.output import examples, json_option, print_fields, print_json, printable
 from basefs.management.target import parse_target
 from basefs.management.units import counted, size, span
-from basefs.replica import CACHE_FILE, LOG_FILE
+from basefs.replica.replica import CACHE_FILE, LOG_FILE
 
 #: Names that are listed before the others are only counted.
 _NAMED = 3

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.config import Home
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
+from basefs.daemon.lock import is_held
 from basefs.errors import UsageError
-from basefs.lock import is_held
-from basefs.management.runfile import RunFile
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
 _MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)

@@ -6,13 +6,13 @@ import time
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.api.control import call
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
+from basefs.daemon.lock import is_held
 from basefs.errors import DaemonError, NotRunning, UsageError
-from basefs.fs.mount import unmount as detach
-from basefs.lock import is_held
-from basefs.management.control import call
+from basefs.fs.fuse.binding import unmount as detach
 from basefs.management.output import examples
-from basefs.management.runfile import RunFile
 from basefs.management.session import refuse_stopped, socket_path, tell_waiting
 from basefs.management.target import Mount, is_dead, is_own, mount_at, mounts
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from basefs.config import Home
+from basefs.daemon.api.control import stream
+from basefs.daemon.config import Home
 from basefs.errors import DaemonGone, NotRunning
-from basefs.management.control import stream
 from basefs.management.output import examples, printable
 from basefs.management.session import socket_path
 from basefs.management.target import parse_target

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from basefs.errors import BaseFSError
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
+from basefs.path import Names
 from basefs.view.author import Author
-from basefs.view.names import Names
 from basefs.view.node import Node
 from basefs.view.seen import Version
 from basefs.view.shown import Shown

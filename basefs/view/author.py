@@ -20,9 +20,9 @@ from basefs.log.entries import Action
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
+from basefs.path import Names, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
-from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.past import Past
 from basefs.view.revert import Reverter

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from basefs.log.entries import Entry
-from basefs.view.names import Names
+from basefs.path import Names
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.states import Kind, State

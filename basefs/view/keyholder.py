@@ -17,9 +17,9 @@ from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
+from basefs.path import Names, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
-from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer

@@ -12,7 +12,7 @@ from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
-from basefs.view.names import Names, display
+from basefs.path import Names, display
 from basefs.view.tree import Tree
 
 

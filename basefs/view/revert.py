@@ -14,10 +14,10 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitt
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
+from basefs.path import Names, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.history import Standing
-from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.signer import Signer

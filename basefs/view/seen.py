@@ -12,7 +12,7 @@ from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
-from basefs.view.names import Names
+from basefs.path import Names
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.tree import Tree

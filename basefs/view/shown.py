@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from basefs.view.names import Names
+from basefs.path import Names
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from basefs.errors import NotADirectory, NotFound, PermissionDenied
 from basefs.log.entries import MAX_TIMESTAMP
 from basefs.log.keys import SigningKey
-from basefs.view.names import Names, display
+from basefs.path import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.tree import Tree

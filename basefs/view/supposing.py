@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from basefs.log.entries import Entry
 from basefs.log.store import Store
+from basefs.path import Names
 from basefs.view.changes import visible
-from basefs.view.names import Names
 from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver

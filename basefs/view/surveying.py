@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.store import Store
+from basefs.path import Names
 from basefs.view.history import Survey
-from basefs.view.names import Names
 from basefs.view.permissions import Authority
 from basefs.view.tree import Tree
 

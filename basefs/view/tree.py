@@ -20,8 +20,8 @@ from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.store import Store
+from basefs.path import Names
 from basefs.view.changes import Change, Ledger, compare, in_order
-from basefs.view.names import Names
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.resolution import Resolver

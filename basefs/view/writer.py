@@ -25,8 +25,8 @@ from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.log.preparations import Preparations
 from basefs.log.store import Store
+from basefs.path import Names, display
 from basefs.view.draft import Draft
-from basefs.view.names import Names, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.seen import Seen

@@ -11,7 +11,7 @@ from pathlib import Path
 import docker
 from docker.errors import DockerException
 
-from eval.wait import wait_until
+from tests.support.wait import wait_until
 
 #: Where an engine of our own keeps images, for the next run; may be deleted at any time.
 DATA = Path(tempfile.gettempdir()) / "basefs-eval-docker"

@@ -18,8 +18,8 @@ from docker.types import Mount
 
 from eval.docker.engine import engine
 from eval.docker.image import ensure_image
-from eval.namespaces import NamespaceNetwork, run_ip
-from eval.node import COMMAND, Node, detach
+from tests.support.namespaces import NamespaceNetwork, run_ip
+from tests.support.node import COMMAND, Node, detach
 
 _SOURCES = Path(__file__).parent.parent.parent
 

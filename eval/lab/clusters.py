@@ -7,18 +7,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from eval.cluster import NAME, Cluster
 from eval.docker.network import DockerNetwork
 from eval.lab.plan import Plan
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
 from eval.profile import Profile, profiled
 from eval.tables import write_csv
+from tests.support.cluster import NAME, Cluster
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
 
 #: MAX_BLOCK_MESSAGES, and seconds of jitter before a pull, among which the defaults were chosen.
 LIMITS = (0, 1, 4, 16, 64)
 JITTERS = (0.0, 0.05, 0.2, 0.8, 3.2)
-#: Modes by name: what of BaseFS carries changes, as settings of each node (`basefs/settings.py`).
+#: Modes by name: what of BaseFS carries changes, as settings of each node (`basefs/daemon/settings.py`).
 #: gossip: events for everything; what is known to be missing is still fetched.
 #: sync-S: sessions with a random peer every S seconds, and nothing else.
 #: events-N: as paper, but bursts that take more than N events are announced and pulled.

@@ -11,15 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eval.cluster import Cluster
 from eval.lab import provenance
 from eval.lab.arrivals import Watch
 from eval.lab.clusters import JITTERS, LIMITS, running
 from eval.lab.plan import Experiment, Plan
 from eval.net.changes import BLOCK_BYTES, SMALL
 from eval.rows import Row, Rows
-from eval.shaping import Condition
 from eval.traffic import Meter, Traffic
+from tests.support.cluster import Cluster
+from tests.support.shaping import Condition
 
 #: Conditions of a quick run, of a longer one, and of the paper.
 FEW = ("none", "delay-160", "loss-50")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from eval.cluster import Cluster
 from eval.lab import provenance
 from eval.lab.arrivals import Watch
 from eval.lab.clusters import running
@@ -21,6 +20,7 @@ from eval.peers import syncthing
 from eval.peers.etcd import Etcd
 from eval.rawserf import Listeners
 from eval.rows import Row, Rows
+from tests.support.cluster import Cluster
 
 #: Changes of which the median counts, and seconds between them.
 CHANGES, PAUSE = 5, 2.0

@@ -11,15 +11,15 @@ import threading
 import time
 from pathlib import Path
 
-from basefs.config import QUIET_SECONDS
-from eval.cluster import NAME, ask
+from basefs.daemon.config import QUIET_SECONDS
 from eval.lab import provenance
 from eval.lab.plan import Experiment, Plan
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
 from eval.rows import Rows
 from eval.saves import PROGRAMS, Program, prepare
-from eval.wait import wait_until
+from tests.support.cluster import NAME, ask
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 #: Seconds of quiet before a save is published.
 WINDOWS = (0.0, 0.003, 0.01, QUIET_SECONDS, 0.2, 1.0)

@@ -9,7 +9,6 @@ import time
 
 import psutil
 
-from eval.cluster import NAME, Cluster
 from eval.lab import provenance
 from eval.lab.arrivals import Watch
 from eval.lab.clusters import running
@@ -17,6 +16,7 @@ from eval.lab.plan import Experiment, Plan
 from eval.net.changes import SMALL
 from eval.net.scenario import cpu_seconds, serf_pid
 from eval.rows import Row, Rows
+from tests.support.cluster import NAME, Cluster
 
 #: Small changes on each cluster, and seconds between them.
 CHANGES, PAUSE = 5, 2.0

@@ -13,16 +13,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from eval.cluster import Cluster
 from eval.lab import provenance
 from eval.lab.arrivals import Arrival, Watch
 from eval.lab.clusters import running
 from eval.lab.convergence import FILES, add_traffic, shaping, summary
 from eval.lab.plan import Experiment, Plan
 from eval.net.changes import BLOCK_BYTES, SMALL
-from eval.netem import Netem
 from eval.rows import Row, Rows
 from eval.traffic import Meter
+from tests.support.cluster import Cluster
+from tests.support.netem import Netem
 
 #: Writes by their number of blocks (paper, section 5.1).
 WRITES = {0: 340, 1: 160, 2: 20, 4: 20, 16: 20}

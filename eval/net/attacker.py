@@ -28,10 +28,10 @@ from basefs.gossip.service import Gossip
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
-from basefs.replica import Replica
-from basefs.sync.limits import MAX_NUMBER, VERSION
-from basefs.sync.messages import WHOLE, Blocks, Entries, Eof, Hash, Ls, PathReq, Root, Stay
-from basefs.sync.wire import encode
+from basefs.replica.replica import Replica
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import MAX_NUMBER, VERSION
+from basefs.sync.wire.messages import WHOLE, Blocks, Entries, Eof, Hash, Ls, PathReq, Root, Stay
 
 #: Connections to one node at once.  A host may have eight sessions; the rest knocks.
 CONNECTIONS = 12

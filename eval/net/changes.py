@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eval.cluster import Cluster
 from eval.net import paper
 from eval.net.scenario import Options, Rate, Scenario, running, say, seconds_to_all
 from eval.rawserf import Listeners
 from eval.rows import Row, Rows
-from eval.shaping import Condition
 from eval.traffic import Meter, Traffic
+from tests.support.cluster import Cluster
+from tests.support.shaping import Condition
 
 #: Blocks of the files, each of incompressible bytes; 0 is a small change, which travels with its entry in one event.
 BLOCKS = (0, 1, 2, 4, 16, 64, 254)

@@ -8,10 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from eval.cluster import Cluster, Snapshot, differences, snapshot
 from eval.net.scenario import Options, Rate, Scenario, cpu_of_all, running, say, settled_root, wait_for_root
 from eval.rows import Row, Rows
 from eval.traffic import Meter
+from tests.support.cluster import Cluster, Snapshot, differences, snapshot
 
 #: Seconds for the copy to arrive everywhere, after which the run is given up.
 PATIENCE = 300.0

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 
-from eval.cluster import NAME, Cluster, ask, differences, snapshot
 from eval.net.scenario import Options, Scenario, cpu_of_all, running, say, settled_root, wait_for_root
-from eval.node import Node
 from eval.rows import Row, Rows
 from eval.traffic import Meter
-from eval.wait import wait_until
+from tests.support.cluster import NAME, Cluster, ask, differences, snapshot
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 #: Changes on each side, and seconds that the cut lasts.
 CHANGES = 1000

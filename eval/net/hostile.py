@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eval.cluster import NAME, Cluster
-from eval.namespaces import run_ip
 from eval.net.attacker import KINDS, PROCESSOR
 from eval.net.scenario import (
     Options,
@@ -26,8 +24,10 @@ from eval.net.scenario import (
     seconds_to_all,
     serf_pid,
 )
-from eval.node import Node
 from eval.rows import Row, Rows
+from tests.support.cluster import NAME, Cluster
+from tests.support.namespaces import run_ip
+from tests.support.node import Node
 
 #: Honest nodes, and seconds that each attack lasts.
 NODES = 3

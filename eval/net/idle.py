@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from eval.cluster import NAME, Cluster
 from eval.net.scenario import Options, Scenario, cpu_seconds, running, say, serf_pid
 from eval.rows import Row, Rows
 from eval.traffic import Meter
+from tests.support.cluster import NAME, Cluster
 
 #: Seconds that a cluster is watched, after as many seconds of rest as it takes to settle.
 WATCH = 60.0

@@ -7,10 +7,10 @@ import os
 import time
 from pathlib import Path
 
-from eval.cluster import NAME, Cluster
 from eval.net.scenario import Options, Scenario, peak_mib, reset_peak, running, say, settled_root, wait_for_root
 from eval.rows import Row, Rows
 from eval.traffic import Meter
+from tests.support.cluster import NAME, Cluster
 
 #: Megabytes of the file, and nodes that get it (the one that writes it included).
 SIZE = 200

@@ -9,14 +9,14 @@ import subprocess
 import time
 
 from basefs.log.keys import SigningKey
-from basefs.replica import Replica
-from eval.cluster import NAME
+from basefs.replica.replica import Replica
 from eval.histories import history
 from eval.net.scenario import Options, Scenario, cpu_seconds, network_of, peak_mib, reset_peak, say
 from eval.net.verifying import verify_seconds
-from eval.node import COMMAND, Node
 from eval.rows import Row, Rows
 from eval.traffic import Meter
+from tests.support.cluster import NAME
+from tests.support.node import COMMAND, Node
 
 #: Entries of the history (docs/network.md).
 ENTRIES = 130_000

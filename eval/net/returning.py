@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from eval.cluster import NAME, Cluster, ask
 from eval.net.scenario import (
     Options,
     Scenario,
@@ -19,6 +18,7 @@ from eval.net.scenario import (
 from eval.net.verifying import verify_seconds
 from eval.rows import Row, Rows
 from eval.traffic import Meter
+from tests.support.cluster import NAME, Cluster, ask
 
 #: Entries that are written meanwhile.
 ENTRIES = 10_000

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from eval.cluster import NAME, Cluster, ask
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
 from eval.rows import Rows
 from eval.traffic import Meter, Traffic
+from tests.support.cluster import NAME, Cluster, ask
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
 
 #: Seconds between two looks at one node, which cost its daemon time as well.
 _LOOK = 0.02

@@ -6,13 +6,13 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from eval.cluster import NAME, Cluster
 from eval.net.large import PATIENCE
 from eval.net.scenario import Options, Scenario, peak_mib, running, say, settled_root, wait_for_root
 from eval.rows import Row, Rows
-from eval.shaping import Condition
 from eval.traffic import Meter
-from eval.wait import wait_until
+from tests.support.cluster import NAME, Cluster
+from tests.support.shaping import Condition
+from tests.support.wait import wait_until
 
 #: Megabytes of the file, how many nodes have it, and what each of them can send.
 _SIZE = 30

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.namespaces import in_namespace
-from eval.node import Node
-from eval.wait import wait_until
+from tests.support.namespaces import in_namespace
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 #: Servers of the cluster, on the first nodes.
 SERVERS = 3

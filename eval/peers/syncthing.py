@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from eval.node import Node
+from tests.support.node import Node
 
 _PORT = 22000
 _FOLDER = "shared"

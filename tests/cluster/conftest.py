@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.cluster import Cluster
-from eval.namespaces import NamespaceNetwork
+from tests.support.cluster import Cluster
+from tests.support.namespaces import NamespaceNetwork
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

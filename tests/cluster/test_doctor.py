@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from eval.cluster import NAME, PATIENCE, Cluster, ask
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
-from eval.wait import wait_until
+from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from eval.cluster import NAME, PATIENCE, Cluster
-from eval.namespaces import NamespaceNetwork
 from eval.net.attacker import PROCESSOR
 from eval.net.hostile import attacking
 from eval.net.scenario import peak_mib, reset_peak, seconds_to_all
+from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.namespaces import NamespaceNetwork
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

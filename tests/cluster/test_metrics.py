@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from eval.cluster import NAME, PATIENCE, Cluster
-from eval.namespaces import NamespaceNetwork, in_namespace
-from eval.node import Node
-from eval.wait import wait_until
 from tests.management.test_metrics import Samples, value
 from tests.management.test_metrics import scrape as ask
+from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.namespaces import NamespaceNetwork, in_namespace
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.cluster import PATIENCE, Cluster
-from eval.namespaces import NamespaceNetwork
 from eval.saves import NEW, OLD, PROGRAMS
-from eval.wait import wait_until
+from tests.support.cluster import PATIENCE, Cluster
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

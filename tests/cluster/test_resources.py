@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from basefs.management.control import call
-from eval.cluster import NAME, PATIENCE, Cluster
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
+from basefs.daemon.api.control import call
 from eval.traffic import Meter
-from eval.wait import wait_until
+from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 

@@ -14,10 +14,10 @@ import pytest
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from eval.cluster import NAME, PATIENCE, Cluster, ask
-from eval.namespaces import NamespaceNetwork
-from eval.node import Node
-from eval.wait import wait_until
+from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
@@ -128,7 +128,8 @@ def _sync_with(node: Node, log: Path, address: str) -> subprocess.CompletedProce
     copy = log.with_name("copy-of-the-log")
     shutil.copytree(log, copy)
     program = (
-        "import asyncio, pathlib, sys; from basefs.replica import Replica; from basefs.sync.opening import sync_with; "
+        "import asyncio, pathlib, sys; from basefs.replica.replica import Replica; "
+        "from basefs.sync.net.opening import sync_with; "
         "replica = Replica(pathlib.Path(sys.argv[1])); "
         f"print(asyncio.run(sync_with(replica, sys.argv[2], {SYNC_PORT})).reason.name)"
     )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from eval.namespaces import NamespaceNetwork, in_namespace
 from eval.traffic import Meter, Traffic
+from tests.support.namespaces import NamespaceNetwork, in_namespace
 
 pytestmark = [pytest.mark.cluster]
 

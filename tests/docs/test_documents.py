@@ -8,7 +8,7 @@ import pytest
 
 from eval.captures import documents
 from eval.transcript import Player, machines, parse
-from tests.mounts import temporary_directory
+from tests.support.mounts import temporary_directory
 
 
 @pytest.mark.cluster

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eval.wait import wait_until
-from tests.patience import DEADLINE
+from tests.support.patience import DEADLINE
+from tests.support.project import ROOT
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_no_namespace_and_no_node_stays(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "eval.bench_net", "--scenario", "idle", "--nodes", "2", "--mode", "push"]
-    bench = subprocess.Popen([*command, "--results", str(tmp_path)], cwd=Path(__file__).parents[2])
+    bench = subprocess.Popen([*command, "--results", str(tmp_path)], cwd=ROOT)
     try:
 
         def namespaces() -> list[Path]:

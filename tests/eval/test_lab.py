@@ -12,8 +12,8 @@ import pytest
 from eval.lab.plan import Plan
 from eval.lab.workload import WRITES, links, sequence
 from eval.report.data import Point, papers
+from tests.support.project import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 #: What of BaseFS a profile may name: `fs/kernel`, `replica`.
 MODULES = {str(path.relative_to(ROOT / "basefs").with_suffix("")) for path in (ROOT / "basefs").rglob("*.py")}
 

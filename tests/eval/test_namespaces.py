@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.namespaces import NamespaceNetwork, in_namespace
-from eval.node import Node
+from tests.support.namespaces import NamespaceNetwork, in_namespace
+from tests.support.node import Node
 
 pytestmark = pytest.mark.cluster
 

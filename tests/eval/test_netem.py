@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from eval.netem import Correlated, Fate, Netem
-from eval.shaping import Condition
+from tests.support.netem import Correlated, Fate, Netem
+from tests.support.shaping import Condition
 
 MANY = 100_000
 

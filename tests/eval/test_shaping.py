@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.namespaces import NamespaceNetwork, in_namespace
-from eval.netem import Fate, Netem
-from eval.shaping import Condition, has_netem
-from tests.patience import DEADLINE
+from tests.support.namespaces import NamespaceNetwork, in_namespace
+from tests.support.netem import Fate, Netem
+from tests.support.patience import DEADLINE
+from tests.support.shaping import Condition, has_netem
 
 pytestmark = [pytest.mark.cluster]
 

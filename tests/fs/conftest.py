@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fs.local import Local
-from tests.mounts import temporary_directory
+from tests.support.mounts import temporary_directory
 
 
 @pytest.fixture

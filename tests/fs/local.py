@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from basefs.bootstrap import CLUSTER_FILE, bootstrap
-from basefs.config import QUIET_SECONDS
+from basefs.daemon.config import QUIET_SECONDS
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.owners import Owners
 from basefs.log.entries import Action
-from basefs.replica import Applied, Replica
-from basefs.view.names import Names
-from tests.helpers import ROOT_KEY, Clock, path
+from basefs.path import Names
+from basefs.replica.bootstrap import CLUSTER_FILE, bootstrap
+from basefs.replica.replica import Applied, Replica
+from tests.support.helpers import ROOT_KEY, Clock, path
 
 #: The only file of a new filesystem.
 CLUSTER = CLUSTER_FILE

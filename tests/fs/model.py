@@ -19,7 +19,7 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
 )
-from basefs.view.names import Names
+from basefs.path import Names
 
 
 class Type(enum.Enum):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mounts import wait_until
-from tests.patience import DEADLINE
+from tests.support.mounts import wait_until
+from tests.support.patience import DEADLINE
 
 #: kind, mode, content or target
 Tree = dict[str, tuple[str, int, bytes]]

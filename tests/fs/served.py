@@ -15,19 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from basefs.config import QUIET_SECONDS
-from basefs.daemon import SWITCH_INTERVAL
+from basefs.daemon.config import QUIET_SECONDS
+from basefs.daemon.main import SWITCH_INTERVAL
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.kernel import Kernel
-from basefs.fs.mirror import Mirror
-from basefs.fs.mount import caller, serve, unmount
-from basefs.fs.operations import Operations
+from basefs.fs.fuse.binding import caller, serve, unmount
+from basefs.fs.fuse.kernel import Kernel
+from basefs.fs.fuse.mirror import Mirror
+from basefs.fs.fuse.operations import Operations
 from basefs.fs.owners import Owners
-from basefs.replica import Applied
-from basefs.view.names import Names
+from basefs.path import Names
+from basefs.replica.replica import Applied
 from basefs.view.states import Kind, State
-from tests.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica
-from tests.mounts import wait_until
+from tests.support.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica
+from tests.support.mounts import wait_until
 
 #: Who may write, so that both logs begin alike.
 KEYS = (ROOT_KEY, BOB)

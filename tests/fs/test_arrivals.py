@@ -15,13 +15,13 @@ from basefs.errors import BaseFSError
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind
-from basefs.replica import Applied, Replica
-from basefs.view.names import Names
+from basefs.path import Names
+from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
-from tests.examples import part
 from tests.fs.local import Local
-from tests.helpers import BOB, ROOT_KEY, genesis, make_replica, path, tree_of
-from tests.mounts import temporary_directory
+from tests.support.examples import part
+from tests.support.helpers import BOB, ROOT_KEY, genesis, make_replica, path, tree_of
+from tests.support.mounts import temporary_directory
 
 KEYS = (ROOT_KEY, BOB)
 #: Few, so that both sides meet on them.

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from basefs.fs import plan
-from basefs.replica import Applied, Replica
+from basefs.fs.publish import plan
+from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
 from tests.fs.local import CLUSTER, Local
-from tests.helpers import ROOT_KEY, path
+from tests.support.helpers import ROOT_KEY, path
 
 
 class Face(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from basefs.view.names import Names
+from basefs.path import Names
 from basefs.view.signer import Signer
 from tests.fs.local import Local
 

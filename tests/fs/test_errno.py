@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from basefs import errors
-from basefs.fs.errno import ERRNO, errno_of
+from basefs.fs.fuse.errno import ERRNO, errno_of
 
 
 def subclasses(cls: type[errors.BaseFSError]) -> Iterator[type[errors.BaseFSError]]:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.node import Node, mount_points
-from eval.wait import wait_until
-from tests.mounts import temporary_directory
-from tests.patience import DEADLINE
+from tests.support.mounts import temporary_directory
+from tests.support.node import Node, mount_points
+from tests.support.patience import DEADLINE
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.fuse
 

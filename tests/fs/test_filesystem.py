@@ -22,11 +22,11 @@ from basefs.errors import (
     PermissionDenied,
 )
 from basefs.fs.owners import Owners
-from basefs.fs.scratch import HIDDEN_PREFIX
+from basefs.fs.staging.scratch import HIDDEN_PREFIX
 from basefs.log.entries import Action
-from basefs.replica import Replica
+from basefs.replica.replica import Replica
 from tests.fs.local import CLUSTER, MOUNT_OWNER, Local
-from tests.helpers import ALICE, ROOT_KEY, copy_replica, path
+from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, path
 
 WRITE, MODE, DELETE, LINK, MKDIR = Action.WRITE, Action.MODE, Action.DELETE, Action.LINK, Action.MKDIR
 

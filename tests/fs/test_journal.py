@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from basefs import durable
 from basefs.errors import NoSpace
-from basefs.fs.journal import Journal, Record
-from basefs.log import durable
-from tests.mounts import temporary_directory
-from tests.patience import DEADLINE
+from basefs.fs.staging.journal import Journal, Record
+from tests.support.mounts import temporary_directory
+from tests.support.patience import DEADLINE
 
 RECORDS = st.lists(st.tuples(st.sampled_from("ing"), st.binary(max_size=50), st.integers(0, 2**60)), max_size=8)
 
@@ -105,7 +105,7 @@ def test_what_was_synced_after_it_was_replaced_survives_a_power_cut(
     journal.append(("g", b"published"))
     journal.sync()
     sync(scratch)
-    monkeypatch.setattr("basefs.fs.journal.sync_directory", sync)
+    monkeypatch.setattr("basefs.fs.staging.journal.sync_directory", sync)
     journal.reset([("n", b"kept", 1)])
     assert reopened(found) == [("g", b"published")]
     journal.append(("g", b"new"))
@@ -161,7 +161,7 @@ def test_a_sync_waits_for_another_one_that_has_taken_up_its_records(
         begun.set()
         assert may_end.wait(DEADLINE)
 
-    monkeypatch.setattr("basefs.fs.journal.os.fdatasync", slow)
+    monkeypatch.setattr("basefs.fs.staging.journal.os.fdatasync", slow)
     journal = Journal(scratch / "journal")
     journal.append(("g", b"1"))
     first, second = threading.Thread(target=journal.sync), threading.Thread(target=journal.sync)

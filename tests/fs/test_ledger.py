@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import pytest
 
 from basefs.errors import NoSpace, StoreError
-from basefs.fs.journal import Journal
-from basefs.fs.ledger import Ledger
-from basefs.fs.workingset import DIRECTORY, WorkingSet
-from basefs.replica import LOG_FILE, Applied, Replica
+from basefs.fs.staging.journal import Journal
+from basefs.fs.staging.ledger import Ledger
+from basefs.fs.staging.workingset import DIRECTORY, WorkingSet
+from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, noise, path
+from tests.support.helpers import ROOT_KEY, noise, path
 
 
 def crashed(local: Local, target: Path) -> Local:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from basefs.replica import Replica
+from basefs.replica.replica import Replica
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, path
+from tests.support.helpers import ROOT_KEY, path
 
 
 @pytest.fixture

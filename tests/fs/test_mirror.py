@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import MountFailed
-from basefs.fs.mount import unmount
-from eval.node import Node
-from eval.wait import wait_until
+from basefs.fs.fuse.binding import unmount
 from tests.fs.pair import Side, two_mounts
-from tests.mounts import temporary_directory
-from tests.patience import DEADLINE
+from tests.support.mounts import temporary_directory
+from tests.support.node import Node
+from tests.support.patience import DEADLINE
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.fuse
 NAME = "conf"
@@ -155,11 +155,11 @@ def test_what_was_closed_a_moment_ago_does_not_keep_the_mount_in_use(
     with monkeypatch.context() as patch:
         # Root does it with a system call, others with fusermount.
         patch.setattr(os, "geteuid", lambda: user)
-        patch.setattr("basefs.fs.mount._ATTEMPTS", 2)
+        patch.setattr("basefs.fs.fuse.binding._ATTEMPTS", 2)
         with pytest.raises(MountFailed, match="is in use: close the files"):
             unmount(point, lazy=False)
-        patch.setattr("basefs.fs.mount._ATTEMPTS", 1000)
-        patch.setattr("basefs.fs.mount.time.sleep", let_go)
+        patch.setattr("basefs.fs.fuse.binding._ATTEMPTS", 1000)
+        patch.setattr("basefs.fs.fuse.binding.time.sleep", let_go)
         unmount(point, lazy=False)
     assert tried[0]
     assert not os.path.ismount(point)

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import MountFailed, UsageError
-from basefs.fs.mount import check_mountpoint, parse_options, unmount
-from eval.node import Node, mount_points
-from tests.mounts import require_fuse, temporary_directory
+from basefs.fs.fuse.binding import check_mountpoint, parse_options, unmount
+from tests.support.mounts import require_fuse, temporary_directory
+from tests.support.node import Node, mount_points
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.fs.operations import Operations, parse
+from basefs.fs.fuse.operations import Operations, parse
 from tests.fs.local import MOUNT_OWNER, Local
 
 NAME = st.binary(min_size=1, max_size=255).filter(lambda name: not set(name) & set(b"/\0"))

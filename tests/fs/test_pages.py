@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from basefs.fs.files import Pages
-from basefs.fs.kernel import Kernel
-from basefs.fs.mirror import Mirror
-from basefs.fs.operations import Operations
-from basefs.replica import Applied
+from basefs.fs.fuse.kernel import Kernel
+from basefs.fs.fuse.mirror import Mirror
+from basefs.fs.fuse.operations import Operations
+from basefs.replica.replica import Applied
 from tests.fs.local import Local
-from tests.helpers import path
-from tests.mounts import wait_until
-from tests.patience import DEADLINE
+from tests.support.helpers import path
+from tests.support.mounts import wait_until
+from tests.support.patience import DEADLINE
 
 FILE = path("/f")
 #: The id of the thread that asks.

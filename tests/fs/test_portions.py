@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from basefs.errors import StoreError
-from basefs.fs.plan import MAX_STEPS
-from basefs.replica import Applied, Replica
+from basefs.fs.publish.plan import MAX_STEPS
+from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, path
+from tests.support.helpers import ROOT_KEY, path
 
 #: So many that they need three transactions.
 MANY = [f"/d/{number}" for number in range(2 * MAX_STEPS)]

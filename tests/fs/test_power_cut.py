@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from basefs.fs import spool
-from basefs.fs.journal import Journal, Record
-from basefs.fs.ledger import JOURNAL_FILE
-from basefs.fs.spool import MEMORY_BYTES
-from basefs.fs.workingset import DIRECTORY
-from basefs.replica import Replica
+from basefs.fs.staging import spool
+from basefs.fs.staging.journal import Journal, Record
+from basefs.fs.staging.ledger import JOURNAL_FILE
+from basefs.fs.staging.spool import MEMORY_BYTES
+from basefs.fs.staging.workingset import DIRECTORY
+from basefs.replica.replica import Replica
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, noise, path
+from tests.support.helpers import ROOT_KEY, noise, path
 
 LARGE = 3 * MEMORY_BYTES
 OLD, NEW = noise(1, LARGE), noise(2, LARGE)

@@ -17,7 +17,8 @@ from eval.posix.outcome import Outcome, Status
 from eval.posix.python import python
 from eval.posix.stress import QUICK, stress
 from eval.posix.tools import git, make, sqlite
-from tests.mounts import temporary_directory
+from tests.support.mounts import temporary_directory
+from tests.support.project import ROOT
 
 pytestmark = pytest.mark.fuse
 
@@ -112,6 +113,6 @@ def test_what_belongs_to_one_machine_is_not_permitted(root: Path) -> None:
 def test_every_deviation_is_in_the_document() -> None:
     from eval.posix.deviations import KNOWN
 
-    document = (Path(__file__).parent.parent.parent / "docs" / "posix.md").read_text()
+    document = (ROOT / "docs" / "posix.md").read_text()
     for deviation in KNOWN:
         assert f"| {deviation.program} | {deviation.cases} | {deviation.reason} |" in document

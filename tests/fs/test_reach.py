@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from basefs.fs.reach import Reach, path_of
+from basefs.fs.fuse.reach import Reach, path_of
 from tests.fs.pair import Side, tree_of, two_mounts
 
 pytestmark = pytest.mark.fuse

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from basefs.fs.vacancies import RENAME_SECONDS
-from eval.node import Node
+from basefs.fs.staging.vacancies import RENAME_SECONDS
 from eval.saves import FILES, NEW, OLD, PROGRAMS, Program, prepare
-from tests.mounts import temporary_directory, wait_until
+from tests.support.mounts import temporary_directory, wait_until
+from tests.support.node import Node
+from tests.support.project import ROOT
 
 pytestmark = pytest.mark.fuse
 
@@ -110,6 +111,6 @@ def test_a_save_without_a_change_costs_nothing(mounted: Node, tmp_path: Path) ->
 
 
 def test_the_table_names_every_program() -> None:
-    table = (Path(__file__).parent.parent.parent / "docs" / "saving.md").read_text()
+    table = (ROOT / "docs" / "saving.md").read_text()
     for program in PROGRAMS:
         assert f"| {program.name} | {program.files} |" in table

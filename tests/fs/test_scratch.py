@@ -10,17 +10,18 @@ from collections.abc import Callable
 import pytest
 
 from basefs.errors import NoSpace
-from basefs.fs import namespace, plan
-from basefs.fs.journal import Journal, Record
-from basefs.fs.ledger import JOURNAL_FILE
-from basefs.fs.plan import make_plan
-from basefs.fs.scratch import is_scratch, is_temporary_name
-from basefs.fs.workingset import DIRECTORY
+from basefs.fs import namespace
+from basefs.fs.publish import plan
+from basefs.fs.publish.plan import make_plan
+from basefs.fs.staging.journal import Journal, Record
+from basefs.fs.staging.ledger import JOURNAL_FILE
+from basefs.fs.staging.scratch import is_scratch, is_temporary_name
+from basefs.fs.staging.workingset import DIRECTORY
 from basefs.log.entries import Action
 from tests.fs.local import Local
-from tests.helpers import path
-from tests.mounts import wait_until
-from tests.patience import DEADLINE
+from tests.support.helpers import path
+from tests.support.mounts import wait_until
+from tests.support.patience import DEADLINE
 
 
 @pytest.mark.parametrize(

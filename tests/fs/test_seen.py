@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from basefs.fs.kernel import Kernel
-from basefs.fs.mirror import Mirror
+from basefs.fs.fuse.kernel import Kernel
+from basefs.fs.fuse.mirror import Mirror
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
-from basefs.replica import Applied, Replica
+from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind, State
 from tests.fs.local import Local
-from tests.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica, path, tree_of
+from tests.support.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica, path, tree_of
 
 F = path("/d/f")
 

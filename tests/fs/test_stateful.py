@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from basefs.errors import BaseFSError
-from basefs.fs import plan
-from basefs.fs.scratch import is_scratch
-from basefs.replica import Applied, Replica
-from basefs.view.names import Names
-from tests.examples import part
+from basefs.fs.publish import plan
+from basefs.fs.staging.scratch import is_scratch
+from basefs.path import Names
+from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.fs.model import Inode, Model, Open, Type, Version
-from tests.helpers import ROOT_KEY
-from tests.mounts import temporary_directory
+from tests.support.examples import part
+from tests.support.helpers import ROOT_KEY
+from tests.support.mounts import temporary_directory
 
 _BITS = {Type.FILE: stat.S_IFREG, Type.DIRECTORY: stat.S_IFDIR, Type.SYMLINK: stat.S_IFLNK}
 

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from basefs.bootstrap import bootstrap
 from basefs.errors import StoreError
-from basefs.fs import publisher
-from basefs.fs.overlay import Overlay
-from basefs.fs.plan import MAX_STEPS
-from basefs.fs.timing import (
+from basefs.fs.publish import publisher
+from basefs.fs.publish.plan import MAX_STEPS
+from basefs.fs.publish.timing import (
     BURST_NAMES,
     BURST_SECONDS,
     BUSY_LOAD,
@@ -26,10 +24,12 @@ from basefs.fs.timing import (
     URGENT_SECONDS,
     Timing,
 )
-from basefs.replica import Applied, Replica
+from basefs.fs.staging.overlay import Overlay
+from basefs.replica.bootstrap import bootstrap
+from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, path
-from tests.mounts import wait_until
+from tests.support.helpers import ROOT_KEY, path
+from tests.support.mounts import wait_until
 
 QUIET = 0.05
 MANY = BURST_NAMES + 1

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import part
 from tests.fs.pair import Opened, Side, make_equal, outcome, tree_of, two_mounts
-from tests.mounts import temporary_directory
+from tests.support.examples import part
+from tests.support.mounts import temporary_directory
 
 pytestmark = pytest.mark.fuse
 

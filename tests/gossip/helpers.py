@@ -16,7 +16,7 @@ from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Event
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
-from tests.patience import DEADLINE
+from tests.support.patience import DEADLINE
 
 FSID = bytes(range(28))
 OTHER_FSID = bytes(range(100, 128))

@@ -15,8 +15,7 @@ import pytest
 
 from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
-
-from .helpers import agent, alive, config_for, free_port, run, until
+from tests.gossip.helpers import agent, alive, config_for, free_port, run, until
 
 pytestmark = pytest.mark.serf
 

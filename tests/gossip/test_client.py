@@ -12,9 +12,8 @@ import pytest
 
 from basefs.errors import AgentError, LocalProtocolError
 from basefs.gossip.client import Client
-from tests.patience import DEADLINE
-
-from .helpers import free_port, run, until
+from tests.gossip.helpers import free_port, run, until
+from tests.support.patience import DEADLINE
 
 Answer = Callable[[str, int], list[Any]]
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from basefs.errors import AgentError
 from basefs.gossip.client import Client
 from basefs.gossip.joiner import PER_ROUND, Joiner, _probe
-
-from .helpers import free_port, run
+from tests.gossip.helpers import free_port, run
 
 
 async def nobody() -> Iterable[str]:

@@ -16,9 +16,8 @@ from basefs.errors import AgentError
 from basefs.gossip.client import Client
 from basefs.gossip.config import USER_EVENT_SIZE_LIMIT
 from basefs.gossip.rpc import COMMANDS
-from tests.patience import DEADLINE
-
-from .helpers import agent, config_for, run, until
+from tests.gossip.helpers import agent, config_for, run, until
+from tests.support.patience import DEADLINE
 
 pytestmark = pytest.mark.serf
 

@@ -17,9 +17,8 @@ from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member
-from tests.patience import DEADLINE
-
-from .helpers import FSID, OTHER_FSID, Node, alive, free_port, nodes, random_entry, run, until
+from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, free_port, nodes, random_entry, run, until
+from tests.support.patience import DEADLINE
 
 pytestmark = pytest.mark.serf
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.gossip.statsd import SerfTraffic
-
-from .helpers import Node, nodes, run, until
+from tests.gossip.helpers import Node, nodes, run, until
 
 
 def test_lines_are_added_up_and_others_left_out() -> None:

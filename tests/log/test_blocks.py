@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, MAX_GOSSIP_BLOCKS, SYNC_BLOCK_DATA, Block, block_count, split
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, sha224
-
-from ..helpers import noise
+from tests.support.helpers import noise
 
 SMALL = GOSSIP_BLOCK_DATA * MAX_GOSSIP_BLOCKS
 LENGTHS = [

@@ -20,11 +20,10 @@ from basefs.log.content import LARGE_CONTENT
 from basefs.log.entries import Action
 from basefs.log.hashes import EntryHash
 from basefs.log.repair import repair
-from basefs.replica import LOG_FILE, Replica
+from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.tree import Names
-from tests.examples import part
-
-from ..helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
+from tests.support.examples import part
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
 
 TABLES = ("entries", "blocks", "paths", "granted", "links", "meta", "chains", "waiting")
 #: Columns that nobody can see the effect of: the numbers of rows that keep their order, and when a block came.

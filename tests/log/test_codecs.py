@@ -15,8 +15,7 @@ from basefs.errors import InvalidEntry
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, block_count, split
 from basefs.log.codecs import BSDIFF, CODECS, MAX_BSDIFF, MAX_ZSTD_DICTIONARY, STORED, ZLIB, ZSTD, Codec
-
-from ..helpers import noise
+from tests.support.helpers import noise
 
 CONTENTS = st.binary(min_size=1, max_size=3000) | st.text(min_size=1).map(lambda text: text.encode() * 20)
 

@@ -17,9 +17,8 @@ from basefs.log.cache import ContentCache
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.lineage import MAX_DELTAS
-from basefs.replica import CACHE_FILE, Applied, Replica
-
-from ..helpers import ROOT_KEY, copy_replica, make_replica, noise, path
+from basefs.replica.replica import CACHE_FILE, Applied, Replica
+from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise, path
 
 F = path("/f")
 

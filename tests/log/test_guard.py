@@ -11,7 +11,7 @@ import pytest
 
 from basefs.errors import StoreError
 from basefs.log.guard import Guard
-from tests.patience import DEADLINE
+from tests.support.patience import DEADLINE
 
 
 @pytest.fixture

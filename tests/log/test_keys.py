@@ -15,9 +15,8 @@ from basefs.errors import InvalidEntry, UsageError
 from basefs.log.entries import DOMAIN, Action
 from basefs.log.hashes import HASH_SIZE, sha224
 from basefs.log.keys import SigningKey, fingerprint_of, parse_public_key, verify
-
-from ..helpers import ALICE, ROOT_KEY
-from .vectors import SECRETS
+from tests.log.vectors import SECRETS
+from tests.support.helpers import ALICE, ROOT_KEY
 
 PARENT = bytes(HASH_SIZE)
 

@@ -19,13 +19,13 @@ from basefs.errors import DamagedLog, NoSpace, NotEmpty, StoreError
 from basefs.log import cache, codecs, preparations
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
 from basefs.log.entries import Action
-from basefs.replica import CACHE_FILE, Applied, Replica
+from basefs.replica.replica import CACHE_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.tree import Names
-
-from ..helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path
-from ..patience import DEADLINE
+from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path
+from tests.support.patience import DEADLINE
+from tests.support.project import ROOT
 
 F = path("/f")
 LARGE = LARGE_CONTENT + 12_345
@@ -404,8 +404,8 @@ MEMORY = """
 import os, resource, sys
 from pathlib import Path
 from basefs.log.content import as_content
-from basefs.replica import Replica
-from tests.helpers import ROOT_KEY, path
+from basefs.replica.replica import Replica
+from tests.support.helpers import ROOT_KEY, path
 replica = Replica(Path(sys.argv[1]), [ROOT_KEY])
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024
@@ -427,8 +427,8 @@ def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None:
             file.write(noise(number, PIECE))
     child = subprocess.run(
         [sys.executable, "-c", MEMORY, tmp_path / "log", source],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,

@@ -11,8 +11,7 @@ from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash
 from basefs.log.orphans import Orphans
-
-from ..helpers import ALICE
+from tests.support.helpers import ALICE
 
 
 def entry(number: int) -> Entry:

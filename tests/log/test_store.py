@@ -27,12 +27,12 @@ from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, xor
 from basefs.log.schema import FORMAT
 from basefs.log.store import Store
-from basefs.replica import LOG_FILE, Replica
-from basefs.view.names import Names
-from tests.examples import part
-
-from ..helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
-from ..view.histories import Step, World, steps
+from basefs.path import Names
+from basefs.replica.replica import LOG_FILE, Replica
+from tests.support.examples import part
+from tests.support.helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
+from tests.support.project import ROOT
+from tests.view.histories import Step, World, steps
 
 # -- the file ---------------------------------------------------------------------------------------------------------
 
@@ -187,8 +187,8 @@ def test_every_hash_equals_one_from_scratch(history: list[Step], seed: int) -> N
 WRITER = """
 import sys
 from pathlib import Path
-from tests.helpers import ROOT_KEY
-from basefs.replica import Replica
+from tests.support.helpers import ROOT_KEY
+from basefs.replica.replica import Replica
 replica = Replica(Path(sys.argv[1]), [ROOT_KEY])
 for number in range(100_000):
     replica.commit(lambda author: author.write((b"%d" % number,), b"%d" % number * 200))
@@ -199,9 +199,7 @@ for number in range(100_000):
 @pytest.mark.parametrize("moment", [1, 37, 300])
 def test_what_a_killed_process_reported_is_there(tmp_path: Path, moment: int) -> None:
     make_replica(tmp_path).close()
-    child = subprocess.Popen(
-        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    )
+    child = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout is not None
     with child, child.stdout as reports:
         reported = [int(reports.readline()) for _ in range(moment)]

@@ -13,12 +13,11 @@ import pytest
 
 from basefs.errors import StoreError
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
+from basefs.log.interface import LogState
 from basefs.log.told import Told
-from basefs.replica import LOG_FILE, Replica
-from basefs.sync.interface import LogState
-
-from ..helpers import ROOT_KEY, make_replica, noise, path
-from ..patience import DEADLINE
+from basefs.replica.replica import LOG_FILE, Replica
+from tests.support.helpers import ROOT_KEY, make_replica, noise, path
+from tests.support.patience import DEADLINE
 
 
 def ask_all(state: LogState, entry: EntryHash, block: BlockHash) -> dict[str, object]:

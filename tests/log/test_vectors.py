@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey, verify
+from tests.log.vectors import load, table, vectors
+from tests.support.project import ROOT
 
-from .vectors import load, table, vectors
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
+DOCUMENT = ROOT / "docs" / "formats.md"
 
 
 def field(vector: dict[str, object], name: str) -> bytes:

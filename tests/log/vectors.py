@@ -7,15 +7,15 @@ another tag, and vectors of its own.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
 from basefs.view.states import encode_mode
+from tests.support.project import ROOT
 
-FILE = Path(__file__).parents[1] / "data" / "vectors.json"
+FILE = ROOT / "tests" / "data" / "vectors.json"
 #: The secret keys of tests 1 and 2 in RFC 8032, section 7.1.
 SECRETS = (
     bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"),

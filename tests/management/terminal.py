@@ -6,7 +6,7 @@ import os
 import pty
 import subprocess
 
-from eval.node import COMMAND, Node
+from tests.support.node import COMMAND, Node
 
 
 def on_a_terminal(node: Node, *arguments: str, code: int | None = 0, **environment: str) -> str:

@@ -6,8 +6,8 @@ import json
 
 from basefs.log.entries import Action
 from basefs.management.session import default_keys
-from tests.helpers import copy_replica, noise
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.helpers import copy_replica, noise
 
 
 def test_of_a_complete_filesystem(conf: Cli) -> None:

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from basefs.log.keys import SigningKey
-from eval.node import Node
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 
 def grants(cli: Cli) -> list[dict[str, object]]:

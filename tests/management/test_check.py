@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from basefs.replica import LOG_FILE
-from eval.node import Node
-from tests.helpers import noise, path
-from tests.management.conftest import Cli
-from tests.mounts import wait_until
+from basefs.replica.replica import LOG_FILE
+from tests.support.commands import Cli
+from tests.support.helpers import noise, path
+from tests.support.mounts import wait_until
+from tests.support.node import Node
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import click
 import pytest
 
 from basefs.management.main import COMMANDS, basefs
-from eval.node import Node
-from tests.management.conftest import Cli
 from tests.management.terminal import on_a_terminal
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 #: Commands that have nothing to tell but that it is done, or print what is not theirs.
 WITHOUT_JSON = {"mount", "unmount", "run", "serf", "completion"}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.node import COMMAND, Node
-from tests.helpers import path
-from tests.management.conftest import Cli
-from tests.patience import DEADLINE
+from tests.support.commands import Cli
+from tests.support.helpers import path
+from tests.support.node import COMMAND, Node
+from tests.support.patience import DEADLINE
 
 Complete = Callable[[str], list[str]]
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from basefs.config import SYNC_PORT_OFFSET
+from basefs.daemon.config import SYNC_PORT_OFFSET
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
-from eval.node import COMMAND, Node
 from tests.gossip.helpers import free_port
-from tests.management.conftest import Cli
-from tests.mounts import wait_until
+from tests.support.commands import Cli
+from tests.support.mounts import wait_until
+from tests.support.node import COMMAND, Node
 
 #: A new /dev without /dev/fuse, and one in which it is no device.
 _NEW_DEV = (

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from basefs.log.keys import SigningKey
-from basefs.replica import LOG_FILE
-from eval.node import COMMAND, Node
-from tests.helpers import noise, path
-from tests.management.conftest import Cli
+from basefs.replica.replica import LOG_FILE
+from tests.support.commands import Cli
+from tests.support.helpers import noise, path
+from tests.support.node import COMMAND, Node
 
 
 @pytest.fixture

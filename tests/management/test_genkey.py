@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 
 from basefs.log.keys import SigningKey
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
 
 
 def test_the_default_key(cli: Cli) -> None:

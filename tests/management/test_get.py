@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from basefs.config import SYNC_PORT_OFFSET
-from basefs.replica import Replica
-from basefs.sync.service import SyncService
+from basefs.daemon.config import SYNC_PORT_OFFSET
+from basefs.replica.replica import Replica
+from basefs.sync.net.service import SyncService
 from tests.fs.local import Local
-from tests.helpers import ROOT_KEY, path
-from tests.management.conftest import Cli
-from tests.patience import DEADLINE
+from tests.support.commands import Cli
+from tests.support.helpers import ROOT_KEY, path
+from tests.support.patience import DEADLINE
 
 
 @contextlib.contextmanager
@@ -77,10 +77,10 @@ def test_all_of_it(cli: Cli, remote: Local) -> None:
 
 
 def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are tried one after another; `tests/test_discovery.py` asks a real name server."""
+    """They are tried one after another; `tests/daemon/test_discovery.py` asks a real name server."""
     with served(remote.replica) as address:
         records = [b"v=spf1 -all", b"basefs=" + unused.encode(), b"basefs=" + address.encode()]
-        monkeypatch.setattr("basefs.discovery._records", lambda host, resolver: records)
+        monkeypatch.setattr("basefs.daemon.discovery._records", lambda host, resolver: records)
         code, out, err = cli._run(("get", "conf", "cluster.example", "--json"))
     assert code == 0 and err.startswith(f"{unused}: cannot reach ") and err.endswith("; trying the next\n")
     assert json.loads(out)["identity"] == remote.replica.identity.hex()

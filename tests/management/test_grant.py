@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.keys import SigningKey
-from eval.node import Node
-from tests.helpers import ALICE, BOB, path
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.helpers import ALICE, BOB, path
+from tests.support.node import Node
 
 
 @pytest.fixture

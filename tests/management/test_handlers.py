@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from eval.node import Node
-from eval.wait import wait_until
-from tests.management.conftest import Cli
-from tests.patience import DEADLINE
+from tests.support.commands import Cli
+from tests.support.node import Node
+from tests.support.patience import DEADLINE
+from tests.support.wait import wait_until
 
 NOTE = 'echo "$BASEFS_EVENT_TYPE $BASEFS_EVENT_PATH" >> {}'
 

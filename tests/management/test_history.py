@@ -12,8 +12,8 @@ from basefs.log.keys import SigningKey
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.states import Kind
-from tests.helpers import path
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.helpers import path
 
 
 @pytest.fixture

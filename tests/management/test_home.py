@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.config import Home, format_address, parse_address
+from basefs.daemon.config import Home, parse_address
 from basefs.errors import UsageError
+from basefs.gossip.members import join_host_port
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_brackets_come_in_pairs(text: str) -> None:
 
 @given(st.ip_addresses(), st.integers(1, 65534))
 def test_every_address_survives(address: object, port: int) -> None:
-    assert parse_address(format_address(str(address), port)) == (str(address), port)
+    assert parse_address(join_host_port(str(address), port)) == (str(address), port)
 
 
 def test_a_relative_home_is_found_from_everywhere(monkeypatch: pytest.MonkeyPatch, base: Path) -> None:

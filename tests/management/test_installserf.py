@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from basefs.gossip.binary import dotted, find_serf, version_of
-from tests.installation.test_release import OTHER, publish, web
-from tests.management.conftest import Cli
+from tests.management.serf.test_release import OTHER, publish, web
+from tests.support.commands import Cli
 
 
 def script(path: Path, text: str) -> Path:

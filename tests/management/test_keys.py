@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from basefs.log.keys import SigningKey
-from tests.helpers import ALICE, BOB, path
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.helpers import ALICE, BOB, path
 
 
 def test_no_key_yet(cli: Cli) -> None:

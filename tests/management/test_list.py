@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from eval.node import Node
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 
 def rows(cli: Cli) -> dict[str, dict[str, object]]:

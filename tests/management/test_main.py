@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import subprocess
 
@@ -10,17 +9,16 @@ import click
 import pytest
 
 from basefs import __version__
-from basefs.config import Home
+from basefs.daemon.config import Home
 from basefs.errors import NotFound
-from basefs.management.main import COMMANDS, module_of
-from eval.node import COMMAND, Node
-from tests.management.conftest import Cli
+from basefs.management.main import COMMANDS, load
+from tests.support.commands import Cli
+from tests.support.node import COMMAND, Node
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_module_with_a_command_of_its_name(name: str) -> None:
-    module = module_of(name)
-    command = getattr(importlib.import_module(f"basefs.management.{module}"), module)
+    command = load(name)
     assert isinstance(command, click.Command)
     assert command.name == name
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from basefs.management.members import _told
-from eval.node import Node
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 
 def test_of_what_does_not_run(conf: Cli) -> None:

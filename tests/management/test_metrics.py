@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from basefs import __version__
-from eval.node import Node
 from tests.gossip.helpers import free_port
-from tests.management.conftest import Cli
-from tests.mounts import wait_until
+from tests.support.commands import Cli
+from tests.support.mounts import wait_until
+from tests.support.node import Node
 
 #: Name and labels -> value.
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.node import Node, mount_points
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import Node, mount_points
 
 
 @pytest.fixture

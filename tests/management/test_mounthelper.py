@@ -9,8 +9,8 @@ import pytest
 
 from basefs.errors import UsageError
 from basefs.management.mounthelper import _options_of_mount, translate
-from eval.node import COMMAND, Node
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import COMMAND, Node
 
 KNOWN = _options_of_mount()
 

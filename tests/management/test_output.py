@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.management.output import print_json, print_table, printable
-from eval.node import Node
-from tests.management.conftest import Cli
 from tests.management.terminal import on_a_terminal
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 
 @pytest.mark.parametrize(

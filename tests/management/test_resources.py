@@ -6,10 +6,10 @@ import csv
 import json
 import subprocess
 
-from basefs.resources.rates import COLUMNS
-from eval.node import COMMAND, Node
-from tests.management.conftest import Cli
+from basefs.management.resources.rates import COLUMNS
 from tests.management.terminal import on_a_terminal
+from tests.support.commands import Cli
+from tests.support.node import COMMAND, Node
 
 
 def test_of_what_does_not_run(conf: Cli) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
-from basefs.replica import Applied
-from eval.node import Node
-from tests.helpers import ALICE, BOB, CAROL, path
-from tests.management.conftest import Cli
+from basefs.replica.replica import Applied
+from tests.support.commands import Cli
+from tests.support.helpers import ALICE, BOB, CAROL, path
+from tests.support.node import Node
 
 
 @pytest.fixture

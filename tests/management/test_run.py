@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import basefs
-from basefs.lock import LOCK_FILE, exclusive
-from eval.node import COMMAND, Node
-from tests.management.conftest import Cli
-from tests.mounts import wait_until
-from tests.patience import DEADLINE
+from basefs.daemon.lock import LOCK_FILE, exclusive
+from tests.support.commands import Cli
+from tests.support.mounts import wait_until
+from tests.support.node import COMMAND, Node
+from tests.support.patience import DEADLINE
 
 
 def test_it_answers_when_the_command_returns(node: Node, conf: Cli) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eval.node import Node
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 pytestmark = [pytest.mark.serf]
 

@@ -9,9 +9,9 @@ import subprocess
 
 import pytest
 
-from eval.node import COMMAND, Node
-from tests.helpers import path
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.helpers import path
+from tests.support.node import COMMAND, Node
 
 
 @pytest.fixture

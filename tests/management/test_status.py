@@ -12,9 +12,9 @@ import pytest
 
 from basefs.management.session import default_keys
 from basefs.management.units import counted, size, span
-from eval.node import Node
-from tests.helpers import copy_replica, noise
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.helpers import copy_replica, noise
+from tests.support.node import Node
 
 
 def lines(printed: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ import pytest
 
 from basefs.errors import UsageError
 from basefs.management.target import Mount, Target, mount_at, mounts, parse_target, require_path, resolve
-from eval.node import Node
-from tests.management.conftest import Cli
+from tests.support.commands import Cli
+from tests.support.node import Node
 
 
 @pytest.mark.parametrize(

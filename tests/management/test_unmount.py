@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from basefs.fs.mount import unmount as detach
-from eval.node import Node, has_ended, mount_points
-from tests.management.conftest import Cli
-from tests.mounts import wait_until
+from basefs.fs.fuse.binding import unmount as detach
+from tests.support.commands import Cli
+from tests.support.mounts import wait_until
+from tests.support.node import Node, has_ended, mount_points
 
 
 def test_what_does_not_run(conf: Cli) -> None:

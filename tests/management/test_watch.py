@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from eval.node import COMMAND, Node
-from eval.wait import wait_until
-from tests.management.conftest import Cli
-from tests.patience import DEADLINE
+from tests.support.commands import Cli
+from tests.support.node import COMMAND, Node
+from tests.support.patience import DEADLINE
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.fuse
 

@@ -7,8 +7,8 @@ import random
 import time
 from pathlib import Path
 
-from tests.helpers import noise
 from tests.power.history import History
+from tests.support.helpers import noise
 
 #: Bytes of the contents: in the journal, in a spool file, in blocks that are stored before their entry.
 SIZES = (0, 10, 3000, 9000, 9000, 40_000, 40_000, 200_000)

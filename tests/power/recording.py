@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.node import COMMAND, Node, detach
-from tests.mounts import wait_until
 from tests.power.disk import Disk
 from tests.power.trace import CALLS, Call, calls
+from tests.support.mounts import wait_until
+from tests.support.node import COMMAND, Node, detach
 
 #: Bytes of an argument that are recorded: more than anybody writes at once.
 _LONGEST = 8 << 20

@@ -10,8 +10,8 @@ from pathlib import Path
 from basefs.errors import BaseFSError, IncompleteContent
 from basefs.log.check import check
 from basefs.log.keys import SigningKey
-from basefs.replica import LOG_FILE, Replica
-from basefs.view.names import Names
+from basefs.path import Names
+from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.states import Kind
 from tests.fs.local import Local
 from tests.power.history import ELSEWHERE

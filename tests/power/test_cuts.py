@@ -15,14 +15,14 @@ import pytest
 from hypothesis import settings
 
 from basefs.log.keys import SigningKey
-from eval.node import Node
-from tests.helpers import noise
-from tests.mounts import temporary_directory
 from tests.power.disk import Fate, Left, any_fate
 from tests.power.history import History
 from tests.power.programs import Programs
 from tests.power.recording import Recorder, require_strace
 from tests.power.recovery import recover, write_tree
+from tests.support.helpers import noise
+from tests.support.mounts import temporary_directory
+from tests.support.node import Node
 
 pytestmark = pytest.mark.fuse
 

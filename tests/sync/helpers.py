@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
+from basefs.log.interface import LogState, Path
 from basefs.log.keys import SigningKey
-from basefs.sync.interface import LogState, Path
-from basefs.sync.limits import DEFAULT_LIMITS, Limits
-from basefs.sync.memory import MemoryLog
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Result
-from basefs.sync.states import Role
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Result
+from basefs.sync.session.states import Role
+from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
+from tests.support.memory import MemoryLog
 
 KEY = SigningKey.from_seed(bytes(32))
 KEYS = {KEY.fingerprint: KEY.public}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.backlog import (
+from basefs.sync.session.backlog import (
     LEAST_WINDOW,
     MOST_ENTRIES,
     MOST_SECONDS,
@@ -14,7 +14,7 @@ from basefs.sync.backlog import (
     Backlog,
     News,
 )
-from basefs.sync.limits import ENTRIES_PER_SLICE
+from basefs.sync.wire.limits import ENTRIES_PER_SLICE
 
 KILOBYTE = 1024
 

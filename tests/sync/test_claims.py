@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.claims import CROWDED, FRUITLESS, PATIENCE, Claims
-from basefs.sync.intake import Intake
-from basefs.sync.limits import PART_BLOCKS, Limits
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Counters, Reason
-from basefs.sync.states import Role, State
-from basefs.sync.uplink import WIDE
-
-from .helpers import ROOT, MemoryLog, Pair, Writer, blocks_of, random_bytes
+from basefs.sync.net.uplink import WIDE
+from basefs.sync.session.claims import CROWDED, FRUITLESS, PATIENCE, Claims
+from basefs.sync.session.intake import Intake
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Counters, Reason
+from basefs.sync.session.states import Role, State
+from basefs.sync.wire.limits import PART_BLOCKS, Limits
+from tests.sync.helpers import ROOT, MemoryLog, Pair, Writer, blocks_of, random_bytes
 
 BLOCK = BlockHash(sha224(b"block"))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.hashes import ZERO_HASH, sha224
-from basefs.sync.compare import Node, Plan, compare
-from basefs.sync.interface import Listing
-from basefs.sync.limits import MAX_ITEMS, MAX_PATH
-from basefs.sync.messages import WHOLE, Kind, Ls, Part
-
-from .test_index import finish
-from .test_index import listing as many
+from basefs.log.interface import Listing
+from basefs.sync.session.compare import Node, Plan, compare
+from basefs.sync.wire.limits import MAX_ITEMS, MAX_PATH
+from basefs.sync.wire.messages import WHOLE, Kind, Ls, Part
+from tests.sync.test_index import finish
+from tests.sync.test_index import listing as many
 
 E, B1, B2, X, Y = (sha224(letter) for letter in (b"E", b"1", b"2", b"X", b"Y"))
 P = (b"p",)
@@ -47,7 +46,7 @@ def of(state, block):
 
 def index(**fields):
     blank = {"entries": (), "receiving": (), "stalled": (), "children": ()}
-    return finish(__import__("basefs.sync.index", fromlist=["build"]).build(Listing(**{**blank, **fields})))
+    return finish(__import__("basefs.sync.session.index", fromlist=["build"]).build(Listing(**{**blank, **fields})))
 
 
 @pytest.mark.parametrize(("ours", "theirs", "plan"), OWN, ids=lambda value: value if isinstance(value, str) else "")
@@ -81,7 +80,7 @@ def test_an_unknown_path_is_asked_for_whole():
 
 def test_buckets_lead_to_prefixes():
     listing = many(children=MAX_ITEMS + 10)
-    mine = finish(__import__("basefs.sync.index", fromlist=["build"]).build(listing))
+    mine = finish(__import__("basefs.sync.session.index", fromlist=["build"]).build(listing))
     buckets = mine.child_buckets("")
     changed, gone, *_ = sorted(buckets)
     theirs = {digit: value for digit, value in buckets.items() if digit != gone} | {changed: X}

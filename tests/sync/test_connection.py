@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from basefs.sync.connection import RETRY_ROUND_TRIPS, RETRY_SECONDS, flow, persist, retry_after
-from basefs.sync.opening import sync_with
-from basefs.sync.server import SyncServer
-
-from ..patience import DEADLINE
-from .helpers import Writer
+from basefs.sync.net.connection import RETRY_ROUND_TRIPS, RETRY_SECONDS, flow, persist, retry_after
+from basefs.sync.net.opening import sync_with
+from basefs.sync.net.server import SyncServer
+from tests.support.patience import DEADLINE
+from tests.sync.helpers import Writer
 
 HOST = "127.0.0.1"
 #: linux/tcp.h

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from basefs.sync.contacts import Contact, Contacts, Lag
-from basefs.sync.interface import Digest
-from basefs.sync.result import Counters, Reason, Result
+from basefs.log.interface import Digest
+from basefs.sync.net.contacts import Contact, Contacts, Lag
+from basefs.sync.session.result import Counters, Reason, Result
 
 PEER = ("10.0.0.1", 1)
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, sha224
-from basefs.sync.memory import MemoryLog
-from basefs.sync.result import Reason
-from tests.examples import part
-
-from .helpers import ROOT, Pair, blocks_of, random_bytes, unsigned
+from basefs.sync.session.result import Reason
+from tests.support.examples import part
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Pair, blocks_of, random_bytes, unsigned
 
 #: What a random log is made of: (where: index of an existing entry, what, how many).
 OPERATIONS = st.lists(

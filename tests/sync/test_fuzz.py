@@ -12,13 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from basefs.sync.limits import Limits
-from basefs.sync.memory import MemoryLog
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.states import Role
-from tests.examples import part
-
-from .helpers import ROOT, Pair, Writer, random_bytes
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.states import Role
+from basefs.sync.wire.limits import Limits
+from tests.support.examples import part
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Pair, Writer, random_bytes
 
 CRASHERS = [
     b"\n",

@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, xor
-from basefs.sync import index as module
-from basefs.sync.index import EMPTY, Indexes, build
-from basefs.sync.interface import Listing
-from basefs.sync.limits import MAX_ITEMS
-from basefs.sync.messages import PAUSE, WHOLE, Kind, Part
-
-from .helpers import Writer
+from basefs.log.interface import Listing
+from basefs.sync.session import index as module
+from basefs.sync.session.index import EMPTY, Indexes, build
+from basefs.sync.wire.limits import MAX_ITEMS
+from basefs.sync.wire.messages import PAUSE, WHOLE, Kind, Part
+from tests.sync.helpers import Writer
 
 
 def finish(steps):

@@ -10,15 +10,14 @@ import pytest
 from basefs.errors import RemoteProtocolError
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, sha224
-from basefs.replica import Replica
-from basefs.sync.intake import Intake
-from basefs.sync.limits import MAX_HASHES, Limits
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import BlockReq, EntryReq
-from basefs.sync.orphans import Orphans
-from basefs.sync.result import Counters
-
-from .helpers import ROOT, Writer, blocks_of, unsigned
+from basefs.replica.replica import Replica
+from basefs.sync.session.intake import Intake
+from basefs.sync.session.orphans import Orphans
+from basefs.sync.session.result import Counters
+from basefs.sync.wire.limits import MAX_HASHES, Limits
+from basefs.sync.wire.messages import BlockReq, EntryReq
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Writer, blocks_of, unsigned
 
 
 class Counting(MemoryLog):

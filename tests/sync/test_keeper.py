@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from basefs.sync.keeper import SessionKeeper
-from basefs.sync.uplink import Flow
+from basefs.sync.net.keeper import SessionKeeper
+from basefs.sync.net.uplink import Flow
 
 
 class Line:

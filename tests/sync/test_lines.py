@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import RemoteProtocolError
-from basefs.sync.limits import MAX_LINE
-from basefs.sync.lines import LineBuffer
+from basefs.sync.wire.limits import MAX_LINE
+from basefs.sync.wire.lines import LineBuffer
 
 
 def drain(buffer):

@@ -6,10 +6,9 @@ from functools import reduce
 
 from basefs.log.entries import Action
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, xor
-from basefs.sync.limits import MAX_BLOCK_DATA
-from basefs.sync.memory import MemoryLog
-
-from .helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Writer, blocks_of, unsigned
+from basefs.sync.wire.limits import MAX_BLOCK_DATA
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Writer, blocks_of, unsigned
 
 
 def test_tree_hash_is_the_xor_of_everything():

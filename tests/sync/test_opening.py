@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.opening import CONNECT_TIMEOUT, patience
+from basefs.sync.net.opening import CONNECT_TIMEOUT, patience
 
 
 @pytest.mark.parametrize(

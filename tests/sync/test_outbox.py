@@ -6,11 +6,11 @@ import pytest
 
 from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import sha224
-from basefs.sync.compare import Node
-from basefs.sync.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.messages import LATER, PAUSE, WHOLE, BlockReq, PathReq
-from basefs.sync.outbox import Outbox
-from basefs.sync.wire import encode
+from basefs.sync.session.compare import Node
+from basefs.sync.session.outbox import Outbox
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
+from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, PathReq
 
 
 def plain(wish):

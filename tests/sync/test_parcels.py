@@ -6,13 +6,12 @@ from itertools import pairwise
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, sha224
-from basefs.sync.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, MAX_LINE
-from basefs.sync.messages import PAUSE, Blocks, Entries
-from basefs.sync.parcels import Packer, block_after, chain, first_block, ordered
-from basefs.sync.result import Counters
-from basefs.sync.wire import parse
-
-from .helpers import Writer, blocks_of, random_bytes
+from basefs.sync.session.result import Counters
+from basefs.sync.wire.codec import parse
+from basefs.sync.wire.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, MAX_LINE
+from basefs.sync.wire.messages import PAUSE, Blocks, Entries
+from basefs.sync.wire.parcels import Packer, block_after, chain, first_block, ordered
+from tests.sync.helpers import Writer, blocks_of, random_bytes
 
 
 def pack(log, encoded):

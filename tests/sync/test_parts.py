@@ -11,21 +11,20 @@ from hypothesis import strategies as st
 
 from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, sha224
-from basefs.sync import parts as module
-from basefs.sync import seeker
-from basefs.sync.limits import MAX_MARKS, PART_BLOCKS, VERSION
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import BlockReq, Blocks, Chain, ChainReq, Eof, Hash
-from basefs.sync.parts import DEPTH, WINDOW, Parts
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Reason
-from basefs.sync.states import Role
-from basefs.sync.wire import encode, parse
-
-from .helpers import ROOT, Writer, blocks_of, random_bytes
-from .test_relay import Link, Node, greeted
-from .test_service import running, service
-from .test_shell import run, until
+from basefs.sync.net import seeker
+from basefs.sync.session import parts as module
+from basefs.sync.session.parts import DEPTH, WINDOW, Parts
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Reason
+from basefs.sync.session.states import Role
+from basefs.sync.wire.codec import encode, parse
+from basefs.sync.wire.limits import MAX_MARKS, PART_BLOCKS, VERSION
+from basefs.sync.wire.messages import BlockReq, Blocks, Chain, ChainReq, Eof, Hash
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Writer, blocks_of, random_bytes
+from tests.sync.test_relay import Link, Node, greeted
+from tests.sync.test_service import running, service
+from tests.sync.test_shell import run, until
 
 SIZE = 64
 CHAIN = blocks_of(random_bytes(SIZE * PART_BLOCKS * 20), SIZE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.sync.penalty import Pace, PenaltyBox, Throttle
+from basefs.sync.net.penalty import Pace, PenaltyBox, Throttle
 
 
 def test_bans_grow_up_to_the_longest():

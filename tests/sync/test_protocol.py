@@ -8,17 +8,16 @@ import pytest
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, sha224
-from basefs.sync.fields import encode_bytes
-from basefs.sync.limits import ENTRIES_PER_SLICE, MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, VERSION, Limits
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import PAUSE, WHOLE, Close, Entries, Hash, Ls
-from basefs.sync.parcels import Packer
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Counters, Reason
-from basefs.sync.states import Role, State
-from basefs.sync.wire import encode
-
-from .helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Pair, Writer, random_bytes, sync
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Counters, Reason
+from basefs.sync.session.states import Role, State
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.fields import encode_bytes
+from basefs.sync.wire.limits import ENTRIES_PER_SLICE, MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, VERSION, Limits
+from basefs.sync.wire.messages import PAUSE, WHOLE, Close, Entries, Hash, Ls
+from basefs.sync.wire.parcels import Packer
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Pair, Writer, random_bytes, sync
 
 GREETING = encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0))
 #: Of a peer with another log, which is asked for it.

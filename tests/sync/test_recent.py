@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from basefs.sync.recent import Recent
+from basefs.sync.session.recent import Recent
 
 
 def test_news_is_told_once_and_the_oldest_is_forgotten():

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync import protocol, shell, stream
-from basefs.sync.claims import FRUITLESS, Claims
-from basefs.sync.limits import MAX_REPEATED, VERSION
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import BlockReq, Blocks, Eof, Hash, Wait
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Reason
-from basefs.sync.states import Role
-from basefs.sync.wire import encode
-from tests.examples import part
-
-from .helpers import ROOT, Pair, Writer, random_bytes
-from .test_service import running, service
-from .test_shell import run, until
+from basefs.sync.net import transport as shell
+from basefs.sync.session import protocol, stream
+from basefs.sync.session.claims import FRUITLESS, Claims
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Reason
+from basefs.sync.session.states import Role
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import MAX_REPEATED, VERSION
+from basefs.sync.wire.messages import BlockReq, Blocks, Eof, Hash, Wait
+from tests.support.examples import part
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Pair, Writer, random_bytes
+from tests.sync.test_service import running, service
+from tests.sync.test_shell import run, until
 
 
 class Node:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from basefs.sync import schedule as module
-from basefs.sync.schedule import PeerSchedule
+from basefs.sync.net import schedule as module
+from basefs.sync.net.schedule import PeerSchedule
 
 A, B, C = ("10.0.0.1", 1), ("10.0.0.2", 1), ("10.0.0.3", 1)
 

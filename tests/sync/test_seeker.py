@@ -9,14 +9,13 @@ import random
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync import seeker
-from basefs.sync.claims import Claims
-from basefs.sync.memory import MemoryLog
-from basefs.sync.result import Counters, Reason, Result
-from basefs.sync.seeker import MAX_TRIES, Seeker
-
-from .helpers import ROOT, Writer, random_bytes
-from .test_shell import run, until
+from basefs.sync.net import seeker
+from basefs.sync.net.seeker import MAX_TRIES, Seeker
+from basefs.sync.session.claims import Claims
+from basefs.sync.session.result import Counters, Reason, Result
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Writer, random_bytes
+from tests.sync.test_shell import run, until
 
 PEERS = [(f"10.0.0.{number}", 1) for number in range(1, 5)]
 

@@ -11,21 +11,20 @@ import threading
 import pytest
 
 from basefs.log.hashes import sha224
-from basefs.sync import keeper, seeker, server
-from basefs.sync.contacts import Lag
-from basefs.sync.interface import AddResult, Digest
-from basefs.sync.keeper import MAX_STANDING_PER_HOST
-from basefs.sync.limits import VERSION
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import Entries, Hash, Stay
-from basefs.sync.penalty import PenaltyBox, Throttle
-from basefs.sync.result import MAX_UNGRANTED, Counters, Reason, Result
-from basefs.sync.service import MAX_OUTGOING, MAX_WAITING, SyncService
-from basefs.sync.wire import encode
-
-from ..patience import DEADLINE
-from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
-from .test_shell import HOST, run, until
+from basefs.log.interface import AddResult, Digest
+from basefs.sync.net import keeper, seeker, server
+from basefs.sync.net.contacts import Lag
+from basefs.sync.net.keeper import MAX_STANDING_PER_HOST
+from basefs.sync.net.penalty import PenaltyBox, Throttle
+from basefs.sync.net.service import MAX_OUTGOING, MAX_WAITING, SyncService
+from basefs.sync.session.result import MAX_UNGRANTED, Counters, Reason, Result
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import VERSION
+from basefs.sync.wire.messages import Entries, Hash, Stay
+from tests.support.memory import MemoryLog
+from tests.support.patience import DEADLINE
+from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
+from tests.sync.test_shell import HOST, run, until
 
 
 def service(log, peers=(), **options):

@@ -14,22 +14,21 @@ import pytest
 from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
 from basefs.log.entries import hash_of
 from basefs.log.hashes import sha224
-from basefs.sync import shell
-from basefs.sync.limits import DEFAULT_LIMITS, VERSION, Limits
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import Entries, Eof, Hash, PathReq, Stay
-from basefs.sync.opening import sync_with
-from basefs.sync.parcels import Packer
-from basefs.sync.penalty import FIRST_BAN, Pace, PenaltyBox
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Counters, Reason, Result
-from basefs.sync.server import SyncServer
-from basefs.sync.shared import Shared
-from basefs.sync.timers import Awake
-from basefs.sync.wire import encode
-
-from ..patience import DEADLINE
-from .helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
+from basefs.sync.net import transport as shell
+from basefs.sync.net.opening import sync_with
+from basefs.sync.net.penalty import FIRST_BAN, Pace, PenaltyBox
+from basefs.sync.net.server import SyncServer
+from basefs.sync.net.shared import Shared
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Counters, Reason, Result
+from basefs.sync.session.timers import Awake
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import DEFAULT_LIMITS, VERSION, Limits
+from basefs.sync.wire.messages import Entries, Eof, Hash, PathReq, Stay
+from basefs.sync.wire.parcels import Packer
+from tests.support.memory import MemoryLog
+from tests.support.patience import DEADLINE
+from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
 
 HOST = "127.0.0.1"
 

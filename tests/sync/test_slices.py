@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.claims import Claims
-from basefs.sync.limits import VERSION
-from basefs.sync.memory import MemoryLog
-from basefs.sync.messages import WHOLE, BlockReq, Hash, Ls, PathReq
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.slices import SLICE, slice_of_answers
-from basefs.sync.states import Role
-from basefs.sync.wire import encode
-
-from .helpers import ROOT, Writer, random_bytes
+from basefs.sync.session.claims import Claims
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.slices import SLICE, slice_of_answers
+from basefs.sync.session.states import Role
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import VERSION
+from basefs.sync.wire.messages import WHOLE, BlockReq, Hash, Ls, PathReq
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Writer, random_bytes
 
 #: Seconds of looking up one entry or block, of a slow machine.
 LOOKUP = 0.0005

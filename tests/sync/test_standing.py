@@ -7,15 +7,14 @@ import tracemalloc
 import pytest
 
 from basefs.log.hashes import HASH_SIZE
-from basefs.sync.backlog import LEAST_WINDOW, PATIENCE, News
-from basefs.sync.limits import MAX_KEPT, VERSION, Limits
-from basefs.sync.messages import Entries, Hash, Root
-from basefs.sync.protocol import SyncProtocol
-from basefs.sync.result import Reason
-from basefs.sync.states import Role, State
-from basefs.sync.wire import encode
-
-from .helpers import ROOT, Pair, Writer, random_bytes
+from basefs.sync.session.backlog import LEAST_WINDOW, PATIENCE, News
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Reason
+from basefs.sync.session.states import Role, State
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import MAX_KEPT, VERSION, Limits
+from basefs.sync.wire.messages import Entries, Hash, Root
+from tests.sync.helpers import ROOT, Pair, Writer, random_bytes
 
 LIMITS = Limits(heartbeat=5, push_backlog=100_000)
 

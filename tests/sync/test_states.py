@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from basefs.errors import RemoteProtocolError
-from basefs.sync.states import TRANSITIONS, Event, Role, State, diagram, follow
+from basefs.sync.session.states import TRANSITIONS, Event, Role, State, diagram, follow
+from tests.support.project import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs" / "sync-protocol.md"
+DOCS = ROOT / "docs" / "sync-protocol.md"
 
 
 @pytest.mark.parametrize("role", Role)

@@ -6,12 +6,11 @@ import pytest
 
 from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.claims import Claims
-from basefs.sync.limits import MAX_REPEATED
-from basefs.sync.messages import BlockReq
-from basefs.sync.stream import Stream
-
-from .helpers import blocks_of, random_bytes
+from basefs.sync.session.claims import Claims
+from basefs.sync.session.stream import Stream
+from basefs.sync.wire.limits import MAX_REPEATED
+from basefs.sync.wire.messages import BlockReq
+from tests.sync.helpers import blocks_of, random_bytes
 
 CHAIN = blocks_of(random_bytes(5000), 1000)
 FIRST = BlockReq(BlockHash(sha224(CHAIN[0])))

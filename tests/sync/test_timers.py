@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from basefs.sync.claims import PATIENCE
-from basefs.sync.limits import Limits
-from basefs.sync.shared import Shared
-from basefs.sync.timers import Awake, Timers
+from basefs.sync.net.shared import Shared
+from basefs.sync.session.claims import PATIENCE
+from basefs.sync.session.timers import Awake, Timers
+from basefs.sync.wire.limits import Limits
 
 LIMITS = Limits(greeting_timeout=10, idle_timeout=60, stall_timeout=300)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from basefs.sync.result import Counters
-from basefs.sync.traffic import Traffic
+from basefs.sync.net.traffic import Traffic
+from basefs.sync.session.result import Counters
 
 PEER, OTHER = ("10.0.0.1", 1), ("10.0.0.2", 1)
 

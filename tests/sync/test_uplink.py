@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.uplink import BACKLOG, LARGE_TURN, STUCK, TURN, WIDE, Flow, Uplink
+from basefs.sync.net.uplink import BACKLOG, LARGE_TURN, STUCK, TURN, WIDE, Flow, Uplink
 
 
 class Upload:
@@ -15,7 +15,7 @@ class Upload:
         self.shortest = self.latest = 0.001
 
     def flow(self) -> Flow:
-        """See `basefs.sync.uplink.Upload`."""
+        """See `basefs.sync.net.uplink.Upload`."""
         return Flow(self.outstanding, self.acknowledged, self.shortest, self.latest)
 
 

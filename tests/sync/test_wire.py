@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
-from basefs.sync import fields
-from basefs.sync.limits import MAX_BLOCK_DATA, MAX_HASHES, MAX_ITEMS, MAX_LINE, MAX_MARKS, MAX_PARCEL_ITEMS, MAX_PATH
-from basefs.sync.messages import (
+from basefs.sync.wire import fields
+from basefs.sync.wire.codec import encode, parse, with_receiving
+from basefs.sync.wire.limits import (
+    MAX_BLOCK_DATA,
+    MAX_HASHES,
+    MAX_ITEMS,
+    MAX_LINE,
+    MAX_MARKS,
+    MAX_PARCEL_ITEMS,
+    MAX_PATH,
+)
+from basefs.sync.wire.messages import (
     BlockReq,
     Blocks,
     BlocksRec,
@@ -35,7 +44,6 @@ from basefs.sync.messages import (
     Same,
     Wait,
 )
-from basefs.sync.wire import encode, parse, with_receiving
 
 A = EntryHash(sha224(b"a"))
 B = BlockHash(sha224(b"b"))

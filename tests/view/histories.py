@@ -17,13 +17,12 @@ from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
-from basefs.replica import Replica
+from basefs.path import Names
+from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.names import Names
 from basefs.view.states import Kind, encode_mode
-
-from ..helpers import (
+from tests.support.helpers import (
     ALICE,
     BOB,
     CAROL,

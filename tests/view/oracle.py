@@ -14,7 +14,7 @@ from functools import lru_cache
 from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.keys import fingerprint_of
-from basefs.view.names import Names
+from basefs.path import Names
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 Depths = dict[bytes, int]

@@ -14,11 +14,10 @@ from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
-from basefs.replica import Replica
-from basefs.view.names import Names
+from basefs.path import Names
+from basefs.replica.replica import Replica
 from basefs.view.states import encode_mode
-
-from ..helpers import BIRTH, ROOT_KEY, Shown, genesis, make_replica, parcels, path, tree_of
+from tests.support.helpers import BIRTH, ROOT_KEY, Shown, genesis, make_replica, parcels, path, tree_of
 
 Condition = Callable[[Entry], bool]
 

@@ -21,13 +21,12 @@ from basefs.errors import (
 )
 from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action
 from basefs.log.keys import SigningKey
-from basefs.replica import Applied, Replica
+from basefs.replica.replica import Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.signer import clamp_time
 from basefs.view.states import Kind
-
-from ..helpers import (
+from tests.support.helpers import (
     ALICE,
     BOB,
     CAROL,

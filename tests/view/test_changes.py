@@ -12,17 +12,16 @@ from hypothesis import given
 from basefs.errors import Exists
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
-from basefs.replica import Applied, Replica
+from basefs.path import Names
+from basefs.replica.replica import Applied, Replica
 from basefs.view.author import Author
 from basefs.view.changes import Change, in_order, visible
 from basefs.view.draft import Draft
-from basefs.view.names import Names
 from basefs.view.states import Kind, State
-
-from ..examples import rarely
-from ..helpers import ALICE, BOB, ROOT_KEY, genesis, make_replica, path
-from .histories import Step, World, steps
-from .test_laws import SEEDS
+from tests.support.examples import rarely
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, genesis, make_replica, path
+from tests.view.histories import Step, World, steps
+from tests.view.test_laws import SEEDS
 
 
 class Model:

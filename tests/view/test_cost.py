@@ -10,15 +10,14 @@ import pytest
 
 from basefs.log.hashes import Fingerprint
 from basefs.log.placement import Placed
-from basefs.replica import Replica
+from basefs.path import Names
+from basefs.replica.replica import Replica
 from basefs.view.ancestry import Ancestry
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.names import Names
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind
-
-from ..helpers import BOB, ROOT_KEY, copy_replica, make_replica, path
+from tests.support.helpers import BOB, ROOT_KEY, copy_replica, make_replica, path
 
 
 @contextmanager

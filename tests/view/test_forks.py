@@ -9,11 +9,10 @@ from hypothesis import given
 
 from basefs.errors import StoreError
 from basefs.log.forks import forked_paths
-from basefs.replica import LOG_FILE
-from tests.examples import rarely
-
-from ..helpers import ALICE, make_replica, path
-from .histories import Step, World, steps
+from basefs.replica.replica import LOG_FILE
+from tests.support.examples import rarely
+from tests.support.helpers import ALICE, make_replica, path
+from tests.view.histories import Step, World, steps
 
 
 @rarely

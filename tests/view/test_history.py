@@ -9,11 +9,10 @@ import pytest
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
-from basefs.replica import Replica
+from basefs.replica.replica import Replica
 from basefs.view.history import Rule, Standing
-
-from ..helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path
-from .stories import Story, above, below
+from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path
+from tests.view.stories import Story, above, below
 
 
 @pytest.fixture

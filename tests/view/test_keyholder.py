@@ -10,16 +10,15 @@ from hypothesis import given
 from basefs.errors import PathError, PermissionDenied
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
+from basefs.path import Names
 from basefs.view.keyholder import Plan
-from basefs.view.names import Names
 from basefs.view.supposing import Difference
 from basefs.view.walk import SAME_FILE
-
-from ..examples import rarely
-from ..helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, Shown, copy_replica, path, tree_of
-from .histories import KEYS, Step, World, steps
-from .stories import Story, above, below
-from .test_author import User
+from tests.support.examples import rarely
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, Shown, copy_replica, path, tree_of
+from tests.view.histories import KEYS, Step, World, steps
+from tests.view.stories import Story, above, below
+from tests.view.test_author import User
 
 
 def plain(tree: dict[Names, Shown]) -> dict[Names, tuple[object, ...]]:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.view.states import Kind
-
-from ..examples import part, rarely
-from ..helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, keys_at, tree_of
-from .histories import Step, World, steps
+from tests.support.examples import part, rarely
+from tests.support.helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, keys_at, tree_of
+from tests.view.histories import Step, World, steps
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from basefs.log.entries import Action
-from basefs.replica import Replica
+from basefs.path import display
+from basefs.replica.replica import Replica
 from basefs.view.author import Author
-from basefs.view.names import display
 from basefs.view.resolution import MAX_LINK_HOPS
-
-from ..helpers import ROOT_KEY, copy_replica, make_replica, path
-from .stories import Story
+from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, path
+from tests.view.stories import Story
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 
 from basefs.log.entries import Entry
-from basefs.replica import Replica
-from basefs.view.names import Names
+from basefs.path import Names
+from basefs.replica.replica import Replica
 from basefs.view.states import State
-
-from ..helpers import Node
-from .histories import Step, World, steps
-from .oracle import Depths, Oracle
-from .test_laws import SEEDS
+from tests.support.helpers import Node
+from tests.view.histories import Step, World, steps
+from tests.view.oracle import Depths, Oracle
+from tests.view.test_laws import SEEDS
 
 
 def oracle_of(node: Node) -> Oracle:

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.entries import Action
-from basefs.replica import LOG_FILE
-
-from ..examples import rarely
-from ..helpers import ALICE, BOB, ROOT_KEY, Clock, Node, Replica, copy_replica, make_replica, path, tree_of
-from .histories import Step, World, steps
-from .test_keyholder import plain
-from .test_laws import SEEDS
+from basefs.replica.replica import LOG_FILE
+from tests.support.examples import rarely
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, Node, Replica, copy_replica, make_replica, path, tree_of
+from tests.view.histories import Step, World, steps
+from tests.view.test_keyholder import plain
+from tests.view.test_laws import SEEDS
 
 
 def exchange(left: Node, right: Node) -> None:

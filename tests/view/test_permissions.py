@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from basefs.log.entries import Entry
-
-from ..helpers import ALICE, BOB, CAROL, ROOT_KEY, STRANGER, path
-from .stories import Story
+from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, STRANGER, path
+from tests.view.stories import Story
 
 
 @pytest.fixture

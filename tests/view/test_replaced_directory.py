@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from basefs.log.entries import Action, Entry
-from basefs.replica import Replica
-from tests.helpers import BOB, ROOT_KEY, genesis, make_replica, path
+from basefs.replica.replica import Replica
+from tests.support.helpers import BOB, ROOT_KEY, genesis, make_replica, path
 
 DIRECTORY, NEW = path("/conf"), path("/conf/new")
 

@@ -8,15 +8,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.replica import Replica
+from basefs.path import Names
+from basefs.replica.replica import Replica
 from basefs.view.changes import visible
-from basefs.view.names import Names
 from basefs.view.states import State
 from basefs.view.tree import Tree
-
-from ..examples import rarely
-from ..helpers import Clock, make_replica, path
-from .histories import Step, World, steps
+from tests.support.examples import rarely
+from tests.support.helpers import Clock, make_replica, path
+from tests.view.histories import Step, World, steps
 
 
 def states(tree: Tree) -> dict[Names, State]:

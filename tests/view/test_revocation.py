@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, path
-from .stories import Story, above, below
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, path
+from tests.view.stories import Story, above, below
 
 
 @pytest.fixture

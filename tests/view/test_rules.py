@@ -8,9 +8,8 @@ import pytest
 
 from basefs.log.entries import Action
 from basefs.view.states import Kind
-
-from ..helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path, tree_of
-from .stories import Story, above, below
+from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path, tree_of
+from tests.view.stories import Story, above, below
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import NotFound
-from basefs.replica import Replica
+from basefs.replica.replica import Replica
 from basefs.view.shown import MAX_SHOWN, Shown
-from tests.helpers import ALICE, genesis, make_replica, path
+from tests.support.helpers import ALICE, genesis, make_replica, path
 
 FILE, DIRECTORY, BELOW = path("/f"), path("/d"), path("/d/e")
 

@@ -1,0 +1,148 @@
+"""The daemon of one filesystem: the composition root.
+
+The FUSE loop runs in the main thread, everything else in one event-loop thread (docs/architecture.md).
+Parts are started in order on an exit stack, so whatever fails, what was started is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
+from basefs.daemon.lock import exclusive
+from basefs.daemon.loop import Parts
+from basefs.daemon.notify import ServiceManager
+from basefs.daemon.options import DaemonOptions
+from basefs.errors import DaemonError
+from basefs.fs.filesystem import Filesystem
+from basefs.fs.fuse.binding import caller, check_mountpoint, serve
+from basefs.fs.fuse.kernel import Kernel
+from basefs.fs.fuse.mirror import Mirror
+from basefs.fs.fuse.operations import Operations
+from basefs.fs.owners import Owners
+from basefs.replica.replica import Replica
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a thread may keep the interpreter lock while another one wants it.  At the default of 5 ms a FUSE
+#: operation takes 5 to 20 ms while the event loop is busy, with this 0.3 to 1 ms (measured; docs/architecture.md).
+SWITCH_INTERVAL = 0.0002
+#: How many more objects are made than freed between two searches for garbage, and how many of these make one of the
+#: next generation.  A full search stops all threads for some 10 to 100 ms with a large tree; reference counts free
+#: nearly everything, so what the rarer ones leave lying about is little.
+GC_THRESHOLDS = (20_000, 20, 100)
+#: Seconds for the event loop's parts to start, and to stop: Serf takes 3 s to leave politely.
+START_TIMEOUT = 30.0
+#: Seconds to wait for the log's lock: a command such as `basefs list` holds it for a moment, another daemon for ever.
+LOCK_PATIENCE = 3.0
+STOP_TIMEOUT = 15.0
+
+
+def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manager: ServiceManager) -> None:
+    """Serve a filesystem until it is unmounted or stopped.
+
+    Call it in the main thread; `on_ready` is called as soon as it answers, and `manager` is told as well.
+
+    Raises `BaseFSError` where it cannot start.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    # What is there now stays, and need not be searched.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    directory = home.existing(options.name)
+    if options.mountpoint is not None:
+        check_mountpoint(options.mountpoint)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(exclusive(directory, options.name, patience=LOCK_PATIENCE))
+        replica = Replica(directory, options.keys)
+        stack.callback(replica.close)
+        filesystem = Filesystem(
+            replica,
+            Owners(options.uid, options.gid, keep=options.keep_owners),
+            time.time,
+            options.settings.quiet_window,
+        )
+        stop = threading.Event()
+        stack.enter_context(_EventLoopThread(Parts(home, options, replica, filesystem, stop.set, manager)))
+        # Closed before the network, so that what is still pending reaches others.
+        stack.callback(filesystem.close)
+        filesystem.start()
+        run_file = RunFile(home, options.name)
+        run_file.write(options.mountpoint)
+        stack.callback(run_file.remove)
+        stack.callback(manager.stopping)
+        if options.mountpoint is None:
+            # With a mount, libfuse catches these.
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, lambda *_: stop.set())
+            _tell(on_ready, manager)
+            stop.wait()
+            return
+        kernel = Kernel()
+        filesystem.mirror = Mirror(filesystem.working, kernel, options.mountpoint) if options.inotify else None
+        operations = Operations(
+            filesystem,
+            lambda: _tell(on_ready, manager),
+            caller=caller,
+            keeps_owners=options.keep_owners,
+            kernel=kernel,
+            mirror=filesystem.mirror,
+        )
+        serve(operations, kernel, options.mountpoint, options.name, options.fuse_options)
+
+
+def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
+    on_ready()
+    manager.ready()
+
+
+class _EventLoopThread:
+    """The thread in which everything but FUSE runs."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._main, name="event-loop", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        if not self._started.wait(START_TIMEOUT):
+            raise DaemonError(f"the daemon did not start within {START_TIMEOUT:.0f} s: see its log")
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(STOP_TIMEOUT)
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._failure = error
+            if self._started.is_set():
+                log.exception("the event loop ended")
+        finally:
+            self._started.set()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        async with self._parts.running():
+            self._started.set()
+            await self._stop.wait()

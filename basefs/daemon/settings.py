@@ -1,0 +1,100 @@
+"""What a node's owner may change: `$BASEFS_HOME/config`, an INI file (docs/operations.md).
+
+    [basefs]
+    profile = lan
+    full_sync_interval = 30
+
+What is not there has its default, with the reason, in `basefs/daemon/config.py`.  Options of a command override it.
+"""
+
+from __future__ import annotations
+
+import configparser
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from basefs.daemon import config
+from basefs.errors import UsageError
+
+_SECTION = "basefs"
+PROFILES = ("wan", "lan", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one node.
+
+    Attributes:
+        profile: Serf's timing: wan, lan or local.
+        max_block_messages: gossip events that a burst of changes may cost before it is announced instead; 0: always
+            announced (paper, MAX_BLOCK_MESSAGES).
+        full_sync_interval: seconds between periodic syncs, 0: none (paper, FULL_SYNC_INTERVAL).
+        push_sessions: sessions that stay open for news, 0: none.
+        sync_sessions: sessions that others may have with this node at once.
+        gossip: whether changes are gossiped or announced at all; without, Serf only tells who is there.
+        pull_jitter: seconds of which a node waits a random part before it fetches what gossip has told it of.
+        quiet_window: seconds without a change after which what was saved is published.
+    """
+
+    profile: str = "wan"
+    max_block_messages: int = config.MAX_BLOCK_MESSAGES
+    full_sync_interval: float = config.FULL_SYNC_INTERVAL
+    push_sessions: int = config.PUSH_SESSIONS
+    sync_sessions: int = config.SYNC_SESSIONS
+    gossip: bool = True
+    pull_jitter: float = config.PULL_JITTER
+    quiet_window: float = config.QUIET_SECONDS
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        """Read a file, which need not exist.  Raises `UsageError`, naming the file and what is wrong in it."""
+        parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=("#", ";"))
+        try:
+            with path.open(encoding="utf-8") as file:
+                parser.read_file(file)
+        except FileNotFoundError:
+            return cls()
+        except (OSError, UnicodeDecodeError, configparser.Error) as error:
+            raise UsageError(f"cannot read {path}: {error}") from None
+        for section in parser.sections():
+            if section != _SECTION:
+                raise UsageError(f"{path}: there is no section [{section}], only [{_SECTION}]")
+        found = {}
+        known = {field.name: field for field in fields(cls)}
+        for name, text in parser[_SECTION].items() if parser.has_section(_SECTION) else ():
+            if name not in known:
+                raise UsageError(f"{path}: there is no setting {name}; there are {', '.join(sorted(known))}")
+            found[name] = _value(path, name, text)
+        return cls(**found)  # type: ignore[arg-type]
+
+
+#: Name -> least and most: whole numbers where both are, else seconds.
+_RANGES: dict[str, tuple[float, float]] = {
+    "max_block_messages": (0, 1000),
+    "full_sync_interval": (0.0, 86_400.0),
+    "push_sessions": (0, 100),
+    "sync_sessions": (1, 10_000),
+    "pull_jitter": (0.0, 60.0),
+    "quiet_window": (0.0, 1.0),
+}
+
+
+def _value(path: Path, name: str, text: str) -> str | int | float | bool:
+    if name == "profile":
+        if text not in PROFILES:
+            raise UsageError(f"{path}: profile is one of {', '.join(PROFILES)}, not {text!r}")
+        return text
+    if name == "gossip":
+        if text not in ("yes", "no"):
+            raise UsageError(f"{path}: gossip is yes or no, not {text!r}")
+        return text == "yes"
+    least, most = _RANGES[name]
+    kind = type(least)
+    try:
+        value = kind(text)
+    except ValueError:
+        value = kind(least - 1)
+    if not least <= value <= most:
+        what = "a whole number" if kind is int else "a number of seconds, without a unit,"
+        raise UsageError(f"{path}: {name} is {what} from {least:g} to {most:g}, not {text!r}")
+    return value

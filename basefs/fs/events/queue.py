@@ -1,0 +1,166 @@
+"""The queue of handlers: what runs next.  No I/O and no clock.
+
+Invariants
+
+1. Jobs of one path run one after the other, in the order in which they came.
+2. At most `at_most` jobs run, and at most `capacity` wait, besides one overflow job for each rule.
+3. A path is in `_ready` once, exactly if it has waiting jobs and none that runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from basefs.fs.events.rules import Rule, matching
+from basefs.path import Names
+
+#: The event type that tells a handler that it has missed something, and must look at everything it cares for.
+OVERFLOW = "overflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a handler is told.
+
+    Attributes:
+        type: create, modify, attributes, delete or overflow.
+        names: the path; the root for an overflow.
+        kind: file, directory or symlink; what was there, for a delete.
+    """
+
+    type: str
+    names: Names
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command that is to run for an event."""
+
+    rule: Rule
+    event: Event
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of all jobs so far.
+
+    Attributes:
+        done: that ended well.
+        failed: that ended with another exit code than 0, could not be started, or took too long.
+        coalesced: that were replaced by a later one of the same path, because the queue was full.
+        dropped: that no longer fit; the rule's overflow job stands for them.
+    """
+
+    done: int = 0
+    failed: int = 0
+    coalesced: int = 0
+    dropped: int = 0
+
+
+class Queue:
+    """Jobs that wait and jobs that run."""
+
+    def __init__(self, rules: Sequence[Rule], *, at_most: int, capacity: int) -> None:
+        """`at_most` jobs run at a time, `capacity` wait."""
+        self._rules = rules
+        self._at_most = at_most
+        self._capacity = capacity
+        self._waiting: dict[Names, deque[Job]] = {}
+        self._ready: deque[Names] = deque()
+        self._running: set[Names] = set()
+        self._overflowed: set[Rule] = set()
+        self._queued = 0
+        self.counts = Counts()
+
+    @property
+    def queued(self) -> int:
+        """How many jobs wait."""
+        return self._queued
+
+    @property
+    def running(self) -> int:
+        """How many jobs run."""
+        return len(self._running)
+
+    def put(self, event: Event) -> bool:
+        """Queue the jobs of an event.  Returns whether there was room for all of them."""
+        fits = True
+        for rule in matching(self._rules, event.names):
+            job = Job(rule, event)
+            if self._queued < self._capacity:
+                self._add(job)
+                continue
+            fits = False
+            if not self._coalesce(job):
+                self._overflow(rule)
+        return fits
+
+    def _add(self, job: Job) -> None:
+        names = job.event.names
+        if names not in self._waiting:
+            self._waiting[names] = deque()
+            if names not in self._running:
+                self._ready.append(names)
+        self._waiting[names].append(job)
+        self._queued += 1
+
+    def _coalesce(self, job: Job) -> bool:
+        """Make one of a job and the last one of the same path and rule that waits, if there is one."""
+        jobs = self._waiting.get(job.event.names, deque())
+        for index in reversed(range(len(jobs))):
+            if jobs[index].rule == job.rule:
+                jobs[index] = Job(job.rule, _merge(jobs[index].event, job.event))
+                self.counts.coalesced += 1
+                return True
+        return False
+
+    def _overflow(self, rule: Rule) -> None:
+        self.counts.dropped += 1
+        if rule not in self._overflowed:
+            self._overflowed.add(rule)
+            self._add(Job(rule, Event(OVERFLOW, (), "directory")))
+
+    def take(self) -> Job | None:
+        """The next job to run now; `None` if there is none, or enough are running.  Tell `done` when it has ended."""
+        if len(self._running) >= self._at_most or not self._ready:
+            return None
+        names = self._ready.popleft()
+        jobs = self._waiting[names]
+        job = jobs.popleft()
+        if not jobs:
+            del self._waiting[names]
+        self._running.add(names)
+        self._queued -= 1
+        if job.event.type == OVERFLOW:
+            # What no longer fits from now on happens after this job has begun, so it needs another one.
+            self._overflowed.discard(job.rule)
+        return job
+
+    def done(self, job: Job, *, failed: bool) -> None:
+        """A job has ended."""
+        names = job.event.names
+        self._running.discard(names)
+        if names in self._waiting:
+            self._ready.append(names)
+        if failed:
+            self.counts.failed += 1
+        else:
+            self.counts.done += 1
+
+
+def _merge(earlier: Event, later: Event) -> Event:
+    """Two events of one path as one."""
+    if earlier.type == OVERFLOW:
+        return earlier
+    if later.type == "delete":
+        return later
+    if earlier.type == "delete":
+        type = "modify" if earlier.kind == later.kind else "create"
+    elif earlier.type == "attributes":
+        type = later.type
+    else:
+        type = earlier.type
+    return Event(type, later.names, later.kind)

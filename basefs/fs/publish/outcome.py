@@ -1,0 +1,170 @@
+"""Outcomes: what the working set keeps of a step after it was published."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import replace
+
+from basefs.errors import NotEmpty, PathError
+from basefs.fs.publish.plan import Do, Step
+from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.overlay import MISSING
+from basefs.fs.staging.scratch import is_scratch
+from basefs.fs.staging.workingset import WorkingSet
+from basefs.path import Names, display
+from basefs.replica.replica import Attributes
+from basefs.view.states import Kind, State
+
+log = logging.getLogger(__name__)
+
+
+def take_over(working: WorkingSet, step: Step) -> None:
+    """Take a published step out of the working set, as far as nothing has changed since it was planned."""
+    if step.do is Do.MAKE_DIRECTORY and step.exact and step.error is None:
+        assert step.inode is not None
+        _take_over_directory(working, step, step.inode)
+        return
+    working.in_flight.difference_update(step.names)
+    if step.do is Do.DELETE:
+        _take_over_deletion(working, step)
+    else:
+        assert step.inode is not None
+        _take_over_inode(working, step, step.inode)
+    for names in step.names:
+        working.settle_directory(names[:-1])
+
+
+def _take_over_deletion(working: WorkingSet, step: Step) -> None:
+    names = step.names[0]
+    if step.error is not None and not isinstance(step.error, NotEmpty):
+        log.warning("%s was removed here only and is back: %s", display(names), step.error)
+    # A directory that is not empty holds what another node has made in it meanwhile, so it stays.
+    if working.overlay.get(names) is None:
+        working.drop(names)
+        _tell(working, names, None)
+    for inode in list(working.by_origin.values()):
+        working.forget_idle(inode)
+
+
+def _take_over_directory(working: WorkingSet, step: Step, inode: Inode) -> None:
+    """The step that sets its time comes later, maybe in another transaction: what it holds is in the view until then.
+
+    As a directory that was never published it would hide that.  Raises `StoreError`.
+    """
+    attributes = _published(working, step)
+    if inode.is_new and not inode.unlinked and attributes is not None and attributes.origin is not None:
+        _enter(working, step, inode, attributes)
+        working.by_origin[attributes.origin] = inode
+        working.record(inode)
+
+
+def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
+    if step.error is not None:
+        if inode.refused != str(step.error):
+            inode.refused = str(step.error)
+            log.warning("%s stays on this node only: %s", display(step.names[0]), step.error)
+        return
+    if inode.unlinked:
+        return
+    lost = {names: state for names in step.names if (state := _lost(working, names)) is not None}
+    attributes = _published(working, step)
+    if (own := lost.get(step.names[0])) is not None:
+        attributes = _attributes(working, step.names[0], own)
+    if attributes is None or attributes.origin is None:
+        # Another node has already removed it again, or given its name to something else.
+        if inode.version == step.version:
+            _release(working, step, inode)
+        return
+    _enter(working, step, inode, attributes)
+    if inode.content_version == step.content_version:
+        inode.dirty = False
+        inode.base = attributes.content
+    if inode.version != step.version:
+        # It goes on being changed: what is left is published next time.
+        working.by_origin[attributes.origin] = inode
+        return
+    _remember(working, inode, attributes)
+    _release(working, step, inode)
+    if inode.handles or inode.names:
+        working.by_origin[attributes.origin] = inode
+    for names, state in lost.items():
+        _tell(working, names, state)
+
+
+def _lost(working: WorkingSet, names: Names) -> State | None:
+    """What a path is in the branch of this node, where the view shows that of another one."""
+    seen = working.overlay.seen(names)
+    with contextlib.suppress(PathError):
+        if seen:
+            shown = working.replica.attributes(names)
+            # Of merged directories all branches are shown.
+            if not (shown.version[-1] in seen or (shown.kind is Kind.DIRECTORY and set(seen) & set(shown.version))):
+                return working.replica.state_after(seen[-1])
+    return None
+
+
+def _attributes(working: WorkingSet, names: Names, own: State) -> Attributes:
+    """The attributes of a path in the branch of this node."""
+    return replace(
+        working.replica.attributes(names),
+        kind=own.kind,
+        mode=own.mode,
+        owner=own.owner,
+        size=own.size,
+        mtime=own.mtime,
+        version=working.overlay.seen(names) or (),
+        origin=own.origin,
+        content=own.content,
+    )
+
+
+def _tell(working: WorkingSet, names: Names, before: State | None) -> None:
+    """A path is what the view shows now, and that is not what was done here."""
+    with contextlib.suppress(PathError):
+        tip = working.replica.attributes(names).entry
+        after = working.replica.survey(names).outcome
+        if after is not None and after.tips[0].hash == tip and working.overlay.get(names) is MISSING:
+            working.overruled(names, before, after.state)
+
+
+def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:
+    """An inode is what the view shows at its first name."""
+    if inode.origin is not None and inode.origin != attributes.origin:
+        # It was made anew, and what it was may go on elsewhere: another node has renamed that.
+        working.identities.part(inode.origin)
+    if inode.origin is not None and working.by_origin.get(inode.origin) is inode:
+        del working.by_origin[inode.origin]
+    inode.origin, inode.home, inode.shown = attributes.origin, step.names[0], attributes
+
+
+def _published(working: WorkingSet, step: Step) -> Attributes | None:
+    try:
+        attributes = working.replica.attributes(step.names[0])
+    except PathError:
+        return None
+    return attributes if attributes.kind is step.kind else None
+
+
+def _remember(working: WorkingSet, inode: Inode, attributes: Attributes) -> None:
+    """Keep what an entry does not hold: the number, and nanoseconds."""
+    mtime, ctime = working.identities.times(attributes)
+    if inode.mtime is not None:
+        mtime = inode.mtime
+    working.identities.remember(attributes, inode.number, mtime, inode.ctime or max(mtime, ctime))
+
+
+def _release(working: WorkingSet, step: Step, inode: Inode) -> None:
+    inode.settle()
+    for names in step.names:
+        if working.overlay.get(names) is inode:
+            working.drop(names)
+            inode.names.pop(names, None)
+    working.forget_idle(inode)
+
+
+def separate_scratch(working: WorkingSet) -> None:
+    """What is left of a published file under scratch names is a file of its own: they never leave this node."""
+    for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
+        if inode.kind is not Kind.DIRECTORY and not inode.handles and all(map(is_scratch, inode.names)):
+            working.separate(inode)

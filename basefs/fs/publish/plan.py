@@ -1,0 +1,207 @@
+"""The plan: the difference between the working set and the view, as steps that can be published (docs/architecture.md).
+
+A plan is made holding the working set's lock, drafted holding the replica's, and its outcome is taken over holding the
+first one again.  In between applications go on, so a step holds copies, and tells by versions whether they are still
+the newest.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from basefs.errors import BaseFSError
+from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.overlay import MISSING
+from basefs.fs.staging.scratch import is_scratch, is_temporary_name
+from basefs.fs.staging.vacancies import RENAME_SECONDS
+from basefs.fs.staging.workingset import WorkingSet
+from basefs.log.content import Content
+from basefs.log.hashes import EntryHash
+from basefs.path import Names
+from basefs.replica.replica import Attributes
+from basefs.view.seen import Version
+from basefs.view.states import Kind, Owner
+
+_NANOSECONDS = 10**9
+#: What is published at once, so that nobody waits for the replica's lock for long: steps, of 1 to 3 ms each, and bytes
+#: of content.  Fewer steps would cost more transactions, of 0.3 ms.
+MAX_STEPS = 24
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class Do(enum.IntEnum):
+    """What a step does; in this order."""
+
+    MAKE_DIRECTORY = 0
+    MAKE = 1
+    DELETE = 2
+    #: Set the time of a directory, after everything in it was made.
+    SET_TIME = 3
+
+
+@dataclass(slots=True)
+class Step:
+    """One inode to publish, or one name to delete.
+
+    Attributes:
+        do: what is done.
+        names: of the inode, the first one carries its content; or the one name to delete.
+        inode: `None` for a deletion.
+        kind: of the inode.
+        content: all of it, `None` if it is the published one.
+        base: the write entry with that one.
+        target: of a symbolic link.
+        mode, owner, mtime: as in `Inode`, the time in seconds; `None` keeps what is published.
+        exact: whether an application has chosen the time.
+        origin, home: the file of the view that it is, and where the view had it.
+        leaves_home: whether that name is to be deleted.
+        shown: what the view showed of it there, in case that it must be made anew.
+        seen: what each of the names showed when it was changed here.
+        version, content_version: of the inode when the step was made.
+        error: why it was not published.
+    """
+
+    do: Do
+    names: tuple[Names, ...]
+    inode: Inode | None = None
+    kind: Kind = Kind.ABSENT
+    content: Content | None = None
+    base: EntryHash | None = None
+    target: bytes = b""
+    mode: int | None = None
+    owner: Owner | None = None
+    mtime: int | None = None
+    exact: bool = False
+    origin: EntryHash | None = None
+    home: Names | None = None
+    leaves_home: bool = False
+    shown: Attributes | None = None
+    seen: Mapping[Names, Version | None] = field(default_factory=dict)
+    version: int = 0
+    content_version: int = 0
+    error: BaseFSError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to publish now.
+
+    Attributes:
+        steps: in the order in which they are taken.
+        due: when the next of what is held back should be published, on the monotonic clock; `None`: nothing is.
+    """
+
+    steps: list[Step]
+    due: float | None
+
+
+def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
+    """Everything that was closed; if `patient`, without what a program has probably not finished.
+
+    That is the removal of a name which may be given to another file in a moment, and a new file of which every name
+    looks temporary.
+    """
+    now = time.monotonic()
+    if not patient:
+        working.vacancies.end()
+    made: dict[Inode, tuple[Names, ...]] = {}
+    gone: set[Names] = set()
+    held = set()
+    waits: list[float] = []
+    for names, inode in sorted(working.overlay.items(), key=lambda item: item[0]):
+        if inode is None:
+            if until := working.vacancies.until(names, now):
+                waits.append(until)
+            else:
+                gone.add(names)
+        elif is_scratch(names) and not working.is_published(names):
+            continue
+        elif inode.unflushed and inode.kind is Kind.FILE:
+            # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
+            if inode.home is not None:
+                held.add(inode.home)
+        elif patient and inode.closed_at + RENAME_SECONDS > now and _is_temporary(inode):
+            waits.append(inode.closed_at + RENAME_SECONDS)
+        else:
+            made[inode] = (*made.get(inode, ()), names)
+    gone -= held
+    _uproot(working, made, gone)
+    steps = [_step(working, inode, names) for inode, names in made.items()]
+    times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
+    removals = [Step(Do.DELETE, (names,), seen={names: working.overlay.seen(names)}) for names in sorted(gone)]
+    return Plan([*steps, *times, *removals], min(waits, default=None))
+
+
+def _is_temporary(inode: Inode) -> bool:
+    return inode.is_new and inode.kind is Kind.FILE and all(is_temporary_name(names[-1]) for names in inode.names)
+
+
+def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names]) -> None:
+    """What loses its place in the view by this plan, and is not moved from there, is a new file before that happens.
+
+    Otherwise it would be taken for what is published at that place, between two transactions or after a restart.
+    """
+    for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
+        working.catch_up(inode)
+        # Another name that stays is a better home: what is made anew would not be the same file.
+        working.find_home(inode)
+        if inode.kind is Kind.DIRECTORY or inode.home is None:
+            continue
+        slot = working.overlay.get(inode.home)
+        if slot is None:
+            loses = inode.home in gone and (inode not in made or any(map(working.is_directory_of_view, inode.names)))
+        else:
+            loses = slot is not MISSING and slot is not inode and (slot in made or inode in made)
+        if loses:
+            working.uproot(inode)
+
+
+def _step(working: WorkingSet, inode: Inode, names: tuple[Names, ...]) -> Step:
+    return Step(
+        Do.MAKE_DIRECTORY if inode.kind is Kind.DIRECTORY else Do.MAKE,
+        names,
+        inode,
+        inode.kind,
+        content=inode.spool.content() if inode.dirty and inode.spool is not None else None,
+        base=inode.base,
+        target=inode.target,
+        mode=inode.mode,
+        owner=inode.owner,
+        mtime=None if inode.mtime is None else inode.mtime // _NANOSECONDS,
+        exact=inode.exact,
+        origin=inode.origin,
+        home=inode.home,
+        leaves_home=inode.home is not None and working.overlay.get(inode.home) is None,
+        shown=inode.shown,
+        seen={name: working.overlay.seen(name) for name in names},
+        version=inode.version,
+        content_version=inode.content_version,
+    )
+
+
+def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Cut a plan into pieces that are small enough for one transaction, directories and what carries a name first."""
+    steps = list(steps)
+    emptied = {
+        step.names[0][:depth] for step in steps if step.do is Do.DELETE for depth in range(1, len(step.names[0]))
+    }
+    portion: list[Step] = []
+    size = 0
+    for step in sorted(steps, key=lambda step: _order(step, emptied)):
+        if portion and (len(portion) >= MAX_STEPS or size >= MAX_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(step)
+        size += 0 if step.content is None else step.content.size
+    if portion:
+        yield portion
+
+
+def _order(step: Step, emptied: set[Names]) -> tuple[bool, int, int, tuple[Names, ...]]:
+    depth = len(step.names[0])
+    # What takes the place of a directory can be made when nothing is left in that.
+    is_late = step.do is Do.SET_TIME or (step.do is Do.MAKE and not emptied.isdisjoint(step.names))
+    return is_late, step.do, depth if step.do <= Do.MAKE else -depth, step.names

@@ -1,0 +1,94 @@
+"""Identities: inode numbers, and the times that an entry cannot hold to the nanosecond."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from basefs.log.hashes import EntryHash
+from basefs.replica.replica import Attributes
+from basefs.view.states import Owner
+
+ROOT_NUMBER = 1
+_NANOSECONDS = 10**9
+#: Files about which something is remembered.  One more costs 400 bytes; one less loses its nanoseconds.
+MAX_REMEMBERED = 65536
+#: Numbers given here have this bit, those that follow from a hash do not.
+_LOCAL = 1 << 62
+
+#: What all names of a file show alike until somebody changes it: what it comes from, its time, mode and owner.
+_Version = tuple[EntryHash, int, int, Owner | None]
+
+
+def _version(attributes: Attributes) -> _Version:
+    # The entries of several names differ, the one with the content does not.
+    return attributes.content or attributes.entry, attributes.mtime, attributes.mode, attributes.owner
+
+
+@dataclass(slots=True)
+class _Face:
+    """What this node shows of a file: its number, and times that hold as long as the view shows `of`."""
+
+    number: int
+    of: _Version | None = None
+    mtime: int = 0
+    ctime: int = 0
+
+
+class Identities:
+    """Numbers and times of files, by the entry that began them."""
+
+    def __init__(self) -> None:
+        self._faces: OrderedDict[EntryHash, _Face] = OrderedDict()
+        self._accessed: OrderedDict[int, int] = OrderedDict()
+        # Another process of this filesystem began before this moment, so no number is given twice.
+        self._next = _LOCAL | (time.time_ns() >> 10)
+
+    def new_number(self) -> int:
+        """A number that nothing else has."""
+        self._next += 1
+        return self._next
+
+    def number(self, origin: EntryHash | None) -> int:
+        """The number of a file of the view."""
+        if origin is None:
+            return ROOT_NUMBER
+        face = self._faces.get(origin)
+        return int.from_bytes(origin[:8], "big") >> 2 | 2 if face is None else face.number
+
+    def part(self, origin: EntryHash) -> None:
+        """Another file has taken the number of this one along: it gets a new one."""
+        self._faces[origin] = _Face(self.new_number())
+
+    def times(self, attributes: Attributes) -> tuple[int, int]:
+        """Modification and change time of a file of the view, nanoseconds."""
+        face = self._faces.get(attributes.origin) if attributes.origin is not None else None
+        if face is None or face.of != _version(attributes):
+            return attributes.mtime * _NANOSECONDS, attributes.mtime * _NANOSECONDS
+        return face.mtime, face.ctime
+
+    def accessed(self, number: int) -> int | None:
+        """The access time that was set, nanoseconds; `None` if none was."""
+        return self._accessed.get(number)
+
+    def set_accessed(self, number: int, atime: int) -> None:
+        """Show this access time, nanoseconds, on this node."""
+        self._accessed[number] = atime
+        self._accessed.move_to_end(number)
+        if len(self._accessed) > MAX_REMEMBERED:
+            self._accessed.popitem(last=False)
+
+    def remember(self, attributes: Attributes, number: int, mtime: int, ctime: int) -> None:
+        """Show these times, and this number, until another entry or another node changes the file."""
+        assert attributes.origin is not None
+        self._faces[attributes.origin] = _Face(number, _version(attributes), mtime, ctime)
+        self._faces.move_to_end(attributes.origin)
+        if len(self._faces) > MAX_REMEMBERED:
+            self._faces.popitem(last=False)
+
+    def confirm(self, attributes: Attributes) -> None:
+        """Go on showing the times of a directory: its view has changed by what this node has published in it."""
+        face = self._faces.get(attributes.origin) if attributes.origin is not None else None
+        if face is not None and face.of is not None and face.of[0] == attributes.entry:
+            face.of = _version(attributes)

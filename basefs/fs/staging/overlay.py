@@ -1,0 +1,156 @@
+"""The overlay: the names that differ on this node from what the view shows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+from basefs.errors import NotADirectory
+from basefs.fs.staging.inode import Inode
+from basefs.path import Names
+from basefs.view.seen import Version
+from basefs.view.states import Kind
+
+
+class Missing(enum.Enum):
+    """The overlay says nothing about a name: it is what the view shows."""
+
+    MISSING = "missing"
+
+
+MISSING = Missing.MISSING
+#: What a name is here: an inode, nothing (`None`: it was removed), or not told.
+Slot = Inode | Missing | None
+
+
+class _Place:
+    """A name, and the names below it; it exists while anything is told of one of them."""
+
+    __slots__ = ("below", "seen", "slot")
+
+    def __init__(self) -> None:
+        self.slot: Slot = MISSING
+        self.seen: Version | None = None
+        self.below: dict[bytes, _Place] = {}
+
+
+class Overlay:
+    """Names, as a tree: looking one up costs a step for each component of its path that is told of.
+
+    What is made here hides the view's; a directory of the view shows both.
+    """
+
+    def __init__(self) -> None:
+        self._root = _Place()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _find(self, names: Names) -> _Place | None:
+        place: _Place | None = self._root
+        for name in names:
+            if place is None:
+                break
+            place = place.below.get(name)
+        return place
+
+    def get(self, names: Names) -> Slot:
+        """What a name is."""
+        place = self._find(names)
+        return MISSING if place is None else place.slot
+
+    def along(self, names: Names) -> list[Slot]:
+        """What the root, each directory above a name, and the name are, as far down as anything is told."""
+        place = self._root
+        found = [place.slot]
+        for name in names:
+            below = place.below.get(name)
+            if below is None:
+                break
+            place = below
+            found.append(place.slot)
+        return found
+
+    def put(self, names: Names, inode: Inode | None, seen: Version | None = None) -> None:
+        """Give a name to an inode, or to nothing; `seen`: what the name showed, where nothing was told of it before."""
+        place = self._root
+        for name in names:
+            below = place.below.get(name)
+            if below is None:
+                below = place.below[name] = _Place()
+            place = below
+        if place.slot is MISSING:
+            self._count += 1
+            place.seen = seen
+        place.slot = inode
+
+    def seen(self, names: Names) -> Version | None:
+        """What a name showed when it was changed here; `None` where that is not told."""
+        place = self._find(names)
+        return None if place is None else place.seen
+
+    def see(self, names: Names, version: Version | None) -> None:
+        """What is told of a name was made on this version, or has become it."""
+        place = self._find(names)
+        if place is not None and place.slot is not MISSING:
+            place.seen = version
+
+    def drop(self, names: Names) -> None:
+        """Let a name be what the view shows."""
+        above = [self._root]
+        for name in names:
+            below = above[-1].below.get(name)
+            if below is None:
+                return
+            above.append(below)
+        last = above.pop()
+        self._count -= last.slot is not MISSING
+        last.slot, last.seen = MISSING, None
+        for place, name in zip(reversed(above), reversed(names), strict=True):
+            below = place.below[name]
+            if below.below or below.slot is not MISSING:
+                return
+            del place.below[name]
+
+    def within(self, names: Names) -> Iterator[tuple[bytes, Inode | None]]:
+        """The names of a directory that are told here."""
+        place = self._find(names)
+        if place is not None:
+            for name, below in place.below.items():
+                if below.slot is not MISSING:
+                    yield name, below.slot
+
+    def hides(self, names: Names) -> bool:
+        """Whether the view's name is out of sight, because a directory above was made or removed here.
+
+        Raises `NotADirectory` if something above is none.
+        """
+        # The nearest one above that is told of decides.
+        for slot in reversed(self.along(names[:-1])):
+            if slot is None:
+                return True
+            if slot is not MISSING:
+                if slot.kind is not Kind.DIRECTORY:
+                    raise NotADirectory("a component above is not a directory")
+                return slot.is_new
+        return False
+
+    def items(self) -> Iterator[tuple[Names, Inode | None]]:
+        """Every name that is told here."""
+        yield from self.below(())
+
+    def below(self, names: Names) -> list[tuple[Names, Inode | None]]:
+        """Every name below a directory that is told here."""
+        top = self._find(names)
+        found: list[tuple[Names, Inode | None]] = []
+        todo = [] if top is None else [(names, top)]
+        while todo:
+            above, place = todo.pop()
+            for name, below in place.below.items():
+                where = (*above, name)
+                if below.slot is not MISSING:
+                    found.append((where, below.slot))
+                if below.below:
+                    todo.append((where, below))
+        return found

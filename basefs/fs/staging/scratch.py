@@ -1,0 +1,41 @@
+"""Scratch names: files that editors and tools make only to save another one (docs/architecture.md).
+
+Those that nothing else is called stay on this node.  Others look as if they were renamed in a moment, which nobody
+knows before it is done: they wait for it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from basefs.path import Names
+
+#: libfuse renames an open file that is unlinked to such a name, in order to keep it readable
+#: (libfuse, include/fuse.h, `hard_remove`).  The file is gone for everybody else.
+HIDDEN_PREFIX = b".fuse_hidden"
+
+#: vim's test whether it may write, its swap files, backups, GLib's and Emacs' temporary and lock files.
+_SCRATCH = re.compile(rb"4913|.*\.sw[a-px]|.*~|\.goutputstream-.*|\.#.*|\.fuse_hidden.*", re.DOTALL)
+#: rsync's, sed's, dpkg's, ansible's and mkstemp's temporary files, and what people and scripts call theirs.
+_TEMPORARY = re.compile(
+    rb"\..+\.[A-Za-z0-9]{6}|sed[A-Za-z0-9]{6}|\.ansible_tmp.*|tmp[a-z0-9_]{8}"
+    rb"|.*\.(?:tmp|temp|part|new|dpkg-new|dpkg-tmp)|.*[.-]tmp[.-]?[A-Za-z0-9_]{6,12}",
+    re.DOTALL,
+)
+
+
+@lru_cache(maxsize=4096)
+def is_temporary_name(name: bytes) -> bool:
+    """Whether a new file of this name is probably given its real one in a moment."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_scratch_name(name: bytes) -> bool:
+    return _SCRATCH.fullmatch(name) is not None
+
+
+def is_scratch(names: Names) -> bool:
+    """Whether a path never leaves this node: its name, or that of a directory above, is a scratch name."""
+    return any(_is_scratch_name(name) for name in names)

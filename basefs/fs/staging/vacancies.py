@@ -1,0 +1,76 @@
+"""Removed names that may be given to another file in a moment: until then nobody else needs to know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from basefs.fs.staging.overlay import MISSING, Overlay
+from basefs.path import Names
+from basefs.view.states import Kind
+
+#: Seconds for which a name stays unpublished after libfuse took it away from an open file: the rename that gives it to
+#: another one comes with the same system call.
+HIDE_SECONDS = 0.05
+#: Seconds for which the removal of a file whose content got a scratch name waits for the new content, and a new file
+#: with a temporary name for its real one.  Tools need milliseconds, on a busy machine more than the quiet window.
+RENAME_SECONDS = 1.0
+
+
+class Vacancies:
+    """The names of one working set; whoever calls holds its lock."""
+
+    def __init__(self, overlay: Overlay, note_gone: Callable[[Names], bool]) -> None:
+        """`note_gone`: makes durable that a name is gone for good, and returns whether it is."""
+        self._overlay = overlay
+        self._note_gone = note_gone
+        #: Until when, on the monotonic clock.
+        self._until: dict[Names, float] = {}
+        #: Those of them that are known to be gone after a crash, too.
+        self._noted: set[Names] = set()
+
+    def __contains__(self, names: Names) -> bool:
+        """Whether a name may be given to another file."""
+        return names in self._until
+
+    def keep(self, names: Names, seconds: float, *, noted: bool = False) -> None:
+        """A name is gone, or about to be, and probably given to another file before so many seconds have passed.
+
+        `noted`: that it is gone is durable already.
+        """
+        self._until[names] = time.monotonic() + seconds
+        if noted:
+            self._noted.add(names)
+
+    def filled(self, names: Names) -> None:
+        """A name is given to a file."""
+        self._until.pop(names, None)
+        self._noted.discard(names)
+
+    def end(self) -> None:
+        """Wait for none of them."""
+        for names in list(self._until):
+            self._end(names)
+
+    def until(self, names: Names, now: float) -> float:
+        """Until when a name may be given to another file, 0 if that is over (seconds, monotonic clock)."""
+        until = self._until.get(names, 0.0)
+        if until > now and not self._is_covered(names):
+            return until
+        if names in self:
+            self._end(names)
+        return 0.0
+
+    def note(self, names: Names) -> None:
+        """Make durable that a name is gone, if it is, though it may still be given to another file."""
+        if names in self and names not in self._noted and self._overlay.get(names) is None and self._note_gone(names):
+            self._noted.add(names)
+
+    def _end(self, names: Names) -> None:
+        self.note(names)
+        self.filled(names)
+
+    def _is_covered(self, names: Names) -> bool:
+        """Whether a directory above was removed, too: nothing comes back there, and what it holds has to go first."""
+        above = self._overlay.along(names[:-1])[1:]
+        return any(slot is None or (slot is not MISSING and slot.kind is not Kind.DIRECTORY) for slot in above)

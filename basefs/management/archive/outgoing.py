@@ -1,0 +1,99 @@
+"""Export: from a log to an archive, in the order of arrival, so that each entry comes after all that it needs.
+
+It reads one state of the log, however much is written meanwhile, and verifies the hash of whatever it writes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from basefs.errors import DamagedLog, InvalidEntry, StoreError
+from basefs.log.blocks import Block
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import ZERO_HASH
+from basefs.log.store import checksum_of
+from basefs.management.archive.numbers import Numbers
+from basefs.management.archive.records import Header, Writer
+from basefs.management.archive.selection import select_paths
+
+_REMEDY = "see 'basefs check'"
+
+
+def export(
+    source: sqlite3.Connection,
+    names: Sequence[bytes],
+    stream: BinaryIO,
+    progress: Callable[[int], None] = lambda size: None,
+) -> Writer:
+    """Write the log behind a connection (see `open_log`), or what it holds of one path, to a stream.
+
+    `progress` is called with how many bytes were written so far.  Raises `NotFound` for a path that never was,
+    `DamagedLog`, `StoreError`, OSError.
+    """
+    try:
+        chosen = select_paths(source, names) if names else None
+        (identity,) = source.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone() or (None,)
+        if identity is None:
+            raise StoreError("nothing of this filesystem has arrived yet: there is nothing to export")
+        writer = Writer(stream, Header(identity, tuple(names)))
+        blocks = _Blocks(source)
+        for entry in _entries(source, chosen):
+            writer.entry(entry.encode())
+            if entry.action is Action.WRITE:
+                for block in blocks.chain(entry.content):
+                    writer.block(block)
+                    progress(writer.size)
+            progress(writer.size)
+        writer.end()
+        return writer
+    except sqlite3.DatabaseError as error:
+        raise DamagedLog(f"the log is damaged, {error}: {_REMEDY}") from None
+
+
+def size_of(source: sqlite3.Connection) -> int:
+    """About how many bytes the whole log takes in an archive."""
+    sizes = [source.execute(f"SELECT total(length(data) + 4) FROM {table}").fetchone()[0] for table in _TABLES]
+    return int(sum(sizes))
+
+
+_TABLES = ("entries", "blocks")
+
+
+def _entries(source: sqlite3.Connection, chosen: Numbers | None) -> Iterator[Entry]:
+    for path, hash, data, checksum in source.execute("SELECT path, hash, data, checksum FROM entries ORDER BY seq"):
+        if chosen is not None and path not in chosen:
+            continue
+        try:
+            entry = Entry.decode(data)
+        except InvalidEntry:
+            entry = None
+        if entry is None or entry.hash != hash or checksum != checksum_of(data):
+            raise DamagedLog(f"the log is damaged, entry {hash.hex()[:12]} does not match its hash: {_REMEDY}")
+        yield entry
+
+
+class _Blocks:
+    """The blocks of contents, each one once."""
+
+    def __init__(self, source: sqlite3.Connection) -> None:
+        self._source = source
+        (most,) = source.execute("SELECT max(seq) FROM blocks").fetchone()
+        self._told = Numbers(most or 0)
+
+    def chain(self, hash: bytes) -> Iterator[bytes]:
+        """The encoded blocks from one on, as far as they are here and were not told before."""
+        while hash and hash != ZERO_HASH:
+            row = self._source.execute("SELECT seq, data FROM blocks WHERE hash = ?", (hash,)).fetchone()
+            # Where one was told, all behind it were.
+            if row is None or not self._told.add(row[0]):
+                return
+            try:
+                block = Block.decode(row[1])
+            except InvalidEntry:
+                block = None
+            if block is None or block.hash != hash:
+                raise DamagedLog(f"the log is damaged, block {hash.hex()[:12]} does not match its hash: {_REMEDY}")
+            yield row[1]
+            hash = block.next

@@ -1,0 +1,130 @@
+"""Whether the other nodes can be reached, port by port.
+
+A node that is down and one behind a firewall look alike from here.  What can be told apart: a node that answers on one
+port and not on another has a firewall before it; and where nobody at all answers, the trouble is more likely here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgpack  # type: ignore[import-untyped]
+
+from basefs.daemon.config import SYNC_PORT_OFFSET
+from basefs.gossip.members import join_host_port
+from basefs.management.doctor.finding import Finding, note, problem
+
+#: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
+PATIENCE = 5.0
+#: Message type of a ping of memberlist (Serf's transport), and of its answer.  A ping without a name is for anybody.
+_PING = 0
+_ACK = 2
+#: Seconds between two pings: UDP may lose one.
+_PING_INTERVAL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Which ports of a node answered; `gossip_udp` is `None` where nobody can tell."""
+
+    host: str
+    port: int
+    gossip_tcp: bool
+    gossip_udp: bool | None
+    sync_tcp: bool
+
+    @property
+    def silent(self) -> list[str]:
+        """The ports that did not answer."""
+        return [
+            name
+            for name, answered in (
+                (f"{self.port}/tcp", self.gossip_tcp),
+                (f"{self.port}/udp", self.gossip_udp is not False),
+                (f"{self.port + SYNC_PORT_OFFSET}/tcp", self.sync_tcp),
+            )
+            if not answered
+        ]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no port answered."""
+        return not (self.gossip_tcp or self.gossip_udp or self.sync_tcp)
+
+
+async def reach(addresses: Sequence[tuple[str, int]], *, encrypted: bool, patience: float = PATIENCE) -> list[Reached]:
+    """Try the ports of nodes, given by IP address and gossip port, all at once.
+
+    `encrypted`: their gossip is, so that a ping of ours would get no answer.
+    """
+    return list(await asyncio.gather(*(_reach(host, port, encrypted, patience) for host, port in addresses)))
+
+
+async def _reach(host: str, port: int, encrypted: bool, patience: float) -> Reached:
+    gossip, sync, ping = await asyncio.gather(
+        _connects(host, port, patience),
+        _connects(host, port + SYNC_PORT_OFFSET, patience),
+        _pings(host, port, patience),
+    )
+    return Reached(host, port, gossip, None if encrypted and not ping else ping, sync)
+
+
+async def _connects(host: str, port: int, patience: float) -> bool:
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), patience)
+    except (OSError, asyncio.TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+class _Pinger(asyncio.DatagramProtocol):
+    def __init__(self) -> None:
+        self.answered = asyncio.Event()
+
+    def datagram_received(self, data: bytes, address: object) -> None:
+        if data[:1] == bytes((_ACK,)):
+            self.answered.set()
+
+
+async def _pings(host: str, port: int, patience: float) -> bool:
+    loop = asyncio.get_running_loop()
+    try:
+        transport, pinger = await loop.create_datagram_endpoint(_Pinger, remote_addr=(host, port))
+    except OSError:
+        return False
+    message = bytes((_PING,)) + msgpack.packb({"SeqNo": 1, "Node": ""})
+    deadline = loop.time() + patience
+    try:
+        while not pinger.answered.is_set() and loop.time() < deadline:
+            transport.sendto(message)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(pinger.answered.wait(), min(_PING_INTERVAL, patience))
+        return pinger.answered.is_set()
+    finally:
+        transport.close()
+
+
+def examine(name: str, found: Sequence[Reached]) -> list[Finding]:
+    """What the answers of all known peers of a filesystem mean."""
+    dead = [peer for peer in found if peer.nothing]
+    findings = []
+    if found and len(dead) == len(found):
+        where = ", ".join(join_host_port(peer.host, peer.port) for peer in dead[:3])
+        what = f"none of the {len(dead)} known peers of {name} answers ({where})"
+        ports = f"{dead[0].port} (TCP and UDP) and {dead[0].port + SYNC_PORT_OFFSET} (TCP)"
+        return [problem("peers", what, f"see 'ip address' and 'ip route' here; a firewall must let {ports} through")]
+    for peer in found:
+        where = join_host_port(peer.host, peer.port)
+        if peer.nothing:
+            what = f"{where}, a known peer of {name}, answers on no port: it is down, or cut off"
+            findings.append(note("peers", what, f"basefs status {name}, there"))
+        elif peer.silent:
+            what = f"{where}, a known peer of {name}, answers, but not on {', '.join(peer.silent)}"
+            findings.append(problem("peers", what, "let that port through the firewalls of both nodes"))
+    return findings

@@ -1,0 +1,41 @@
+"""Birth of a filesystem: the entries that every log of it begins with (docs/formats.md, section 3)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from basefs.log.entries import ROOT_NAME, Action
+from basefs.log.hashes import HASH_SIZE
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from basefs.view.signer import clamp_time
+
+#: The file in which newcomers find addresses to join, one `ip:port` a line.
+CLUSTER_FILE = b".cluster"
+
+
+def bootstrap(directory: Path, keys: Sequence[tuple[bytes, SigningKey]], addresses: Sequence[str]) -> Replica:
+    """Create a filesystem: its root directory, a grant for each key on it, and `/.cluster`.
+
+    Args:
+        directory: existing directory for the log.
+        keys: the root keys with their names; the first one signs, and can never lose its grant.
+        addresses: `ip:port` of nodes to join.
+
+    The root entry's parent is a random nonce, so two filesystems are never the same.  Raises `StoreError` if the
+    directory holds a log already.
+    """
+    now = clamp_time(time.time())
+    signer = keys[0][1]
+    root = signer.sign(os.urandom(HASH_SIZE), now, Action.MKDIR, ROOT_NAME)
+    entries = [root]
+    for name, key in keys:
+        entries.append(signer.sign(entries[-1].hash, now, Action.GRANT, name, key.public))
+    replica = Replica.create(directory, root.hash, [key for _, key in keys])
+    replica.apply(entries, [])
+    replica.commit(lambda author: author.write((CLUSTER_FILE,), "".join(f"{a}\n" for a in addresses).encode()))
+    replica.sync_to_disk()
+    return replica

@@ -1,0 +1,136 @@
+"""How a session went: what the core counts, and what it reports at the end."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
+from basefs.log.hashes import ZERO_HASH
+from basefs.sync.wire.messages import Refusal
+
+
+class Reason(enum.Enum):
+    """Why a session ended."""
+
+    COMPLETE = "complete"  # both sides closed with nothing outstanding
+    WRONG_FILESYSTEM = "wrong filesystem"
+    WRONG_VERSION = "wrong version"
+    RUBBISH = "rubbish"  # the peer broke a rule
+    ACCUSED = "accused"  # the peer says that we broke a rule
+    BUSY = "busy"
+    BANNED = "banned"
+    USELESS = "no progress"
+    TIMEOUT = "time-out"
+    LOST = "connection lost"
+    ENOUGH = "enough"  # what it should bring has come from somebody else
+    FAILURE = "failure"  # an error of this node, or the peer reports one of its own
+    UNREACHABLE = "unreachable"  # there was no connection
+
+
+#: Entries of keys that are granted nowhere here that an honest peer may send in a session: a key was granted, and its
+#: holder wrote, while the logs were compared.
+MAX_UNGRANTED = 16
+
+#: What a refusal means to the side that receives it.
+REFUSED = {
+    Refusal.IDENTITY: Reason.WRONG_FILESYSTEM,
+    Refusal.VERSION: Reason.WRONG_VERSION,
+    Refusal.BUSY: Reason.BUSY,
+    Refusal.BANNED: Reason.BANNED,
+    Refusal.PROTOCOL: Reason.ACCUSED,
+    Refusal.USELESS: Reason.USELESS,
+    Refusal.TIMEOUT: Reason.TIMEOUT,
+    Refusal.FAILURE: Reason.FAILURE,
+    Refusal.ENOUGH: Reason.ENOUGH,
+}
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a session has moved so far.
+
+    Attributes:
+        entries_sent, entries_received: entries, known ones included.
+        blocks_sent, blocks_received: blocks, known ones included.
+        accepted: entries and blocks that were new to this log.
+        accepted_bytes: of what was given to the log at once, with something new in it.
+        rejected: entries and blocks that this log refused.
+        ungranted: of these, entries of a key that was granted nowhere here, so that they may have overtaken its grant.
+        barren: requests for entries that the peer has listed, and that it answered with none.
+        refusal: why the last of them was refused.
+        bytes_sent, bytes_received: on the connection, without TCP.
+        rounds: comparisons begun.
+    """
+
+    entries_sent: int = 0
+    entries_received: int = 0
+    blocks_sent: int = 0
+    blocks_received: int = 0
+    accepted: int = 0
+    accepted_bytes: int = 0
+    rejected: int = 0
+    ungranted: int = 0
+    barren: int = 0
+    refusal: str = ""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    rounds: int = 0
+    _before: int = 0  # entries received until the last answer was complete
+
+    def answer_ended(self, wanted: int) -> None:
+        """An answer of the peer is complete; `wanted`: how much was asked for with entries, as it has listed."""
+        self.barren += wanted if self.entries_received == self._before else 0
+        self._before = self.entries_received
+
+    @property
+    def offends(self) -> bool:
+        """Whether an honest peer would not have sent what was refused: what it has, it has verified."""
+        return self.rejected > self.ungranted or self.ungranted > MAX_UNGRANTED
+
+    @property
+    def gained(self) -> int:
+        """Grows exactly when the session is of use to someone."""
+        return self.accepted + self.entries_sent + self.blocks_sent
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The end of a session.
+
+    Attributes:
+        reason: why it ended.
+        detail: one line for the log, without the peer's address.
+        equal: whether both root hashes were equal at the end; False unless complete.
+        counters: what was moved.
+        peer_identity: root entry hash that the peer gave, `ZERO_HASH` if it gave none.
+        peer_port: the peer's own sync port, 0 if unknown.
+        by_peer: the peer ended it, so `detail` are its words.
+        stood: it was kept open for news, which were passed on as they came.
+    """
+
+    reason: Reason
+    detail: str
+    equal: bool
+    counters: Counters
+    peer_identity: bytes = ZERO_HASH
+    peer_port: int = 0
+    by_peer: bool = False
+    stood: bool = False
+
+    @property
+    def misbehaved(self) -> bool:
+        """Whether the peer broke a rule, or wasted so much that it might as well have."""
+        return self.reason is Reason.RUBBISH or (self.reason is Reason.USELESS and not self.by_peer)
+
+    def raise_for_reason(self) -> None:
+        """Raise what a command reports: nothing if complete, else `WrongFilesystem`, `RemoteProtocolError`,
+        `PeerUnreachable` or (any other) `NetworkError`."""
+        if self.reason in (Reason.WRONG_FILESYSTEM, Reason.WRONG_VERSION):
+            raise WrongFilesystem(self.detail)
+        if self.reason is Reason.RUBBISH:
+            raise RemoteProtocolError(self.detail)
+        if self.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
+            raise PeerUnreachable(self.detail)
+        if self.reason is not Reason.COMPLETE:
+            raise NetworkError(f"{self.reason.value}: {self.detail}")

@@ -1,0 +1,299 @@
+"""Lines <-> messages.  The grammar, with its meaning, is in `docs/sync-protocol.md`.
+
+`parse` takes a line without its newline and returns a message or raises `RemoteProtocolError`, nothing else; what it
+returns is within all limits of the wire.  `encode` is its inverse: `parse(encode(m)[:-1]) == m`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from basefs.errors import LocalProtocolError, RemoteProtocolError
+from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
+from basefs.log.interface import Digest
+from basefs.sync.wire.fields import (
+    decode_bytes,
+    decode_hash,
+    decode_name,
+    decode_names,
+    decode_number,
+    decode_part,
+    decode_path,
+    encode_bytes,
+    encode_name,
+    encode_part,
+    encode_path,
+)
+from basefs.sync.wire.limits import (
+    MAX_BLOCK_DATA,
+    MAX_HASHES,
+    MAX_ITEMS,
+    MAX_KEPT,
+    MAX_LINE,
+    MAX_MARKS,
+    MAX_NUMBER,
+    MAX_PARCEL_ITEMS,
+    VERSION,
+)
+from basefs.sync.wire.messages import (
+    BlockReq,
+    Blocks,
+    BlocksRec,
+    Chain,
+    ChainReq,
+    Close,
+    Eager,
+    Entries,
+    EntryReq,
+    Eof,
+    Hash,
+    Kind,
+    Lazy,
+    Ls,
+    Message,
+    Part,
+    PathReq,
+    Refusal,
+    Refuse,
+    Root,
+    Same,
+    Stay,
+    Wait,
+)
+
+Fields = list[bytes]
+
+_DIGIT = re.compile(rb"[0-9a-f]")
+_MAX_TEXT = 200
+#: The sections without a field.
+_WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"LAZY", Eager: b"EAGER"}
+
+
+def encode(message: Message) -> bytes:
+    """The line of a message, newline included.  An `Ls` with receiving entries takes two: BLOCKS_REC comes first."""
+    match message:
+        case Hash(version, identity, root, entries, port):
+            fields = [b"HASH", b"%d" % version, encode_bytes(identity), *_digest(root, entries), b"%d" % port]
+        case Ls():
+            fields = [b"LS", encode_path(message.path), encode_part(message.part), *_items(message)]
+        case PathReq(path, names):
+            fields = [b"PATH_REQ", encode_path(path), *map(encode_name, names)]
+        case EntryReq(hashes):
+            fields = [b"ENTRY_REQ", *map(encode_bytes, hashes)]
+        case BlockReq(hash) | ChainReq(hash):
+            fields = [b"BLOCK_REQ" if isinstance(message, BlockReq) else b"CHAIN_REQ", encode_bytes(hash)]
+        case Entries(items):
+            fields = [b"ENTRIES", *map(encode_bytes, items)]
+        case Blocks(items):
+            fields = [b"BLOCKS", *map(encode_bytes, items)]
+        case Chain(hashes):
+            fields = [b"CHAIN", *map(encode_bytes, hashes)]
+        case BlocksRec(hashes):
+            fields = [b"BLOCKS_REC", *map(encode_bytes, hashes)]
+        case Close(answered, root, entries):
+            fields = [b"CLOSE", b"OK", b"%d" % answered, *_digest(root, entries)]
+        case Root(root, entries, kept):
+            fields = [b"ROOT", *_digest(root, entries), b"%d" % kept]
+        case Same(port):
+            fields = [b"SAME", b"%d" % port]
+        case Eof() | Wait() | Stay() | Lazy() | Eager():
+            fields = [_WORDS[type(message)]]
+        case Refuse(refusal, text):
+            cut = text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
+            fields = [b"CLOSE", b"NO", refusal.value.encode(), quote_from_bytes(cut, safe="").encode() or b"-"]
+    line = b" ".join(fields)
+    if len(line) > MAX_LINE:
+        raise LocalProtocolError(f"a line of {len(line)} bytes was about to be sent")
+    if isinstance(message, Ls) and message.receiving:
+        return encode(BlocksRec(message.receiving)) + line + b"\n"
+    return line + b"\n"
+
+
+def _digest(root: bytes, entries: int) -> Fields:
+    """A root hash and the number of entries, which stand together wherever they stand."""
+    return [encode_bytes(root), b"%d" % entries]
+
+
+def _items(ls: Ls) -> Iterable[bytes]:
+    """The items of an LS as fields."""
+    for entry in ls.entries:
+        yield b"e:" + encode_bytes(entry)
+    for entry, block in ls.stalled:
+        yield b"s:" + encode_bytes(entry) + b":" + encode_bytes(block)
+    for digit, value in (ls.entry_buckets or {}).items():
+        yield b"E:" + digit.encode() + b":" + encode_bytes(value)
+    for name, value in ls.children:
+        yield b"c:" + encode_bytes(value) + b":" + encode_name(name)
+    for digit, value in (ls.child_buckets or {}).items():
+        yield b"C:" + digit.encode() + b":" + encode_bytes(value)
+
+
+def parse(line: bytes) -> Message:
+    """The message of a line (without newline).  Raises `RemoteProtocolError` for everything that is not one."""
+    section, *fields = line.split(b" ")
+    parser = _PARSERS.get(section)
+    if parser is None:
+        raise RemoteProtocolError(f"there is no section {section[:20].decode('latin-1')!a}")
+    return parser(fields)
+
+
+def _expect(fields: Fields, low: int, high: int) -> None:
+    if not low <= len(fields) <= high:
+        raise RemoteProtocolError(f"a section has {low} to {high} fields, not {len(fields)}")
+
+
+def _hash(fields: Fields) -> Hash:
+    _expect(fields, 1, MAX_LINE)
+    version = decode_number(fields[0], 999)
+    if version != VERSION:
+        # What another version puts behind its number is not ours to judge: the core tells it the reason and closes.
+        return Hash(version, bytes(HASH_SIZE), bytes(HASH_SIZE), 0, 0)
+    _expect(fields, 5, 5)
+    return Hash(version, decode_hash(fields[1]), *_decode_digest(fields[2:4]), decode_number(fields[4], 65535))
+
+
+def _decode_digest(fields: Fields) -> Digest:
+    return Digest(decode_hash(fields[0]), decode_number(fields[1], MAX_NUMBER))
+
+
+def _ls(fields: Fields) -> Ls:
+    _expect(fields, 2, 2 + 2 * MAX_ITEMS)
+    path = decode_path(fields[0])
+    part = decode_part(fields[1])
+    entries: list[EntryHash] = []
+    stalled: list[tuple[EntryHash, BlockHash]] = []
+    children: dict[bytes, bytes] = {}
+    buckets: dict[bytes, dict[str, bytes]] = {b"E": {}, b"C": {}}
+    for field in fields[2:]:
+        sort, _, rest = field.partition(b":")
+        value, _, more = rest.partition(b":")
+        if sort == b"e":
+            entries.append(EntryHash(decode_hash(rest)))
+        elif sort == b"s":
+            stalled.append((EntryHash(decode_hash(value)), BlockHash(decode_hash(more))))
+        elif sort == b"c":
+            children[decode_name(more)] = decode_hash(value)
+        elif sort in buckets and _DIGIT.fullmatch(value):
+            buckets[sort][value.decode()] = decode_hash(more)
+        else:
+            raise RemoteProtocolError("an item of an LS is none of e, s, c, E, C")
+    own = [*entries, *(entry for entry, _ in stalled)]
+    _check_list(part, Kind.ENTRIES, own, buckets[b"E"])
+    _check_list(part, Kind.CHILDREN, [sha224(name) for name in children], buckets[b"C"])
+    if len(set(own)) + len(children) + len(buckets[b"E"]) + len(buckets[b"C"]) != len(fields) - 2:
+        raise RemoteProtocolError("an LS has an item twice")
+    return Ls(
+        path,
+        part,
+        entries=tuple(entries),
+        stalled=tuple(stalled),
+        children=tuple(children.items()),
+        entry_buckets=buckets[b"E"] or None,
+        child_buckets=buckets[b"C"] or None,
+    )
+
+
+def _check_list(part: Part, kind: Kind, keys: Sequence[bytes], buckets: dict[str, bytes]) -> None:
+    """Items must belong to the part, be listed or aggregated but not both, and be few."""
+    if part.kind not in (Kind.ALL, kind) and (keys or buckets):
+        raise RemoteProtocolError("an LS has items that are not of its part")
+    if buckets and (keys or len(part.prefix) == 2 * HASH_SIZE):
+        raise RemoteProtocolError("an LS lists items and aggregates them")
+    if len(keys) > MAX_ITEMS:
+        raise RemoteProtocolError(f"an LS lists at most {MAX_ITEMS} items of a kind")
+    if any(not key.hex().startswith(part.prefix) for key in keys):
+        raise RemoteProtocolError("an item of an LS is outside of its prefix")
+
+
+def with_receiving(ls: Ls, note: BlocksRec) -> Ls:
+    """An LS and the BLOCKS_REC line before it.  Raises `RemoteProtocolError` if they do not fit together."""
+    listed = {*ls.entries, *(entry for entry, _ in ls.stalled), *note.hashes}
+    if len(listed) != len(ls.entries) + len(ls.stalled) + len(note.hashes):
+        raise RemoteProtocolError("an LS has an item twice")
+    _check_list(ls.part, Kind.ENTRIES, list(listed), ls.entry_buckets or {})
+    return replace(ls, receiving=note.hashes)
+
+
+def _path_req(fields: Fields) -> PathReq:
+    _expect(fields, 1, 1 + MAX_ITEMS)
+    return PathReq(path := decode_path(fields[0]), decode_names(path, fields[1:]))
+
+
+def _entry_hashes(fields: Fields) -> tuple[EntryHash, ...]:
+    _expect(fields, 1, MAX_HASHES)
+    return tuple(EntryHash(decode_hash(field)) for field in fields)
+
+
+def _block_hashes(fields: Fields, most: int) -> tuple[BlockHash, ...]:
+    _expect(fields, 1, most)
+    return tuple(BlockHash(decode_hash(field)) for field in fields)
+
+
+def _entries(fields: Fields) -> Entries:
+    _expect(fields, 1, MAX_PARCEL_ITEMS)
+    return Entries(tuple(map(decode_bytes, fields)))
+
+
+def _blocks(fields: Fields) -> Blocks:
+    _expect(fields, 1, MAX_PARCEL_ITEMS)
+    blocks = tuple(map(decode_bytes, fields))
+    if not all(HASH_SIZE < len(block) <= HASH_SIZE + MAX_BLOCK_DATA for block in blocks):
+        raise RemoteProtocolError(f"a block has 1 to {MAX_BLOCK_DATA} bytes of data")
+    return Blocks(blocks)
+
+
+def _root(fields: Fields) -> Root:
+    _expect(fields, 3, 3)
+    return Root(*_decode_digest(fields[:2]), decode_number(fields[2], MAX_KEPT))
+
+
+def _same(fields: Fields) -> Same:
+    _expect(fields, 1, 1)
+    return Same(decode_number(fields[0], 65535))
+
+
+def _word(message: Message) -> Callable[[Fields], Message]:
+    """The parser of a section without a field."""
+
+    def parse_word(fields: Fields) -> Message:
+        _expect(fields, 0, 0)
+        return message
+
+    return parse_word
+
+
+def _close(fields: Fields) -> Close | Refuse:
+    if fields[:1] == [b"OK"]:
+        _expect(fields, 4, 4)
+        return Close(decode_number(fields[1], MAX_NUMBER), *_decode_digest(fields[2:]))
+    _expect(fields, 3, 3)
+    if fields[0] != b"NO" or len(fields[2]) > 3 * _MAX_TEXT:
+        raise RemoteProtocolError("a CLOSE is OK or NO")
+    try:
+        refusal = Refusal(fields[1].decode("ascii"))
+    except ValueError:
+        refusal = Refusal.FAILURE  # a later version may know more reasons
+    text = unquote_to_bytes(fields[2]).decode(errors="replace")
+    # The text ends up in our log and on our user's terminal.
+    return Refuse(refusal, "".join(c if c.isprintable() else "?" for c in text)[:_MAX_TEXT])
+
+
+_PARSERS: dict[bytes, Callable[[Fields], Message]] = {
+    b"HASH": _hash,
+    b"LS": _ls,
+    b"PATH_REQ": _path_req,
+    b"ENTRY_REQ": lambda fields: EntryReq(_entry_hashes(fields)),
+    b"BLOCK_REQ": lambda fields: BlockReq(*_block_hashes(fields, 1)),
+    b"CHAIN_REQ": lambda fields: ChainReq(*_block_hashes(fields, 1)),
+    b"CHAIN": lambda fields: Chain(_block_hashes(fields, MAX_MARKS)),
+    b"ENTRIES": _entries,
+    b"BLOCKS": _blocks,
+    b"BLOCKS_REC": lambda fields: BlocksRec(_entry_hashes(fields)),
+    b"CLOSE": _close,
+    b"ROOT": _root,
+    b"SAME": _same,
+    **{word: _word(kind()) for kind, word in _WORDS.items()},
+}

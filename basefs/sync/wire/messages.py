@@ -1,0 +1,213 @@
+"""The lines of the protocol as frozen objects: one class a section (paper, section 3.2.2)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.interface import Path
+
+#: An iterator of lines yields this where it has worked a while and has no line yet.
+PAUSE = b""
+#: And this where it can only go on when another session has brought something.
+LATER = b"-"
+
+
+class Refusal(enum.Enum):
+    """Why a node closes without finishing.  The words are the wire format: append, never rename."""
+
+    IDENTITY = "identity"  # another filesystem
+    VERSION = "version"  # another version of the protocol
+    BUSY = "busy"  # too many sessions
+    BANNED = "banned"  # earlier misbehaviour
+    PROTOCOL = "protocol"  # the peer broke a rule
+    USELESS = "useless"  # much traffic, nothing gained
+    TIMEOUT = "timeout"
+    FAILURE = "failure"  # trouble of the sender's own
+    ENOUGH = "enough"  # somebody else has brought what was asked for
+
+
+class Kind(enum.Enum):
+    """Which items of a path an LS is about."""
+
+    ALL = "-"
+    ENTRIES = "e"
+    CHILDREN = "c"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a path's items: all, or those of one kind whose key begins with `prefix`.
+
+    The key of an own entry is its hash, that of a child the SHA-224 of its name.
+
+    Attributes:
+        kind: which items.
+        prefix: 1 to 56 lower-case hexadecimal digits; '' if and only if the kind is ALL.
+    """
+
+    kind: Kind = Kind.ALL
+    prefix: str = ""
+
+
+WHOLE = Part()
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """Greeting and start of a round: version, identity, root hash (28 bytes), number of entries, own sync port or 0."""
+
+    version: int
+    identity: bytes
+    root: bytes
+    entries: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ls:
+    """The sender's items in one part of a path.
+
+    Attributes:
+        path: where.
+        part: which part.
+        entries: own entries in the tree.
+        stalled: own entries whose content stopped arriving, with the last block.
+        receiving: own entries not in the tree (on the wire: the BLOCKS_REC line before).
+        children: name and hash of sub-paths.
+        entry_buckets: next digit of the key -> XOR, instead of entries, stalled and receiving; None if listed.
+        child_buckets: the same instead of children.
+    """
+
+    path: Path
+    part: Part
+    entries: tuple[EntryHash, ...] = ()
+    stalled: tuple[tuple[EntryHash, BlockHash], ...] = ()
+    receiving: tuple[EntryHash, ...] = ()
+    children: tuple[tuple[bytes, bytes], ...] = ()
+    entry_buckets: dict[str, bytes] | None = None
+    child_buckets: dict[str, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PathReq:
+    """Everything at and below a path is wanted; or, where names are given, at and below each of these sub-paths."""
+
+    path: Path
+    names: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReq:
+    """Entries are wanted."""
+
+    hashes: tuple[EntryHash, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReq:
+    """A block and those that follow it in its chain are wanted, `PART_BLOCKS` in all."""
+
+    hash: BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReq:
+    """Where a chain goes on behind a block is wanted."""
+
+    hash: BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Encoded entries, each after its parent."""
+
+    encoded: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks (next hash and data), in the order of their chain."""
+
+    blocks: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Of the blocks behind the one that was asked for, in the order of the chain, each `PART_BLOCKS`th."""
+
+    hashes: tuple[BlockHash, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksRec:
+    """Entries that the sender is receiving, in the part of the LS that follows."""
+
+    hashes: tuple[EntryHash, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    """End of the answer to the oldest request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The sender has nothing outstanding, has answered so many requests of this round, and has this log."""
+
+    answered: int
+    root: bytes
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The sender would keep, or keeps, the session open: what is new goes over it unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The answer to a HASH with the root that is here: HASH and `CLOSE OK 0` in one, with the own sync port or 0."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What was asked for comes later: the sender's connection is slow, and others are before this peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """In a session that stands: the sender's root hash and entries, and how many it has kept back for EAGER."""
+
+    root: bytes
+    entries: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """In a session that stands: what came was known, so keep further news back and tell the root hash instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """In a session that stands: send what was kept back, and news unasked from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The sender ends the session, and why (up to 200 bytes of UTF-8)."""
+
+    refusal: Refusal
+    text: str
+
+
+#: Requests for the blocks of contents, and for what leads to them.
+ForBlocks = BlockReq | ChainReq
+Request = Ls | PathReq | EntryReq | ForBlocks
+Bearing = Lazy | Eager
+Data = Entries | Blocks | Chain
+Message = Hash | Same | Request | Data | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse

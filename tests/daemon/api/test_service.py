@@ -1,0 +1,69 @@
+"""The daemon as a service: what systemd hears of it, and the unit that is installed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Cli
+from tests.support.node import COMMAND, Node
+from tests.support.patience import DEADLINE
+from tests.support.project import ROOT
+
+UNIT = ROOT / "deploy" / "basefs@.service"
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("mounted", [True, False])
+def test_what_the_manager_hears(node: Node, conf: Cli, mounted: bool) -> None:
+    point = conf.base / "mnt"
+    point.mkdir()
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+        manager.bind(str(conf.base / "notify"))
+        manager.settimeout(DEADLINE)
+        environment = {**node.environment, "NOTIFY_SOCKET": str(conf.base / "notify")}
+        arguments = ["mount", "-sf", "conf", point] if mounted else ["run", "-sf", "conf"]
+        daemon = subprocess.Popen([COMMAND, *arguments], env=environment)
+        try:
+            heard = []
+            while "READY=1" not in heard or not any(text.startswith("STATUS=") for text in heard):
+                heard.append(manager.recv(1000).decode())
+            # It answers from that moment on.
+            assert node.summary("conf")["state"] == ("mounted" if mounted else "running")
+            assert point.is_mount() == mounted
+            where = str(point) if mounted else "not mounted"
+            assert f"STATUS={where}, single node, 3 entries" in heard
+            daemon.terminate()
+            while "STOPPING=1" not in heard:
+                heard.append(manager.recv(1000).decode())
+            assert daemon.wait(DEADLINE) == 0
+        finally:
+            daemon.kill()
+            daemon.wait()
+    assert not point.is_mount()
+
+
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    tool = shutil.which("systemd-analyze")
+    assert tool is not None, "apt-get install systemd"
+    # What it names must be there; here that is the program of this installation.
+    text = UNIT.read_text().replace("/usr/bin/basefs", str(COMMAND))
+    unit = tmp_path / "basefs@.service"
+    unit.write_text("\n".join(line for line in text.splitlines() if not line.startswith("Documentation=")))
+    instance = tmp_path / "basefs@conf.service"
+    instance.symlink_to(unit)
+    done = subprocess.run([tool, "verify", "--man=no", str(instance)], capture_output=True, text=True, check=False)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "basefs" in line]) == (0, [])
+
+
+def test_the_unit_gives_no_mount_namespace() -> None:
+    """systemd.exec(5): with any of these the mount would be seen by the service alone."""
+    settings = {line.partition("=")[0] for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#"}
+    hiding = ("Protect", "Private", "ReadOnly", "ReadWrite", "Inaccessible", "Temporary", "Bind", "Root", "MountFlags")
+    assert [name for name in settings if name.startswith(hiding)] == []
+    assert {"Type", "Restart", "ExecStart", "EnvironmentFile"} <= settings

@@ -1,0 +1,107 @@
+"""What daemons log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from basefs.daemon import logs
+from tests.support.commands import Cli
+from tests.support.mounts import wait_until
+from tests.support.node import COMMAND, Node
+
+_PROGRAM = """
+import logging, sys
+from basefs.daemon import logs
+logs.configure("conf", debug=True, style={style!r}, file=None)
+log = logging.getLogger("basefs.x")
+for level in (10, 20, 30, 40, 50):
+    log.log(level, "level %d", level)
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("two\\nlines")
+"""
+
+
+def logged(style: str | None, journal: bool = False) -> list[str]:
+    """The lines that a process logs to its stderr."""
+    reading, writing = os.pipe()
+    facts = os.fstat(writing)
+    environment = {**os.environ, "JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino + (not journal)}"}
+    subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(style=style)], stderr=writing, env=environment, check=True, timeout=60
+    )
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        return stream.read().splitlines()
+
+
+@pytest.mark.parametrize(("style", "journal"), [(None, True), ("journal", False)])
+def test_the_journal_gets_priorities(style: str | None, journal: bool) -> None:
+    lines = logged(style, journal)
+    assert lines[:5] == [
+        "<7>basefs.x: level 10",
+        "<6>basefs.x: level 20",
+        "<4>basefs.x: level 30",
+        "<3>basefs.x: level 40",
+        "<2>basefs.x: level 50",
+    ]
+    assert lines[5:7] == ["<3>basefs.x: two", "<3>lines"]
+    assert all(line.startswith("<3>") for line in lines[5:])
+
+
+def test_text_where_nobody_asked_for_more() -> None:
+    lines = logged(None)
+    assert lines[1].endswith(" INFO basefs.x: level 20")
+    assert lines[0][:4].isdecimal()
+    assert logged("text", journal=True)[1].endswith(" INFO basefs.x: level 20")
+
+
+def test_json_is_one_object_a_line() -> None:
+    rows = [json.loads(line) for line in logged("json")]
+    assert [row["level"] for row in rows] == ["debug", "info", "warning", "error", "critical", "error"]
+    assert rows[0].keys() == {"time", "level", "filesystem", "logger", "message"}
+    assert rows[-1]["message"] == "two\nlines"
+    assert "ZeroDivisionError" in rows[-1]["exception"]
+    assert {row["filesystem"] for row in rows} == {"conf"}
+
+
+def test_a_file_does_not_grow_without_end(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    root.handlers.clear()
+    try:
+        logs.configure("conf", debug=False, style=None, file=tmp_path / "log")
+        for _ in range(100):
+            root.info("x" * 100_000)
+        root.handlers[0].close()
+    finally:
+        root.handlers[:], level = before
+        root.setLevel(level)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes.keys() == {"log", "log.1"}
+    assert max(sizes.values()) <= logs.MAX_BYTES
+
+
+def test_a_daemon_in_front_and_behind(node: Node, conf: Cli) -> None:
+    node.basefs("run", "conf", "-s", "-d", "--log-format", "json")
+    node.basefs("unmount", "conf")
+    for line in node.log("conf").splitlines():
+        assert json.loads(line)["filesystem"] == "conf"
+    in_front = subprocess.Popen(
+        [COMMAND, "run", "conf", "-sf", "-d", "--log-format", "journal"],
+        env=node.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: node.summary("conf")["state"] == "running", "the daemon runs")
+    node.basefs("unmount", "conf")
+    _, err = in_front.communicate(timeout=60)
+    assert all(line.startswith("<") for line in err.splitlines())

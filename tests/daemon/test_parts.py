@@ -1,0 +1,159 @@
+"""What the event loop of a daemon does again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from basefs.daemon import config
+from basefs.daemon.loop import keep_durable
+from basefs.errors import StoreError
+from basefs.fs.filesystem import Filesystem
+from basefs.replica.replica import Applied, Replica
+from tests.fs.local import Local
+from tests.support.helpers import ROOT_KEY
+from tests.support.patience import DEADLINE
+
+#: Looks after which something that happens at every look would have happened.
+MANY = 20
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
+    """A filesystem of which everything is on the disk, and looked at often."""
+    monkeypatch.setattr(config, "DURABLE_SECONDS", 0.001)
+    local = Local.bootstrap(tmp_path / "local")
+    local.fs.keep_durable()
+    yield local
+    local.fs.close()
+    local.replica.close()
+
+
+class Watched:
+    """Counts how often somebody looks whether everything is durable, and how often it is made so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = self.syncs = 0
+        self.failures = 0
+        durable, keep = Filesystem.is_durable, Filesystem.keep_durable
+
+        def look(filesystem: Filesystem) -> bool:
+            self.looks += 1
+            return bool(durable.fget(filesystem))
+
+        def sync(filesystem: Filesystem) -> None:
+            self.syncs += 1
+            if self.failures:
+                self.failures -= 1
+                raise StoreError("the disk is busy")
+            keep(filesystem)
+
+        monkeypatch.setattr(Filesystem, "is_durable", property(look))
+        monkeypatch.setattr(Filesystem, "keep_durable", sync)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < end
+            await asyncio.sleep(0.001)
+
+    async def many_looks(self) -> None:
+        """Until it was looked at many more times."""
+        before = self.looks
+        await self.until(lambda: self.looks >= before + MANY)
+
+
+@pytest.fixture
+def watched(local: Local, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def run(filesystem: Filesystem, scenario: Callable[[], Awaitable[None]]) -> None:
+    """Play `scenario` while the filesystem is kept durable."""
+
+    async def play() -> None:
+        keeping = asyncio.create_task(keep_durable(filesystem))
+        try:
+            await scenario()
+        finally:
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+
+    asyncio.run(play())
+
+
+def test_a_node_on_which_nothing_happens_wakes_no_thread(local: Local, watched: Watched) -> None:
+    async def scenario() -> None:
+        await watched.many_looks()
+        assert watched.syncs == 0
+
+    run(local.fs, scenario)
+
+
+async def synced_once(local: Local, watched: Watched) -> None:
+    """All is made durable, and then nothing more is done for it."""
+    await watched.until(lambda: local.fs.is_durable)
+    synced = watched.syncs
+    assert synced > 0
+    await watched.many_looks()
+    assert watched.syncs == synced
+
+
+def test_what_was_published_is_synced_once(local: Local, watched: Watched) -> None:
+    async def scenario() -> None:
+        local.save("/f", b"x")
+        local.publish()
+        await synced_once(local, watched)
+
+    run(local.fs, scenario)
+
+
+def test_what_came_from_another_node_is_synced_once(local: Local, watched: Watched, tmp_path: Path) -> None:
+    copy = tmp_path / "other"
+    shutil.copytree(local.replica.directory, copy)
+    other = Local(Replica(copy, [ROOT_KEY]))
+    sent: list[Applied] = []
+    other.replica.subscribe(sent.append)
+    other.save("/f", b"x")
+    other.publish()
+    other.fs.close()
+    other.replica.close()
+
+    async def scenario() -> None:
+        for applied in sent:
+            local.replica.apply(applied.entries, applied.blocks)
+        assert local.load("/f") == b"x"
+        await synced_once(local, watched)
+
+    run(local.fs, scenario)
+
+
+def test_what_is_pending_is_promised_again_and_again(local: Local, watched: Watched) -> None:
+    """Whoever has synced the journal: the log is not allowed to forget it without having been synced."""
+
+    async def scenario() -> None:
+        local.save("/f", b"x")
+        local.fs.working.sync_journal()
+        local.replica.sync_to_disk()
+        assert not local.fs.working.is_synced
+        await watched.until(lambda: local.fs.working.is_synced)
+
+    run(local.fs, scenario)
+
+
+def test_what_could_not_be_synced_is_tried_again(local: Local, watched: Watched) -> None:
+    async def scenario() -> None:
+        watched.failures = 2
+        local.save("/f", b"x")
+        local.publish()
+        await watched.until(lambda: local.fs.is_durable)
+        assert watched.syncs > 2
+
+    run(local.fs, scenario)

@@ -1,0 +1,79 @@
+"""What the documents name exists: commands, options, files and links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from basefs.management.main import COMMANDS, basefs
+from eval.captures import COMMANDS_DOCUMENT, with_help
+from eval.transcript import parse
+from tests.support.project import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+#: `basefs COMMAND ...` in a code span or after a prompt
+_COMMAND = re.compile(r"(?:`|^[a-z]*[#$] )basefs ([a-z]+)([^`|;>\n]*)", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_ANCHOR = re.compile(r"\]\(([^)#:]*)#([^)]+)\)")
+_PATH = re.compile(r"`((?:basefs|tests|docs|eval|\.ci)/[\w./-]+)`")
+_MAKE = re.compile(r"`?make ([a-z-]+)`?(?:$|`)", re.MULTILINE)
+_OPTION = re.compile(r"(?<![\w-])(--?[a-z][\w-]*)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_their_options_exist(document: Path) -> None:
+    for name, rest in _COMMAND.findall(document.read_text()):
+        assert name in COMMANDS, f"{document.name} names basefs {name}"
+        command = basefs.get_command(click.Context(basefs), name)
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        assert set(_OPTION.findall(rest)) <= known, f"{document.name}: basefs {name}{rest}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_and_links_exist(document: Path) -> None:
+    text = document.read_text()
+    for path in _PATH.findall(text):
+        assert (ROOT / path).exists(), f"{document.name} names {path}"
+    for link in _LINK.findall(text):
+        assert (document.parent / link).exists(), f"{document.name} links to {link}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_make_targets_exist(document: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in _MAKE.findall(document.read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{document.name} names make {target}"
+
+
+def test_every_command_has_a_section_with_the_help_text_of_today() -> None:
+    text = COMMANDS_DOCUMENT.read_text()
+    for name in COMMANDS:
+        section = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        assert section is not None, f"{COMMANDS_DOCUMENT.name} has no section {name}"
+        assert f"<!-- help: {name} -->" in section[1]
+        shown = [step.command for block in parse(section[1]) for step in block.steps]
+        assert any(f"basefs {name}" in command for command in shown), f"the section {name} has no example"
+    assert with_help(text) == text, "make captures writes the help texts anew"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_headings_that_exist(document: Path) -> None:
+    for link, heading in _ANCHOR.findall(document.read_text()):
+        target = document.parent / link if link else document
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+        assert heading in {_anchor(text) for text in headings}, f"{document.name} links to {link}#{heading}"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that code hosts make of a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = set(_LINK.findall((ROOT / "docs" / "README.md").read_text()))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == index

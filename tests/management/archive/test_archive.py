@@ -1,0 +1,200 @@
+"""Export and import of whole logs, in random histories and in size."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.errors import ArchiveError, DamagedLog, NotFound
+from basefs.log.check import check, open_log
+from basefs.log.content import BytesContent
+from basefs.log.entries import Action, Entry
+from basefs.management.archive.incoming import ALONE, SHARED, Batching, import_all, salvage
+from basefs.management.archive.outgoing import export
+from basefs.management.archive.records import Kind, Reader
+from basefs.path import Names
+from basefs.replica.replica import LOG_FILE, Replica
+from tests.management.archive.test_records import archive
+from tests.support.examples import rarely
+from tests.support.helpers import ALICE, ROOT_KEY, make_replica, noise, path, tree_of
+from tests.view.histories import Step, World, steps
+
+
+def exported(replica: Replica, names: Names = ()) -> bytes:
+    stream = io.BytesIO()
+    with contextlib.closing(open_log(replica.directory / LOG_FILE)) as source:
+        export(source, names, stream)
+    return stream.getvalue()
+
+
+def imported(data: bytes, replica: Replica, batching: Batching = ALONE) -> Replica:
+    import_all(Reader(io.BytesIO(data)), replica.add, batching, lambda size: None)
+    return replica
+
+
+def fresh(data: bytes, directory: Path, batching: Batching = ALONE) -> Replica:
+    directory.mkdir()
+    return imported(data, Replica.create(directory, Reader(io.BytesIO(data)).header.identity), batching)
+
+
+@rarely
+@given(steps(), st.integers(1, 40), st.integers(0, 3))
+def test_export_and_import_give_the_same_log_and_tree(history: list[Step], entries: int, index: int) -> None:
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        original = world.nodes[index % len(world.nodes)].replica
+        data = exported(original)
+        copy = fresh(data, world.directory / "copy", Batching(entries, 500))
+        with contextlib.closing(copy):
+            assert copy.totals()["entries"] == original.totals()["entries"]
+            assert copy.missing_blocks(1000) == original.missing_blocks(1000)
+            if not original.missing_blocks(1):
+                assert copy.root_hash() == original.root_hash()
+            assert tree_of(copy) == tree_of(original)
+            assert exported(copy) == data
+            assert check(copy.directory / LOG_FILE) == []
+
+
+@rarely
+@given(steps(), st.data())
+def test_the_export_of_a_path_is_all_of_that_path(history: list[Step], data: st.DataObject) -> None:
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        original = world.nodes[0].replica
+        live = [names for names, _ in original.live_paths()]
+        names = data.draw(st.sampled_from(live))
+        with contextlib.closing(fresh(exported(original, names), world.directory / "copy")) as copy:
+            assert copy.identity == original.identity
+            if not original.missing_blocks(1):
+                assert copy.path_hash(names) == original.path_hash(names)
+            assert list(copy.walk(names)) == list(original.walk(names))
+            # What the directories above hold besides may decide whether they are directories at all.
+            if original.attributes(names[:1]).kind is copy.attributes(names[:1]).kind:
+                shown, wanted = tree_of(copy), tree_of(original)
+                assert {at: shown[at].content for at in shown if at[: len(names)] == names} == {
+                    at: wanted[at].content for at in wanted if at[: len(names)] == names
+                }
+
+
+@rarely
+@given(steps(), st.integers(0, 3), st.integers(0, 3))
+def test_an_import_adds_what_is_missing(history: list[Step], one: int, other: int) -> None:
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        first, second = world.nodes[one].replica, world.nodes[other].replica
+        imported(exported(first), second, SHARED)
+        imported(exported(second), first, SHARED)
+        assert first.totals()["entries"] == second.totals()["entries"]
+        assert tree_of(first) == tree_of(second)
+        assert second.check_view() == first.check_view() == []
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Replica:
+    made = make_replica(tmp_path / "original")
+    made.commit(lambda author: author.make_directory(path("/d")))
+    made.commit(lambda author: author.make_directory(path("/other")))
+    made.commit(lambda author: author.write(path("/other/secret"), noise(1, 3000)))
+    made.commit(lambda author: author.write(path("/d/f"), noise(2, 3000)))
+    made.commit(lambda author: author.write(path("/d/f"), noise(2, 3000) + b"!"))
+    made.commit(lambda author: author.make_link(path("/d/link"), path("/other/secret")))
+    return made
+
+
+def test_a_path_has_no_more_than_it_needs(replica: Replica, tmp_path: Path) -> None:
+    for text, others in (("/d/f", []), ("/d", ["/other", "/other/secret"]), ("/other/secret", ["/d", "/d/link"])):
+        copy = fresh(exported(replica, path(text)), tmp_path / f"copy{text.replace('/', '-')}")
+        found = {names for names, _ in copy.live_paths()}
+        wanted = {path(other) for other in others}
+        assert found - wanted == {n for n, _ in replica.live_paths() if n[: len(path(text))] == path(text)} | {
+            path(text)[:count] for count in range(len(path(text)))
+        }
+        assert copy.read(path(text)) == replica.read(path(text)) if text != "/d" else True
+    assert copy.read(path("/d/link")) == noise(1, 3000)
+
+
+def test_a_path_that_never_was(replica: Replica) -> None:
+    with pytest.raises(NotFound, match="nothing was ever at /nowhere"):
+        exported(replica, path("/nowhere"))
+
+
+def test_equal_blocks_are_there_once(replica: Replica) -> None:
+    before = len(exported(replica))
+    replica.commit(lambda author: author.write(path("/copy"), noise(1, 3000)))
+    assert len(exported(replica)) < before + 500
+
+
+def test_damage_of_the_log_is_told(replica: Replica) -> None:
+    replica._store._db.execute("DROP TRIGGER blocks_no_update")
+    replica._store._db.execute("UPDATE blocks SET data = zeroblob(40) WHERE seq = 3")
+    with pytest.raises(DamagedLog, match=r"block .* does not match its hash"):
+        exported(replica)
+
+
+def records(data: bytes) -> list[tuple[Kind, bytes]]:
+    return list(Reader(io.BytesIO(data)).records())
+
+
+def test_a_forged_archive_is_refused_whatever_its_checksum(replica: Replica, tmp_path: Path) -> None:
+    real = exported(replica)
+    identity = Reader(io.BytesIO(real)).header.identity
+    last = next(Entry.decode(data) for kind, data in reversed(records(real)) if kind is Kind.ENTRY)
+    forged = ALICE.sign(last.hash, 5, Action.DELETE, last.name).encode()
+    signature = bytearray(ROOT_KEY.sign(last.hash, 5, Action.DELETE, last.name).encode())
+    signature[-1] ^= 1
+    for number, bad in enumerate((forged, bytes(signature), b"rubbish" * 30)):
+        data = archive([*records(real), (Kind.ENTRY, bad)], names=(), identity=identity)
+        with pytest.raises(ArchiveError, match="damaged or forged"):
+            fresh(data, tmp_path / f"copy{number}")
+
+
+def test_what_is_whole_is_salvaged_from_a_cut_or_damaged_archive(replica: Replica, tmp_path: Path) -> None:
+    data = exported(replica)
+    chance = random.Random(1)
+    for number in range(30):
+        damaged = bytearray(data[: chance.randrange(1000, len(data))] if number % 2 else data)
+        damaged[chance.randrange(600, len(damaged))] ^= 1 << chance.randrange(8)
+        directory = tmp_path / f"copy{number}"
+        directory.mkdir()
+        copy = Replica.create(directory, replica.identity)
+        reader = Reader(io.BytesIO(bytes(damaged)))
+        assert salvage(reader, copy.add, SHARED, lambda size: None)
+        assert copy.totals()["entries"] >= 2
+        assert set(copy.walk(())) <= set(replica.walk(()))
+        copy.close()
+        assert check(directory / LOG_FILE) == []
+
+
+def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
+    original = make_replica(tmp_path / "original", (ROOT_KEY,))
+    file = tmp_path / "archive"
+    for number in range(3):
+        content = BytesContent(noise(number, 8 * 1024 * 1024))
+        original.commit(lambda author, c=content, n=number: author.write(path(f"/f{n}"), c))  # type: ignore[misc]
+    del content
+    (tmp_path / "copy").mkdir()
+    copy = Replica.create(tmp_path / "copy", original.identity)
+    tracemalloc.start()
+    try:
+        with contextlib.closing(open_log(original.directory / LOG_FILE)) as source, file.open("wb") as stream:
+            export(source, (), stream)
+        out = tracemalloc.get_traced_memory()[1]
+        with file.open("rb") as stream:
+            import_all(Reader(stream), copy.add, ALONE, lambda size: None)
+        both = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert file.stat().st_size > 24 * 1024 * 1024
+    assert out < 2 * 1024 * 1024
+    assert both < 20 * 1024 * 1024
+    assert copy.root_hash() == original.root_hash()

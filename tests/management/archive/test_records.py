@@ -1,0 +1,99 @@
+"""The records of an archive."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from basefs.errors import ArchiveError
+from basefs.log.entries import MAX_ENTRY
+from basefs.management.archive.records import MAGIC, MAX_PATH, VERSION, Header, Kind, Reader, Writer
+
+IDENTITY = bytes(range(28))
+RECORDS = [(Kind.ENTRY, b"e" * MAX_ENTRY), (Kind.BLOCK, b"b" * (28 + 32768)), (Kind.ENTRY, b"x"), (Kind.BLOCK, b"")]
+
+
+def archive(
+    records: list[tuple[Kind, bytes]] | None = None,
+    names: tuple[bytes, ...] = (b"a", b"\xff"),
+    identity: bytes = IDENTITY,
+) -> bytes:
+    """A whole archive of any records."""
+    stream = io.BytesIO()
+    writer = Writer(stream, Header(identity, names))
+    for kind, data in RECORDS if records is None else records:
+        (writer.entry if kind is Kind.ENTRY else writer.block)(data)
+    writer.end()
+    assert writer.size == len(stream.getvalue())
+    return stream.getvalue()
+
+
+def read(data: bytes) -> list[tuple[Kind, bytes]]:
+    return list(Reader(io.BytesIO(data)).records())
+
+
+def test_what_is_written_is_read() -> None:
+    reader = Reader(io.BytesIO(archive()))
+    assert reader.header == Header(IDENTITY, (b"a", b"\xff"))
+    assert list(reader.records()) == RECORDS
+    assert (reader.entries, reader.blocks, reader.size) == (2, 2, len(archive()))
+    assert Reader(io.BytesIO(archive(names=()))).header.names == ()
+    assert read(archive([])) == []
+
+
+def test_the_bytes_are_those_of_the_documentation() -> None:
+    data = archive([(Kind.ENTRY, b"xy")], names=())
+    start = b"basefs archive\n\x01" + IDENTITY + b"\x01/" + b"\x01\x02xy"
+    assert data[: len(start)] == start
+    assert data[len(start) :][:2] == b"\x03\x2c"
+    assert len(data) == len(start) + 2 + 44
+
+
+def test_it_is_refused_cut_anywhere() -> None:
+    data = archive([(Kind.ENTRY, b"xy"), (Kind.BLOCK, b"z")])
+    for size in range(len(data)):
+        with pytest.raises(ArchiveError):
+            read(data[:size])
+
+
+def test_it_is_refused_with_any_bit_changed() -> None:
+    data = archive([(Kind.ENTRY, b"xy"), (Kind.BLOCK, b"z")])
+    for position in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[position] ^= 1 << bit
+            with pytest.raises(ArchiveError):
+                read(bytes(changed))
+
+
+def test_it_is_refused_with_something_behind_it() -> None:
+    with pytest.raises(ArchiveError, match="follows its end"):
+        read(archive() + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not what 'basefs export' writes"),
+        (b"SQLite format 3\0", "not what 'basefs export' writes"),
+        (MAGIC, "not what 'basefs export' writes"),
+        (MAGIC + bytes((VERSION + 1,)), "upgrade BaseFS"),
+    ],
+)
+def test_other_files(data: bytes, says: str) -> None:
+    with pytest.raises(ArchiveError, match=says):
+        Reader(io.BytesIO(data))
+
+
+def test_no_length_makes_a_reader_take_more_than_a_record_may_have() -> None:
+    start = MAGIC + bytes((VERSION,)) + IDENTITY + b"\x01/"
+    for length in (b"\xff\xff\x7f", b"\xff\xff\xff", b"\x80\x00"):
+        with pytest.raises(ArchiveError, match="no record has this length"):
+            read(start + b"\x01" + length + bytes(1 << 21))
+
+
+def test_a_path_may_be_too_long() -> None:
+    archive([], names=(b"x" * (MAX_PATH - 1),))
+    with pytest.raises(ArchiveError, match="export one above it"):
+        archive([], names=(b"x" * MAX_PATH,))

@@ -1,0 +1,520 @@
+"""Who wants the log while a delivery is on its way into it: others go first, and the outcome is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import basefs.log.cache
+import basefs.log.intake
+import basefs.log.verifying
+import basefs.replica.replica
+from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
+from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
+from basefs.log.entries import Action, Entry
+from basefs.log.guard import Guard
+from basefs.log.keys import verify
+from basefs.log.verifying import Signed, find_wrong
+from basefs.path import Names
+from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
+from basefs.replication.propagation import Propagation
+from basefs.view.appearance import Appearance, Attributes
+from basefs.view.author import Author
+from basefs.view.draft import Draft
+from basefs.view.states import State
+from tests.support.helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
+from tests.support.patience import DEADLINE
+
+ROOT = genesis()[0]
+
+
+@contextmanager
+def wanted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody always waits, and no hold is short."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "is_wanted", True)
+        patch.setattr(basefs.replica.replica, "LONG_HOLD", -1.0)
+        yield
+
+
+def make_delivery(tmp_path: Path, count: int) -> tuple[Replica, Replica, Applied]:
+    """Two equal replicas, the first of which then writes files; what it wrote."""
+    writer = make_replica(tmp_path / "writer", (ROOT_KEY,))
+    reader = copy_replica(writer, tmp_path / "reader")
+
+    def make(author: Author):  # type: ignore[no-untyped-def]
+        for number in range(count):
+            yield author.write(path(f"/f{number}"), noise(number, 3000))
+
+    return writer, reader, writer.commit(make)
+
+
+@pytest.fixture
+def in_time() -> Iterator[Callable[[Callable[[], object]], bool]]:
+    """Whether another thread can do something now, without waiting for this one."""
+    threads = []
+
+    def try_it(action: Callable[[], object]) -> bool:
+        thread = threading.Thread(target=action, daemon=True)
+        threads.append(thread)
+        thread.start()
+        thread.join(DEADLINE)
+        return not thread.is_alive()
+
+    yield try_it
+    for thread in threads:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_delivery_in_several_transactions_ends_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 100)
+    other = copy_replica(reader, tmp_path / "other")
+    told: list[Applied] = []
+    reader.subscribe(told.append)
+    entries = written.entries[::-1] if backwards else written.entries
+    with wanted(monkeypatch):
+        parts = reader.apply(entries, written.blocks)
+    whole = other.apply(entries, written.blocks)
+    assert len(told) > 3
+    assert [entry for part in told for entry in part.entries] == list(parts.entries)
+    assert set(parts.entries) == set(whole.entries) == set(written.entries)
+    assert replace(parts, entries=(), changes=()) == replace(whole, entries=(), changes=())
+    assert parts.missing_parents == parts.missing_blocks == ()
+    assert tree_of(reader) == tree_of(other) == tree_of(writer)
+    assert reader.root_hash() == other.root_hash() == writer.root_hash()
+    for replica in (writer, reader, other):
+        replica.close()
+
+
+def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader, _ = make_delivery(tmp_path, 0)
+    for name in ("/f", "/g"):
+        made = writer.commit(partial(Author.write, names=path(name), content=name.encode()))
+        reader.apply(made.entries, made.blocks)
+    linked = writer.commit(lambda author: author.make_link(path("/h"), path("/g")))
+    reader.apply(linked.entries, linked.blocks)
+
+    def make(author: Author):  # type: ignore[no-untyped-def]
+        for number in range(15):
+            yield author.write(path(f"/{number}"), b"")
+        yield author.rename(path("/f"), path("/g"))
+        for number in range(15, 28):
+            yield author.write(path(f"/{number}"), b"")
+        yield author.write(path("/secret"), b"secret", mode=0o600)
+        for number in range(200):
+            yield author.write(path("/chain"), b"%d" % number)
+
+    written = writer.commit(make)
+    actions = [entry.action for entry in written.entries[15:18]]
+    assert actions == [Action.DELETE, Action.WRITE, Action.DELETE], "the first slice ends between them"
+    assert written.entries[32].action is Action.MODE, "the second one likewise"
+    reader.observe()
+    told: list[Applied] = []
+    reader.subscribe(told.append)
+    with wanted(monkeypatch):
+        reader.apply(written.entries, written.blocks)
+    seen: dict[Names, list[State | None]] = {path("/g"): [], path("/secret"): []}
+    for applied in told:
+        for change in applied.changes:
+            if change.names in seen:
+                seen[change.names].append(change.after)
+    assert None not in seen[path("/g")]
+    assert [state.mode for state in seen[path("/secret")] if state] == [0o600]
+    # However long a chain is.
+    assert len(told) > 4
+    assert tree_of(reader) == tree_of(writer)
+    writer.close()
+    reader.close()
+
+
+def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(basefs.replica.replica, "LONG_HOLD", 0.0)
+    # This thread may be away while all of it is applied, if seldom.
+    for attempt in range(10):
+        writer, reader, written = make_delivery(tmp_path / str(attempt), 200)
+        applying = threading.Thread(target=reader.apply, args=(written.entries, written.blocks))
+        applying.start()
+        seen = {reader.root_hash()}
+        while applying.is_alive():
+            reader.wait()
+            seen.add(reader.root_hash())
+        assert writer.root_hash() in seen | {reader.root_hash()}
+        writer.close()
+        reader.close()
+        # Not just what was there before, and what was there afterwards.
+        if len(seen) > 2:
+            break
+    assert len(seen) > 2
+
+
+def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    waiting: list[threading.Thread] = []
+
+    def make(author: Author) -> Draft:
+        waiting.append(threading.Thread(target=replica.wait, daemon=True))
+        waiting[-1].start()
+        while not replica._lock.is_wanted:
+            pass
+        return author.write(path("/f"), b"%d" % len(waiting))
+
+    for _ in range(20):
+        before = len(waiting)
+        replica.commit(make)
+        assert len(waiting) > before and not replica._lock.is_wanted
+    for thread in waiting:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    replica.close()
+
+
+def test_nobody_waits_for_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 3)
+    answers: list[bool] = []
+
+    def verify_slowly(entry: Entry, public: bytes) -> None:
+        answers.append(in_time(reader.wait))
+        verify(entry, public)
+
+    monkeypatch.setattr(basefs.log.verifying, "verify", verify_slowly)
+    assert reader.apply(written.entries, written.blocks).entries == written.entries
+    assert answers == [True] * len(written.entries)
+    # Once, and not at all where the entry is known.
+    reader.apply(written.entries, written.blocks)
+    assert len(answers) == len(written.entries)
+    writer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_came_by_another_way_meanwhile_and_what_comes_twice_is_taken_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 40)
+    others = list(written.entries[:20])
+
+    def verify_meanwhile(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
+        if others:
+            some = others[:]
+            others.clear()
+            reader.apply(some, written.blocks)
+        return find_wrong(signed)
+
+    monkeypatch.setattr(basefs.log.intake, "find_wrong", verify_meanwhile)
+    twice = [entry.encode() for entry in (*written.entries, *written.entries)]
+    with wanted(monkeypatch) if cut else contextlib.nullcontext():
+        result = reader.add(twice, [block.encode() for block in written.blocks])
+    assert not others
+    assert result.rejected == result.missing_parents == ()
+    assert reader.root_hash() == writer.root_hash()
+    assert reader.totals()["entries"] == writer.totals()["entries"]
+    writer.close()
+    reader.close()
+
+
+def test_what_is_known_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader, written = make_delivery(tmp_path, 40)
+    decoded: list[bytes] = []
+
+    def decode(raw: bytes) -> Entry:
+        decoded.append(raw)
+        return Entry.decode(raw)
+
+    monkeypatch.setattr(basefs.replica.replica, "Entry", SimpleNamespace(decode=decode))
+    raws = [entry.encode() for entry in written.entries]
+    blocks = [block.encode() for block in written.blocks]
+    assert reader.add(raws[:30], blocks).accepted
+    assert decoded == raws[:30]
+    assert reader.add(raws, blocks).accepted
+    assert decoded == raws
+    assert reader.root_hash() == writer.root_hash()
+    writer.close()
+    reader.close()
+
+
+def test_a_right_signature_vouches_for_no_other_one_of_the_same_entry(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    entry = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
+    forged = replace(entry, signature=bytes(64))
+    assert forged.hash == entry.hash
+    applied = replica.apply([forged, entry], [])
+    assert [accepted.signature for accepted in applied.entries] == [entry.signature]
+    assert len(applied.rejected) == 1
+    replica.close()
+
+
+def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    parent = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
+    forged = replace(ROOT_KEY.sign(parent.hash, 1, Action.MKDIR, b"e"), signature=bytes(64))
+    applied = replica.apply([forged], [])
+    assert "wrong signature" in applied.rejected[0]
+    assert applied.missing_parents == ()
+    assert replica.totals()["orphans"] == 0
+    replica.close()
+
+
+def test_contents_are_encoded_one_by_one_for_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    names = [path(f"/f{number}") for number in range(3)]
+    waiting: list[threading.Thread] = []
+    foresee = Author.foresee
+
+    def watch(author: Author, *arguments: object) -> None:
+        for thread in waiting:
+            thread.join(DEADLINE)
+            assert not thread.is_alive(), "who waited while the last one was encoded has not got the lock"
+        waiting.append(threading.Thread(target=replica.wait, daemon=True))
+        waiting[-1].start()
+        while not replica._lock.is_wanted:
+            pass
+        foresee(author, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Author, "foresee", watch)
+    replica.commit(
+        lambda author: (author.write(name, b"new") for name in names),
+        contents=[(name, BytesContent(b"new")) for name in names],
+    )
+    assert len(waiting) == len(names)
+    replica.close()
+
+
+def test_what_was_asked_for_is_known_anew_when_it_has_changed(
+    tmp_path: Path, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    """Whoever asks again waits for no batch; and a name that is gone is not kept."""
+    writer, reader, written = make_delivery(tmp_path, 2)
+    reader.apply(written.entries, written.blocks)
+    for name in ("/", "/f0", "/f1"):
+        reader.attributes(path(name))
+    changed = writer.commit(
+        lambda author: [author.write(path("/f0"), b"other"), author.remove(path("/f1"), directory=False)]
+    )
+    reader.apply(changed.entries, changed.blocks)
+    sizes: list[int] = []
+    with reader._lock:
+        assert in_time(lambda: reader.names_of(path("/f0")))
+        assert in_time(lambda: sizes.append(reader.attributes(path("/f0")).size))
+        assert in_time(lambda: reader.attributes(()))
+    assert sizes == [5]
+    linked = writer.commit(lambda author: author.make_link(path("/g"), path("/f0")))
+    assert set(writer.names_of(path("/f0"))) == {path("/f0"), path("/g")}
+    reader.apply(linked.entries, linked.blocks)
+    assert set(reader.names_of(path("/f0"))) == {path("/f0"), path("/g")}
+    with pytest.raises(NotFound):
+        reader.attributes(path("/f1"))
+    writer.close()
+    reader.close()
+
+
+def test_a_content_is_opened_while_a_transaction_is_under_way(
+    tmp_path: Path, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    writer, reader, written = make_delivery(tmp_path, 2)
+    reader.apply(written.entries, written.blocks)
+    contents = [noise(0, 3000)]
+    for number in range(3):
+        # A delta each, so that all of them are needed for the last.
+        contents.append(contents[-1][:-1] + bytes([number]))
+        applied = writer.commit(partial(Author.write, names=path("/f0"), content=contents[-1]))
+        reader.apply(applied.entries, applied.blocks)
+    write = reader.attributes(path("/f0")).content
+    assert write is not None
+    opened: list[bytes] = []
+    with reader._lock, reader._store.transaction():
+        reader._store.database.set_meta("test", b"something")
+        assert in_time(lambda: opened.append(reader.open_write(write).whole()))
+    assert opened == [contents[-1]]
+    writer.close()
+    reader.close()
+
+
+def test_a_content_of_the_transaction_under_way_is_read_by_who_makes_it(tmp_path: Path) -> None:
+    """Its entry and blocks are not committed, so only the log's own connection has them."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    read: list[bytes] = []
+
+    def make(author: Author):  # type: ignore[no-untyped-def]
+        yield author.write(path("/f"), b"new")
+        write = replica.attributes(path("/f")).content
+        assert write is not None
+        read.append(replica.open_write(write).whole())
+
+    replica.commit(make)
+    assert read == [b"new"]
+    replica.close()
+
+
+def test_damage_that_is_met_without_the_lock_is_told(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    applied = replica.commit(lambda author: author.write(path("/f"), noise(0, 3000)))
+    replica.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / LOG_FILE)) as database, database:
+        database.execute("DROP TRIGGER blocks_no_update")
+        database.execute("UPDATE blocks SET data = zeroblob(length(data)) WHERE hash = ?", (applied.blocks[-1].hash,))
+    (tmp_path / CACHE_FILE).unlink()
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    write = replica.attributes(path("/f")).content
+    assert write is not None
+    with pytest.raises(DamagedLog):
+        replica.open_write(write)
+    assert replica.damaged
+    replica.close()
+
+
+def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would never be gossiped; whoever asks next meets the error."""
+    writer, reader, written = make_delivery(tmp_path, 1)
+    reader.apply(written.entries, written.blocks)
+    changed = writer.commit(partial(Author.write, names=path("/f0"), content=b"other"))
+    reader.apply([ROOT_KEY.sign(ROOT.hash, 3, Action.LINK, b"g", changed.entries[0].hash)], [])
+    assert reader.attributes(path("/f0")).links == 1
+    told: list[Applied] = []
+    reader.subscribe(told.append)
+    database = reader._store.database.main
+    renew = Appearance.renew
+
+    def fail(appearance: Appearance, names: Collection[Names]) -> None:
+        # As a page that cannot be read: whatever SQLite is asked now ends with an error.
+        database.set_progress_handler(lambda: 1, 1)
+        renew(appearance, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Appearance, "renew", fail)
+        applied = reader.apply(changed.entries, changed.blocks)
+    assert told == [applied]
+    assert applied.entries == changed.entries
+    # What it links to has come, so its names are to be looked up.
+    with pytest.raises(StoreError):
+        reader.attributes(path("/f0"))
+    database.set_progress_handler(None, 0)
+    found = reader.attributes(path("/f0"))
+    assert (found.size, found.links) == (5, 2)
+    writer.close()
+    reader.close()
+
+
+def test_no_log_is_closed_while_somebody_reads_it(tmp_path: Path) -> None:
+    """What a statement does while its connection is closed by another thread is undefined."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    written = replica.commit(lambda author: author.write(path("/f"), b"text"))
+    replica.close()
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    write = written.entries[0].hash
+    # What reads takes it, and it tells whether somebody waits.
+    reading = replica._committed.lock = Guard(replica._store.database.translate)
+    closing = threading.Thread(target=replica.close, daemon=True)
+    with reading:
+        closing.start()
+        while closing.is_alive() and not reading.is_wanted:
+            pass
+        assert closing.is_alive()
+        assert replica._committed.open(write).whole() == b"text"
+    closing.join(DEADLINE)
+    assert not closing.is_alive()
+    with pytest.raises(StoreError):
+        replica._committed.size(write)
+
+
+def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+) -> None:
+    """The first time after a restart it is compared with its hash, which takes long."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    large = noise(0, 2 * LARGE_CONTENT)
+    for name, content in (("/f", large), ("/f", large[:60_000]), ("/other", noise(1, 3000))):
+        replica.commit(partial(Author.write, names=path(name), content=content))
+    replica.close()
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    write, other = (replica.attributes(path(name)).content for name in ("/f", "/other"))
+    assert write is not None
+    assert other is not None
+    answers: list[bool] = []
+
+    def digest_slowly(content: Content) -> bytes:
+        answers.append(in_time(replica.wait) and in_time(lambda: replica.open_write(other)))
+        return digest_of(content)
+
+    monkeypatch.setattr(basefs.log.cache, "digest_of", digest_slowly)
+    assert replica.open_write(write).whole() == large[:60_000]
+    assert answers == [True]
+    replica.close()
+
+
+def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "log")
+    held, turned = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def hold() -> None:
+        with replica._write_lock:
+            held.set()
+            in_time.append(turned.wait(DEADLINE))
+
+    async def look() -> None:
+        checking = asyncio.ensure_future(Propagation(replica, asyncio.get_running_loop(), 4, 0.0).check_stalled())
+        await asyncio.sleep(0)
+        turned.set()
+        await checking
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(DEADLINE)
+    asyncio.run(look())
+    holder.join()
+    replica.close()
+    assert in_time == [True]
+
+
+def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filesystem keeps from the kernel's caches what the kernel has not been told: it would show a part of it."""
+    writer, reader, written = make_delivery(tmp_path, 2)
+    reader.apply(written.entries, written.blocks)
+    changed = writer.commit(lambda author: [author.write(path(name), b"new") for name in ("/f0", "/f1")])
+    for name in ("/f0", "/f1"):
+        reader.attributes(path(name))
+    heard: list[Applied] = []
+    seen: list[tuple[int, int, bool]] = []
+    reader.subscribe(heard.append)
+    attributes = Appearance.attributes
+
+    def show(appearance: Appearance, names: Names) -> Attributes:
+        # Another thread tells what there is to tell at any moment.
+        reader._publisher.deliver()
+        shown = attributes(appearance, names)
+        seen.append((shown.size, len(heard), reader.is_told(names)))
+        return shown
+
+    monkeypatch.setattr(Appearance, "attributes", show)
+    reader.apply(changed.entries, changed.blocks)
+    assert seen == [(3, 0, False)] * 2
+    assert len(heard) == 1
+    assert reader.is_told(path("/f0"))
+    writer.close()
+    reader.close()

@@ -1,0 +1,209 @@
+"""What is gossiped although sessions stand, with a loop whose clock the tests move."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from basefs.gossip.events import Address, decode_event
+from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import ZERO_HASH
+from basefs.replication.announcing import (
+    ACKNOWLEDGED_SECONDS,
+    ANNOUNCE_SECONDS,
+    GATHER_SECONDS,
+    HURRY_EVENTS,
+    HURRY_SECONDS,
+    MAX_CARRIED,
+    Announcer,
+)
+from tests.support.helpers import BIRTH, ROOT_KEY, genesis, noise
+
+HERE = Address("10.0.0.1", 18375)
+ROOT = genesis()[0]
+
+
+class Loop:
+    """Timers of an event loop, in a time of its own."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, due: float, call: Callable[..., None], *arguments: object) -> Any:
+        timer = (due, functools.partial(call, *arguments))
+        self._timers.append(timer)
+        return SimpleNamespace(cancel=lambda: self._timers.remove(timer))
+
+    def call_later(self, delay: float, call: Callable[..., None], *arguments: object) -> Any:
+        return self.call_at(self.now + delay, call, *arguments)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; what is due happens at its moment."""
+        end = self.now + seconds
+        while due := [timer for timer in self._timers if timer[0] <= end]:
+            timer = min(due, key=lambda timer: timer[0])
+            self._timers.remove(timer)
+            self.now = max(timer[0], self.now)
+            timer[1]()
+        self.now = end
+
+
+class Network:
+    """Standing sessions that lose packets, and what is gossiped.
+
+    Attributes:
+        acknowledged: up to which time the peers have received everything.
+        sent: the time of each event, its blocks, and whether it is an announcement.
+    """
+
+    standing = agreed = True
+    longest_round_trip = 0.0
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.acknowledged = 0.0
+        self.sent: list[tuple[float, tuple[bytes, ...], bool]] = []
+        self.kept = self
+
+    def mark(self) -> float:
+        return self._loop.now
+
+    def lacks(self, mark: float) -> bool:
+        return mark > self.acknowledged
+
+    loses = lacks
+
+    def root_hash(self) -> bytes:
+        return ROOT.hash
+
+    def send(self, payloads: list[bytes]) -> None:
+        for event in map(decode_event, payloads):
+            self.sent.append((self._loop.now, event.blocks, bool(event.announcements)))
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def network(loop: Loop) -> Network:
+    return Network(loop)
+
+
+@pytest.fixture
+def announcer(loop: Loop, network: Network) -> Announcer:
+    parts: Any = network
+    clock: Any = loop
+    return Announcer(parts, parts, parts, lambda: HERE, clock, HURRY_EVENTS)
+
+
+def change(number: int, blocks: int) -> tuple[list[Entry], list[Block]]:
+    """A file whose content needs as many events as it has blocks."""
+    content = [Block(ZERO_HASH, noise(number * 100 + part, GOSSIP_BLOCK_DATA)) for part in range(blocks)]
+    name = b"f%d" % number
+    return [ROOT_KEY.sign(ROOT.hash, BIRTH, Action.WRITE, name, content[0].hash, size=1)], content
+
+
+@pytest.mark.parametrize(
+    ("most", "blocks", "events"), [(4, 1, 2), (4, 3, 4), (4, 4, 0), (4, 40, 0), (0, 1, 0), (6, 5, 6), (100, 40, 41)]
+)
+def test_without_sessions_a_change_of_a_few_events_is_gossiped_and_a_larger_one_announced(
+    loop: Loop, network: Network, most: int, blocks: int, events: int
+) -> None:
+    network.standing = False
+    parts: Any = network
+    clock: Any = loop
+    announcer = Announcer(parts, parts, parts, lambda: HERE, clock, most)
+    announcer.gather(*change(0, blocks), large=False)
+    loop.pass_time(2 * ANNOUNCE_SECONDS)
+    announcements = [announces for _, _, announces in network.sent]
+    assert announcements == ([False] * events or [True])
+    assert sum(len(told) for _, told, _ in network.sent) == (blocks if events else 0)
+
+
+def test_what_is_written_in_a_row_is_gossiped_together(loop: Loop, network: Network) -> None:
+    network.standing = False
+    parts: Any = network
+    clock: Any = loop
+    announcer = Announcer(parts, parts, parts, lambda: HERE, clock, 4)
+    for number in range(3):
+        entries, _ = change(number, 1)
+        announcer.gather(entries, [], large=False)
+    loop.pass_time(GATHER_SECONDS)
+    assert len(network.sent) == 1, "three entries fit into one event"
+
+
+def test_announcements_of_a_long_copy_have_their_pace(loop: Loop, network: Network) -> None:
+    network.standing = False
+    parts: Any = network
+    clock: Any = loop
+    announcer = Announcer(parts, parts, parts, lambda: HERE, clock, 4)
+    for number in range(100):
+        announcer.gather(*change(number, 40), large=False)
+        loop.pass_time(0.05)
+    loop.pass_time(ANNOUNCE_SECONDS)
+    assert 9 <= len(network.sent) <= 12 and all(announces for _, _, announces in network.sent)
+
+
+def test_a_row_of_large_changes_is_announced_where_peers_acknowledge_nothing(
+    loop: Loop, network: Network, announcer: Announcer
+) -> None:
+    """Also where each comes before it was time to look at the one before."""
+    for number in range(8):
+        announcer.gather(*change(number, 1), large=True)
+        loop.pass_time(ACKNOWLEDGED_SECONDS / 2)
+    times = [time - 100.0 for time, _, announces in network.sent if announces]
+    assert times and times[0] < ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS
+    # The last one as well: an announcement tells of everything before it, and of nothing behind.
+    loop.pass_time(ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS)
+    assert network.sent[-1][0] - 100.0 >= 3.5 * ACKNOWLEDGED_SECONDS
+
+
+def test_of_large_changes_that_arrive_nothing_is_told(loop: Loop, network: Network, announcer: Announcer) -> None:
+    for number in range(8):
+        announcer.gather(*change(number, 1), large=True)
+        loop.pass_time(ACKNOWLEDGED_SECONDS / 2)
+        network.acknowledged = loop.now
+    loop.pass_time(ACKNOWLEDGED_SECONDS)
+    assert network.sent == []
+
+
+def test_a_small_change_behind_one_of_many_events_is_gossiped_in_its_turn(
+    loop: Loop, network: Network, announcer: Announcer
+) -> None:
+    many, few = change(0, HURRY_EVENTS - 1), change(1, 1)
+    for entries, blocks in (many, few):
+        announcer.gather(entries, blocks, large=False)
+        loop.pass_time(ACKNOWLEDGED_SECONDS / 4)
+    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS)
+    told = {block for _, blocks, _ in network.sent for block in blocks}
+    assert told == {block.encode() for block in itertools.chain(many[1], few[1])}
+
+
+def test_what_waits_is_bounded(loop: Loop, network: Network, announcer: Announcer) -> None:
+    for number in range(3 * MAX_CARRIED):
+        announcer.gather(*change(number, 1), large=False)
+        loop.pass_time(0.02)
+    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS * MAX_CARRIED)
+    assert 0 < len(network.sent) <= MAX_CARRIED
+
+
+def test_what_there_is_no_room_for_is_announced(loop: Loop, network: Network, announcer: Announcer) -> None:
+    """The newest of many changes must not wait for the next sync with a random peer."""
+    for number in range(MAX_CARRIED + 10):
+        announcer.gather(*change(number, 1), large=False)
+        loop.pass_time(0.02)
+    last = loop.now
+    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS * MAX_CARRIED)
+    assert any(announces and time > last for time, _, announces in network.sent)

@@ -1,0 +1,140 @@
+"""Peers that are lost, and those that are back: real sessions, with members as Serf would tell of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from basefs.daemon.config import SYNC_PORT_OFFSET
+from basefs.gossip.events import Address
+from basefs.gossip.members import Peer
+from basefs.replication.propagation import Propagation
+from basefs.sync.net.service import MAX_OUTGOING, SyncService
+from basefs.sync.session.result import Reason, Result
+from tests.support.helpers import copy_replica, make_replica
+from tests.sync.test_shell import run, until
+
+HOST = "127.0.0.1"
+
+
+class Node:
+    """A replica with sync and propagation; `members` are what a Serf agent would list.
+
+    Attributes:
+        ends: how its sessions have ended.
+        calls: what it has told Serf.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.ends: list[tuple[tuple[str, int], Reason]] = []
+        self.calls: list[tuple[str, Any]] = []
+        self.replica = make_replica(directory)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.propagation = Propagation(self.replica, loop, 4, 0.0)
+        self.sync = SyncService(
+            self.replica, HOST, 0, peers=list, interval=0, max_sessions=16, on_result=self._on_result, degree=0
+        )
+        await self.sync.start()
+        gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[])
+        self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
+
+    async def stop(self) -> None:
+        self.propagation.stop()
+        await self.sync.stop()
+        self.replica.close()
+
+    def lose(self, addresses: list[Address]) -> None:
+        self.propagation.on_members(
+            [Peer(str(port), host, port - SYNC_PORT_OFFSET, port, "failed") for host, port in addresses]
+        )
+
+    async def _call(self, *call: Any) -> None:
+        self.calls.append(call)
+
+    def _on_result(self, address: tuple[str, int], result: Result) -> None:
+        self.ends.append((address, result.reason))
+        self.propagation.on_result(address, result)
+
+
+@contextlib.asynccontextmanager
+async def peers(directory: Path) -> AsyncIterator[tuple[Node, Address]]:
+    """A node, and where another one with the same log answers."""
+    node = Node(directory / "node")
+    await node.start()
+    other = SyncService(
+        copy_replica(node.replica, directory / "other"), HOST, 0, peers=list, interval=0, max_sessions=16
+    )
+    await other.start()
+    try:
+        yield node, Address(HOST, other.port)
+    finally:
+        await node.stop()
+        await other.stop()
+
+
+@pytest.fixture
+def silent() -> Iterator[list[Address]]:
+    """Where nobody answers and nobody refuses, as behind a cut: the kernel drops what a full queue cannot take."""
+    with contextlib.ExitStack() as stack:
+        addresses = []
+        for _ in range(2 * MAX_OUTGOING):
+            listening = stack.enter_context(socket.socket())
+            listening.bind((HOST, 0))
+            listening.listen(0)
+            addresses.append(Address(*listening.getsockname()))
+            for _ in range(3):
+                caller = stack.enter_context(socket.socket())
+                caller.setblocking(False)
+                caller.connect_ex(listening.getsockname())
+        yield addresses
+
+
+def test_lost_peers_take_no_places_of_sessions(tmp_path: Path, silent: list[Address]) -> None:
+    """They take seconds to fail, and with half of a cluster cut off there are always some."""
+
+    async def main() -> None:
+        async with peers(tmp_path) as (node, other):
+            node.lose(silent)
+            tried: list[Address] = []
+            probing = node.propagation._try
+
+            def watch(address: Address) -> Any:
+                tried.append(address)
+                return probing(address)
+
+            node.propagation._try = watch  # type: ignore[method-assign]
+            while len(tried) < len(silent):
+                node.propagation.try_lost()
+                await asyncio.sleep(0.01)
+            node.sync.request(other, "news")
+            await until(lambda: node.ends)
+            assert node.ends == [(other, Reason.COMPLETE)]
+
+    run(main())
+
+
+def test_a_peer_that_takes_connections_again_is_compared_with_and_serf_hears_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with peers(tmp_path) as (node, other):
+            node.lose([other])
+
+            def is_back() -> bool:
+                node.propagation.try_lost()
+                return bool(node.calls)
+
+            await until(is_back)
+            assert node.ends == [(other, Reason.COMPLETE)]
+            gossip = f"{HOST}:{other.port - SYNC_PORT_OFFSET}"
+            assert node.calls == [("join", {"Existing": [gossip], "Replay": False})]
+            assert other not in node.propagation._reconnects
+
+    run(main())

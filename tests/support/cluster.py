@@ -1,0 +1,133 @@
+"""A running cluster, for tests and evaluation, and comparing its trees."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from basefs.daemon.api.control import call
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
+
+NAME = "cluster"
+#: Seconds after which a condition that has no figure of its own counts as never coming true: many, for busy machines.
+PATIENCE = 120.0
+#: More of them for each node, where a condition is about all: they share the cores of one machine.
+PATIENCE_PER_NODE = 10.0
+
+#: kind, permission bits, content or target
+Snapshot = dict[bytes, tuple[str, int, bytes]]
+
+
+def snapshot(root: Path) -> Snapshot:
+    """Everything below a directory: type, permission bits (0 for symbolic links), content or target; by path."""
+    found: Snapshot = {}
+    top = os.fsencode(root)
+    for base, directories, files in os.walk(top):
+        for name in directories + files:
+            path = os.path.join(base, name)
+            mode = os.lstat(path).st_mode
+            bits = mode & 0o777
+            relative = os.path.relpath(path, top)
+            if stat.S_ISLNK(mode):
+                found[relative] = ("link", 0, os.readlink(path))
+            elif stat.S_ISDIR(mode):
+                found[relative] = ("directory", bits, b"")
+            elif stat.S_ISREG(mode):
+                found[relative] = ("file", bits, Path(os.fsdecode(path)).read_bytes())
+    return found
+
+
+def differences(expected: Snapshot, actual: Snapshot) -> list[bytes]:
+    """The paths that are not the same in both."""
+    return sorted(path for path in expected.keys() | actual.keys() if expected.get(path) != actual.get(path))
+
+
+@dataclass
+class Cluster:
+    """Running nodes with one filesystem.
+
+    Attributes:
+        network: what connects them.
+        nodes: those that run it, the one that made it first.
+    """
+
+    network: NamespaceNetwork
+    nodes: list[Node]
+
+    @classmethod
+    def start(
+        cls,
+        network: NamespaceNetwork,
+        nodes: list[Node] | None = None,
+        *,
+        grant_at: str = "/",
+        writers: int | None = None,
+        profile: str = "wan",
+        options: Sequence[str] = (),
+    ) -> Cluster:
+        """Make a filesystem on the first node; the others get a key on `grant_at`, fetch it and mount it.
+
+        `writers`: how many nodes have a key, the first ones (default: all); `options`: more options of `basefs mount`,
+        for all nodes.
+        """
+        cluster = cls(network, network.nodes if nodes is None else nodes)
+        first, *others = cluster.nodes
+        first.basefs("genkey")
+        first.basefs("bootstrap", NAME, "-i", first.endpoint)
+        first.mount(NAME, "--owners", "--profile", profile, *options)
+        if grant_at != "/":
+            (first.mountpoint / grant_at.lstrip("/")).mkdir()
+        for number, node in enumerate(cluster.nodes[1:writers], start=2):
+            node.basefs("genkey")
+            first.basefs("grant", f"{NAME}:{grant_at}", f"node{number}", node.home / "key.pub")
+        for node in others:
+            node.basefs("get", NAME, first.endpoint)
+            node.mount(NAME, "--owners", "--profile", profile, *options)
+        cluster.wait_for_members()
+        return cluster
+
+    @property
+    def mountpoints(self) -> list[Path]:
+        """Where each node has mounted it."""
+        return [node.mountpoint for node in self.nodes]
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which something that all nodes should do counts as never happening."""
+        return PATIENCE + PATIENCE_PER_NODE * len(self.nodes)
+
+    def wait_for_members(self) -> None:
+        """Until every node sees all nodes alive."""
+        for node in self.nodes:
+            wait_until(lambda node=node: self.alive(node) == len(self.nodes), self.patience, f"{node.address} sees all")  # type: ignore[misc]
+
+    def wait_for_sessions(self) -> None:
+        """Until every node takes part in a session that stays open."""
+        for node in self.nodes:
+            wait_until(lambda node=node: bool(ask(node, "network")["standing"]), self.patience, "sessions stand")  # type: ignore[misc]
+
+    @staticmethod
+    def alive(node: Node) -> int:
+        """How many members a node sees alive."""
+        return sum(member["status"] == "alive" for member in ask(node, "members"))
+
+    def root_hashes(self) -> set[str]:
+        """The Merkle root hashes of all nodes, once everything that was saved is in their logs."""
+        for node in self.nodes:
+            node.settle(NAME)
+        return {ask(node, "summary")["root_hash"] for node in self.nodes}
+
+    def wait_until_equal(self, deadline: float) -> float:
+        """Until all nodes have the same root hash; returns the seconds that it took."""
+        return wait_until(lambda: len(self.root_hashes()) == 1, deadline, "all root hashes are equal")
+
+
+def ask(node: Node, command: str, **arguments: Any) -> Any:
+    """What a node's daemon answers on its control socket."""
+    return call(node.home / "run" / f"{NAME}.sock", command, arguments)

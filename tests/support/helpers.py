@@ -1,0 +1,213 @@
+"""What the tests of log, view and replica share: fixed keys, a filesystem born without chance, and a small network.
+
+Nothing here depends on time or chance: keys come from fixed seeds, clocks count, and the root entry has a fixed nonce,
+so that a failing example fails again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from basefs.log.blocks import Block
+from basefs.log.entries import ROOT_NAME, Action, Entry
+from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
+from basefs.log.keys import SigningKey
+from basefs.path import Names
+from basefs.replica.replica import LOG_FILE, Applied, Replica
+from basefs.view.states import Kind
+
+NONCE = bytes(range(HASH_SIZE))
+BIRTH = 1_000_000_000
+
+
+def make_key(name: str) -> SigningKey:
+    """The key that always has this name."""
+    return SigningKey.from_seed(hashlib.sha256(name.encode()).digest())
+
+
+ROOT_KEY = make_key("root")
+ALICE = make_key("alice")
+BOB = make_key("bob")
+CAROL = make_key("carol")
+DAVE = make_key("dave")
+STRANGER = make_key("stranger")
+KEY_NAMES = {
+    key.fingerprint: name
+    for name, key in [
+        ("root", ROOT_KEY),
+        ("alice", ALICE),
+        ("bob", BOB),
+        ("carol", CAROL),
+        ("dave", DAVE),
+        ("stranger", STRANGER),
+    ]
+}
+
+
+def path(text: str) -> Names:
+    """`"/a/b"` as names."""
+    return tuple(part.encode() for part in text.split("/") if part)
+
+
+def noise(seed: int, size: int) -> bytes:
+    """Bytes that do not compress, always the same ones."""
+    return hashlib.shake_128(seed.to_bytes(8, "big")).digest(size)
+
+
+class Clock:
+    """Seconds that pass only when somebody looks: each reading is one later than the one before."""
+
+    def __init__(self, now: float = BIRTH) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def genesis(keys: Sequence[SigningKey] = (ROOT_KEY,), *, nonce: bytes = NONCE) -> list[Entry]:
+    """The first entries of a filesystem: the root directory and a grant on it for each key, signed by the first."""
+    signer = keys[0]
+    entries = [signer.sign(nonce, BIRTH, Action.MKDIR, ROOT_NAME)]
+    for key in keys:
+        name = KEY_NAMES.get(key.fingerprint, "key").encode()
+        entries.append(signer.sign(entries[-1].hash, BIRTH, Action.GRANT, name, key.public))
+    return entries
+
+
+def make_replica(
+    directory: Path,
+    keys: Sequence[SigningKey] = (ROOT_KEY,),
+    *,
+    born: Sequence[Entry] | None = None,
+    clock: Clock | None = None,
+) -> Replica:
+    """A replica with a log of its own in `directory`.
+
+    Args:
+        directory: made if it is missing.
+        keys: what this node signs with.
+        born: entries that it begins with; `None` is `genesis()`, and nothing is an empty log of that filesystem.
+        clock: `None` is a clock of its own.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    replica = Replica.create(directory, genesis()[0].hash, keys, clock=clock or Clock())
+    applied = replica.apply(genesis() if born is None else born, [])
+    assert not applied.rejected
+    return replica
+
+
+def copy_replica(
+    replica: Replica, directory: Path, keys: Sequence[SigningKey] = (), *, clock: Clock | None = None
+) -> Replica:
+    """A replica that starts from a copy of another one's log: nothing but what is on disk."""
+    directory.mkdir(parents=True)
+    for name in (LOG_FILE, f"{LOG_FILE}-wal"):
+        if (replica.directory / name).exists():
+            shutil.copy(replica.directory / name, directory / name)
+    return Replica(directory, keys, clock=clock or Clock())
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a live path looks like from outside, except what each node may see differently."""
+
+    kind: Kind
+    mode: int
+    owner: tuple[bytes, bytes] | None
+    size: int
+    content: bytes
+    links: int
+    entry: EntryHash
+    mtime: int
+    keys: tuple[tuple[str, int], ...]
+
+
+def keys_at(replica: Replica, names: Names) -> tuple[tuple[str, int], ...]:
+    """The keys valid at a live path, each with the depth of its authority."""
+    depths = replica._view.author.node(names).authority.depths
+    return tuple(sorted((KEY_NAMES[fingerprint], depth) for fingerprint, depth in depths.items()))
+
+
+def tree_of(replica: Replica) -> dict[Names, Shown]:
+    """Everything that a replica shows."""
+    shown = {}
+    for names, kind in replica.live_paths():
+        attributes = replica.attributes(names)
+        assert attributes.kind is kind
+        is_directory = kind is Kind.DIRECTORY
+        shown[names] = Shown(
+            kind,
+            attributes.mode,
+            attributes.owner,
+            attributes.size,
+            b"" if is_directory else replica.read(names),
+            attributes.links,
+            attributes.entry,
+            # A directory's time also follows the changes that this node saw happen in it.
+            0 if is_directory else attributes.mtime,
+            keys_at(replica, names),
+        )
+    return shown
+
+
+@dataclass
+class Node:
+    """A replica on the network.
+
+    Attributes:
+        replica: the replica.
+        entries: what its log holds, in order of arrival.
+        blocks: the blocks that it made or was given.
+    """
+
+    replica: Replica
+    entries: dict[EntryHash, Entry] = field(default_factory=dict)
+    blocks: dict[BlockHash, Block] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.replica.subscribe(self._note)
+
+    def _note(self, applied: Applied) -> None:
+        self.entries.update((entry.hash, entry) for entry in applied.entries)
+        self.blocks.update((block.hash, block) for block in applied.blocks)
+
+    def receive(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "peer") -> Applied:
+        """Take in a delivery."""
+        self.blocks.update((block.hash, block) for block in blocks)
+        return self.replica.apply(entries, blocks, peer=peer)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What arrives at once."""
+
+    entries: tuple[Entry, ...]
+    blocks: tuple[Block, ...]
+
+
+def parcels(
+    entries: Iterable[Entry], blocks: Iterable[Block], chance: random.Random, *, duplicates: bool = True
+) -> list[Parcel]:
+    """A way in which a network may deliver: random order, some things twice, singly or in batches of random size."""
+    things: list[Entry | Block] = [*entries, *blocks]
+    if duplicates:
+        things.extend(chance.sample(things, len(things) // 4))
+    chance.shuffle(things)
+    most = chance.choice((1, 3, 10, 1 + len(things)))
+    found = []
+    while things:
+        count = chance.randint(1, most)
+        batch, things = things[:count], things[count:]
+        found.append(
+            Parcel(
+                tuple(thing for thing in batch if isinstance(thing, Entry)),
+                tuple(thing for thing in batch if isinstance(thing, Block)),
+            )
+        )
+    return found
