@@ -1,6 +1,7 @@
 """`python -m eval`: the experiments of the paper, and a report with its figures beside ours.
 
-What was measured is kept as rows in CSV files and not measured again, so a run that was stopped goes on where it was.
+Measurements are rows in CSV files.  What this code has measured on this machine in this run, with this seed, is not
+measured again, so a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from eval.ending import end_cleanly
 from eval.lab.clusters import BACKENDS
 from eval.lab.experiments import EXPERIMENTS
 from eval.lab.plan import Plan
+from eval.origin import Origin, UncommittedCode
 from eval.report.data import Results
 from eval.report.text import write_report
 from eval.rows import Rows
@@ -22,6 +24,8 @@ from tests.support.node import CommandFailed
 
 #: Size of a quick run: 4 nodes, the same code.
 QUICK = 0.02
+#: Rows that the project keeps and reports on; by default a run has a directory of its own.
+KEPT = Path("eval/results/lab")
 
 
 def main() -> None:
@@ -42,9 +46,11 @@ def main() -> None:
         deadline=time.monotonic() + 60 * arguments.minutes,
         profiles=arguments.results / "profiles" if arguments.profile else None,
     )
-    complete = arguments.report or _measure(plan, arguments)
-    report = arguments.results.parent.parent / "REPORT.md" if arguments.results == Plan.results else None
-    report = report or arguments.results / "REPORT.md"
+    try:
+        complete = arguments.report or _measure(plan, arguments)
+    except UncommittedCode as error:
+        sys.exit(str(error))
+    report = (KEPT.parent.parent if arguments.results == KEPT else arguments.results) / "REPORT.md"
     write_report(Results(arguments.results), report, arguments.results / "figures")
     print(f"\nwritten: {report}")
     sys.exit(0 if complete else 1)
@@ -52,12 +58,12 @@ def main() -> None:
 
 def _measure(plan: Plan, arguments: argparse.Namespace) -> bool:
     """Run the experiments that were asked for; whether none ended early."""
-    complete = True
+    complete, here = True, Origin.here(run=arguments.run, seed=plan.seed)
     for number, name in enumerate(names := arguments.experiment or EXPERIMENTS, start=1):
         experiment = EXPERIMENTS[name]
         print(f"\n[{number}/{len(names)}] {name}: {experiment.about}", flush=True)
         rows = {
-            file: Rows(plan.results / f"{file}.csv", keys, again=arguments.again)
+            file: Rows(plan.results / f"{file}.csv", keys, here, again=arguments.again)
             for file, keys in experiment.files.items()
         }
         try:
@@ -83,7 +89,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--size", type=float, default=1.0, help="1 is the paper's: 30 nodes, 560 writes (default)")
     parser.add_argument("--nodes", type=int, default=0, help="instead of what the size says")
     parser.add_argument("--backend", choices=BACKENDS, default="namespaces", help="what nodes are made of")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of contents, orders and bad networks (default: 1)")
+    parser.add_argument("--run", type=int, default=1, help="number of a repetition: its rows stand beside the others")
     parser.add_argument("--patience", type=float, default=0.0, help="seconds for a change to be everywhere")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="after which nothing new is begun")
     parser.add_argument("--again", action="store_true", help="measure again what was measured")

@@ -20,7 +20,8 @@ from basefs.log.content import PIECE, as_content
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from eval.tables import print_table, write_csv
+from eval.rows import keep
+from eval.tables import print_table
 
 KEY = SigningKey.from_seed(bytes(32))
 #: As in the daemon, see `basefs/daemon/main.py`.
@@ -51,7 +52,7 @@ def main() -> None:
     print()
     print_table([_edit(lines) for lines in _LINES])
     if options.csv is not None:
-        write_csv(options.csv, rows)
+        keep(options.csv, rows)
 
 
 def _replica(directory: Path) -> Replica:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from eval.places import NAME, PLACES, mounted, settle
 from eval.profile import Profile, profiled
-from eval.tables import Row, print_table, write_csv
+from eval.rows import keep
+from eval.tables import Row, print_table
 
 #: Directories and files of the second tree, and bytes of each file.
 DIRECTORIES, FILES, FILE_BYTES = 100, 100, 1024
@@ -61,12 +62,12 @@ def main() -> None:
                             samples[name, step, place].append(seconds)
         rows = _rows(samples)
         print_table(rows)
-        write_csv(arguments.csv / "bench-fs.csv", rows)
+        keep(arguments.csv / "bench-fs.csv", rows)
         if arguments.rounds:
             print()
             rounds = [_rounds_row(place, directory, trees["etc"], arguments.rounds) for place in PLACES]
             print_table(rounds)
-            write_csv(arguments.csv / "bench-fs-rounds.csv", rounds)
+            keep(arguments.csv / "bench-fs-rounds.csv", rounds)
 
 
 def make_trees(directory: Path, etc: Path) -> dict[str, Path]:

@@ -20,7 +20,8 @@ from basefs.path import Names
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from eval.tables import print_table, write_csv
+from eval.rows import keep
+from eval.tables import print_table
 from tests.support.node import Node
 
 KEY = SigningKey.from_seed(bytes(32))
@@ -41,7 +42,7 @@ def main() -> None:
     rows = [_measure(name, edit, options.edits) for name, edit in EDITS.items()]
     print_table(rows)
     if options.csv is not None:
-        write_csv(options.csv, rows)
+        keep(options.csv, rows)
     print()
     print_table([_copy(options.tree)])
 

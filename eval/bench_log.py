@@ -24,7 +24,8 @@ from basefs.log.keys import SigningKey, verify
 from basefs.replica.replica import Replica
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE
 from eval.histories import history
-from eval.tables import print_table, write_csv
+from eval.rows import keep
+from eval.tables import print_table
 
 COUNTS = (1_000, 10_000, 130_000)
 KEY = SigningKey.from_seed(bytes(32))
@@ -61,7 +62,7 @@ def main() -> None:
     rows = [measure(count) for count in options.counts]
     print_table(rows)
     if options.csv is not None:
-        write_csv(options.csv, rows)
+        keep(options.csv, rows)
 
 
 def measure(count: int) -> dict[str, Any]:

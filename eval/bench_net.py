@@ -15,6 +15,7 @@ from eval.ending import end_cleanly
 from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
+from eval.origin import Origin, UncommittedCode
 from eval.rows import Rows
 from tests.support.shaping import Condition
 
@@ -29,7 +30,8 @@ SCENARIOS: dict[str, Scenario] = {
     "several": several.SCENARIO,
     "hostile": hostile.SCENARIO,
 }
-RESULTS = Path("eval/results")
+#: Rows of one's own; those that the project keeps are in eval/results.
+RESULTS = Path("build/eval")
 
 
 def main() -> None:
@@ -40,6 +42,7 @@ def main() -> None:
         epilog="\n".join(f"{name:10} {scenario.about}" for name, scenario in SCENARIOS.items()),
     )
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all of them")
+    parser.add_argument("--run", type=int, default=1, help="number of a repetition: its rows stand beside the others")
     parser.add_argument("--again", action="store_true", help="measure again what was measured")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the CSV files (%(default)s)")
     parser.add_argument("--nodes", type=int, action="append", help="default: what the scenario says")
@@ -69,16 +72,19 @@ def main() -> None:
         changes=arguments.changes,
         attacks=arguments.attack or (),
     )
+    here = Origin.here(run=arguments.run)
     end_cleanly()
     try:
         for name in arguments.scenario or SCENARIOS:
             scenario = SCENARIOS[name]
             print(f"\n{name}: {scenario.about}", flush=True)
-            rows = Rows(arguments.results / f"bench_net_{name}.csv", scenario.keys, again=arguments.again)
+            rows = Rows(arguments.results / f"bench_net_{name}.csv", scenario.keys, here, again=arguments.again)
             scenario.run(options, rows)
             rows.show()
     except KeyboardInterrupt:
         sys.exit(f"interrupted: what was measured is in {arguments.results}")
+    except UncommittedCode as error:
+        sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{name}: {error}; what was measured is in {arguments.results}")
 

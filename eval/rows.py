@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from eval.origin import COLUMNS, Origin
 from eval.tables import print_table, write_csv
+from tests.support.node import CommandFailed
 
 Row = dict[str, Any]
 
+#: The column of a measurement that failed, which says why.
+FAILED = "failed"
+
 
 class Rows:
-    """The rows of one kind of measurement, those of earlier runs included."""
+    """The rows of one kind of measurement, those of earlier runs, other code and other machines included."""
 
-    def __init__(self, path: Path, keys: Sequence[str], *, again: bool = False) -> None:
-        """`keys`: the columns that tell rows apart.  `again`: what was measured before is measured again."""
+    def __init__(self, path: Path, keys: Sequence[str], origin: Origin, *, again: bool = False) -> None:
+        """Rows in a file.
+
+        Args:
+            path: of the file; read if it is there.
+            keys: the columns that tell rows of one origin apart.
+            origin: of the rows that are added.
+            again: what was measured before is measured again.
+
+        Raises:
+            UncommittedCode: the rows would be kept, and nobody could measure them again.
+        """
+        origin.check(path)
         self._path = path
-        self._keys = tuple(keys)
+        self._keys = (*keys, *COLUMNS)
+        self._origin = origin.columns()
         self._rows: dict[tuple[str, ...], Row] = {}
         if path.exists():
             with path.open(newline="") as file:
                 self._rows = {self._key(row): dict(row) for row in csv.DictReader(file)}
-        self._done = set() if again else set(self._rows)
+        self._done = set() if again else {key for key, row in self._rows.items() if not row.get(FAILED)}
 
     def has(self, **key: Any) -> bool:
-        """Whether this was measured and need not be measured again."""
-        return self._key(key) in self._done
+        """Whether this was measured, by this code on this machine in this run, and need not be measured again."""
+        return self._key({**key, **self._origin}) in self._done
+
+    @contextlib.contextmanager
+    def recording(self, **key: Any) -> Iterator[None]:
+        """While something is measured: what fails, or takes too long, is a row as well, and is raised again."""
+        try:
+            yield
+        except (OSError, CommandFailed) as error:
+            self.add({**key, FAILED: " ".join(str(error).split()) or type(error).__name__})
+            raise
 
     def add(self, row: Row, *, quiet: bool = False) -> None:
         """Take in a row, instead of an older one of the same key; write the file, and unless `quiet` print the row."""
@@ -39,23 +66,47 @@ class Rows:
         """Take in rows without a word, and write the file once."""
         last: Row = {}
         for row in rows:
-            key, last = self._key(row), row
-            self._rows[key] = row
-            self._done.add(key)
+            last = {**row, **self._origin}
+            key = self._key(last)
+            self._rows[key] = last
+            if not last.get(FAILED):
+                self._done.add(key)
         if last:
             # Columns may have come since the file was begun.
             columns = list(last) + sorted({name for old in self._rows.values() for name in old} - set(last))
             write_csv(self._path, [{name: old.get(name, "") for name in columns} for old in self._rows.values()])
 
     def show(self) -> None:
-        """Print all rows as a table."""
-        if self._rows:
-            columns = list(next(reversed(self._rows.values())))
-            print_table([{name: row.get(name, "") for name in columns} for row in self._rows.values()])
+        """Print the rows of this origin as a table."""
+        mine = [row for row in self._rows.values() if all(str(row.get(c)) == str(v) for c, v in self._origin.items())]
+        if mine:
+            columns = [name for name in mine[-1] if name not in COLUMNS]
+            print_table([{name: row.get(name, "") for name in columns} for row in mine])
             print(f"\n{self._path}\n")
 
     def _key(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(str(row[name]) for name in self._keys)
+        return tuple(_comparable(row.get(name, "")) for name in self._keys)
+
+
+def keep(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a whole table of measurements that were just made, at least one, with their origin.
+
+    Raises:
+        UncommittedCode: the rows would be kept, and nobody could measure them again.
+    """
+    origin = Origin.here()
+    origin.check(path)
+    write_csv(path, [{**row, **origin.columns()} for row in rows])
+
+
+def _comparable(value: Any) -> str:
+    """As text, in which 60, 60.0 and "60" are the same."""
+    text = str(value)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 def _short(value: Any) -> str:

@@ -24,7 +24,8 @@ from pathlib import Path
 from basefs.daemon.api.control import call
 from eval.ending import end_cleanly
 from eval.places import PLACES
-from eval.tables import Row, print_table, write_csv
+from eval.rows import keep
+from eval.tables import Row, print_table
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
 from tests.support.wait import wait_until
@@ -274,8 +275,8 @@ def main() -> None:
     print_table(read)
     print()
     print_table(figures)
-    write_csv(arguments.csv / "storm.csv", read)
-    write_csv(arguments.csv / "storm-daemon.csv", figures)
+    keep(arguments.csv / "storm.csv", read)
+    keep(arguments.csv / "storm-daemon.csv", figures)
     if any(row["errors"] or row["torn"] for row in read):
         sys.exit("readers met errors, or files that were no revision")
 

@@ -30,12 +30,12 @@ def _cell(value: Any) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Rows with the same keys, at least one, into a file whose directory is made."""
+    """Rows with the same keys, at least one, into a file whose directory is made; numbers to their last digit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        writer.writerows(rows)
 
 
 def markdown(rows: Sequence[Row]) -> str:

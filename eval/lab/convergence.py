@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eval.lab import provenance
+from eval import origin
 from eval.lab.arrivals import Watch
 from eval.lab.clusters import JITTERS, LIMITS, running
 from eval.lab.plan import Experiment, Plan
@@ -115,10 +115,9 @@ def _run_cell(cell: _Cell, cluster: Cluster, meter: Meter, rows: Mapping[str, Ro
             "number": number,
             **arrival.columns(),
             "waited at most s": cell.wait,
-            "load": provenance.load(),
-            "seed": cell.plan.seed,
+            "load": origin.load(),
             **shaping(cluster),
-            **provenance.versions(),
+            **origin.versions(),
         }
         rows["convergence"].add(row, quiet=True)
         found.append(row)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from eval.lab import provenance
+from eval import origin
 from eval.lab.plan import Experiment, Plan
 from eval.places import PLACES, settle
 from eval.rows import Rows
@@ -28,7 +28,7 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
             with PLACES[place](Path(text, "place")) as root:
                 for number in range(1, rounds + 1):
                     measured = _round(source, root)
-                    common = {"load": provenance.load(), **provenance.versions()}
+                    common = {"load": origin.load(), **origin.versions()}
                     rows["files"].add_all(
                         {"fs": place, "operation": operation, "round": number, "seconds": round(seconds, 4), **common}
                         for operation, seconds in measured.items()

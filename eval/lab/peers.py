@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from eval.lab import provenance
+from eval import origin
 from eval.lab.arrivals import Watch
 from eval.lab.clusters import running
 from eval.lab.plan import Experiment, Plan
@@ -35,12 +35,17 @@ _Change = Callable[[int], Sequence[float]]
 def _run(plan: Plan, rows: dict[str, Rows]) -> None:
     if plan.over or rows["peers"].has(**plan.key(), peer="BaseFS"):
         return
-    with running(plan, "push") as cluster, tempfile.TemporaryDirectory(prefix="basefs-peers-") as text:
+    key = {**plan.key(), "peer": "BaseFS"}
+    with (
+        rows["peers"].recording(**key),
+        running(plan, "push") as cluster,
+        tempfile.TemporaryDirectory(prefix="basefs-peers-") as text,
+    ):
         own = _changes(_written(cluster.mountpoints))
         for peer, row in itertools.chain([("BaseFS", own)], _others(cluster, Path(text))):
             ratio = round(float(row["all s"]) / float(own["all s"]), 2)
-            versions = {"seed": plan.seed, **provenance.versions()}
-            rows["peers"].add({**plan.key(), "peer": peer, **row, "x BaseFS": ratio, **versions}, quiet=True)
+            found = {**row, "x BaseFS": ratio, **origin.versions()}
+            rows["peers"].add({**plan.key(), "peer": peer, **found}, quiet=True)
             print(f"{peer}: on all nodes after {row['all s']} s, {ratio} x BaseFS", flush=True)
 
 
@@ -89,7 +94,9 @@ def _changes(change: _Change) -> Row:
         "changes": CHANGES,
         "median s": round(statistics.median(known), 4) if known else "",
         "all s": round(statistics.median(lasts), 4),
-        "load": provenance.load(),
+        "least s": round(min(lasts), 4),
+        "most s": round(max(lasts), 4),
+        "load": origin.load(),
     }
 
 

@@ -40,7 +40,7 @@ class Plan:
     nodes: int = 0
     seed: int = 1
     patience: float = 0.0
-    results: Path = Path("eval/results/lab")
+    results: Path = Path("build/eval/lab")
     deadline: float = float("inf")
     profiles: Path | None = None
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from basefs.daemon.config import QUIET_SECONDS
-from eval.lab import provenance
+from eval import origin
 from eval.lab.plan import Experiment, Plan
 from eval.rows import Rows
 from eval.saves import PROGRAMS, Program, prepare
@@ -55,8 +55,8 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
                         "files": program.files,
                         "entries": found,
                         "seconds": round(seconds, 4),
-                        "load": provenance.load(),
-                        **provenance.versions(),
+                        "load": origin.load(),
+                        **origin.versions(),
                     },
                     quiet=True,
                 )

@@ -9,7 +9,7 @@ import time
 
 import psutil
 
-from eval.lab import provenance
+from eval import origin
 from eval.lab.arrivals import Watch
 from eval.lab.clusters import running
 from eval.lab.plan import Experiment, Plan
@@ -31,9 +31,9 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
         if plan.over or rows["scaling"].has(**key):
             continue
         begin = time.monotonic()
-        with running(plan, "push", count=count) as cluster:
-            row = {**key, "start s": round(time.monotonic() - begin, 1), **_measure(plan, cluster)}
-        rows["scaling"].add({**row, "seed": plan.seed, **provenance.versions()})
+        with rows["scaling"].recording(**key), running(plan, "push", count=count) as cluster:
+            start = round(time.monotonic() - begin, 1)
+            rows["scaling"].add({**key, "start s": start, **_measure(plan, cluster), **origin.versions()})
 
 
 def _measure(plan: Plan, cluster: Cluster) -> Row:
@@ -51,11 +51,14 @@ def _measure(plan: Plan, cluster: Cluster) -> Row:
         lasts.append(columns["all s"])
         time.sleep(PAUSE)
     return {
+        "changes": CHANGES,
         "median s": statistics.median(medians),
         "all s": statistics.median(lasts),
+        "least s": min(lasts),
+        "most s": max(lasts),
         "idle cores": round(share, 3),
         "cores": os.cpu_count(),
-        "load": provenance.load(),
+        "load": origin.load(),
         "daemon MiB": round(statistics.median(_mib(node.daemon(NAME)) for node in cluster.nodes), 1),
         "serf MiB": round(statistics.median(_mib(serf_pid(node)) for node in cluster.nodes), 1),
     }

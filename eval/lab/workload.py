@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from eval.lab import provenance
+from eval import origin
 from eval.lab.arrivals import Arrival, Watch
 from eval.lab.clusters import running
 from eval.lab.convergence import FILES, add_traffic, shaping, summary
@@ -94,10 +94,9 @@ def _write(plan: Plan, key: Row, blocks: list[int], cluster: Cluster, rows: Mapp
     common = {
         "spacing s": spacing,
         "root hashes": len(cluster.root_hashes()),
-        "load": provenance.load(),
-        "seed": plan.seed,
+        "load": origin.load(),
         **shaping(cluster),
-        **provenance.versions(),
+        **origin.versions(),
     }
     found = [
         {**key, "blocks": count, "number": number, **arrival.columns(), **common}

@@ -103,7 +103,8 @@ def _measure(place: _Place, changes: Sequence[str], options: Options, rows: Rows
                     # Serf sends in fixed intervals, which should not always begin together with a change.
                     time.sleep(random.uniform(0, _SERF_INTERVAL))
                     send = listeners.send if listeners is not None and change == _RAW else None
-                    taken[change].append(_take(place, number, change, send))
+                    with rows.recording(**place.key, change=change):
+                        taken[change].append(_take(place, number, change, send))
                 say(f"{place.condition}: {number + 1} of {options.repeat} rounds")
     finally:
         for change, found in taken.items():

@@ -24,7 +24,7 @@ def _run(options: Options, rows: Rows) -> None:
             for mode in options.modes or ("push", "gossip"):
                 key = {"nodes": count, "profile": profile, "mode": mode}
                 if not rows.has(**key):
-                    with running(count, profile=profile, mode=mode) as cluster:
+                    with rows.recording(**key), running(count, profile=profile, mode=mode) as cluster:
                         rows.add({**key, **_measure(cluster)})
 
 

@@ -30,7 +30,7 @@ def _run(options: Options, rows: Rows) -> None:
             for mode in options.modes or ("push", "gossip"):
                 key = {"nodes": count, "profile": profile, "mode": mode, "changes a side": changes, "cut s": seconds}
                 if not rows.has(**key):
-                    with running(count, profile=profile, mode=mode, writers=count) as cluster:
+                    with rows.recording(**key), running(count, profile=profile, mode=mode, writers=count) as cluster:
                         rows.add({**key, **_measure(cluster, changes, seconds)})
 
 

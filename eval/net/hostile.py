@@ -58,9 +58,9 @@ def _run(options: Options, rows: Rows) -> None:
                 cluster.wait_until_equal(PATIENCE)
                 bad.basefs("get", NAME, honest[0].endpoint)
                 for kind in missing:
-                    rows.add(
-                        {"nodes": count, "attack": kind, **_measure(cluster, bad, kind, options.seconds or ATTACK)}
-                    )
+                    key = {"nodes": count, "attack": kind}
+                    with rows.recording(**key):
+                        rows.add({**key, **_measure(cluster, bad, kind, options.seconds or ATTACK)})
 
 
 @dataclass(frozen=True)

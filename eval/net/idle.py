@@ -18,9 +18,10 @@ _REST = 15.0
 def _run(options: Options, rows: Rows) -> None:
     for count in options.nodes or (5, 15, 30):
         for mode in options.modes or ("push", "gossip"):
-            if not rows.has(nodes=count, mode=mode):
-                with running(count, mode=mode) as cluster:
-                    rows.add({"nodes": count, "mode": mode, **_measure(cluster, options.seconds or WATCH)})
+            key = {"nodes": count, "mode": mode}
+            if not rows.has(**key):
+                with rows.recording(**key), running(count, mode=mode) as cluster:
+                    rows.add({**key, **_measure(cluster, options.seconds or WATCH)})
 
 
 @dataclass

@@ -24,9 +24,10 @@ def _run(options: Options, rows: Rows) -> None:
     size = options.size or SIZE
     for count in options.nodes or (_NODES,):
         for mode in options.modes or ("push",):
-            if not rows.has(nodes=count, mode=mode, megabytes=size):
-                with running(count, mode=mode) as cluster:
-                    rows.add({"nodes": count, "mode": mode, "megabytes": size, **_measure(cluster, size)})
+            key = {"nodes": count, "mode": mode, "megabytes": size}
+            if not rows.has(**key):
+                with rows.recording(**key), running(count, mode=mode) as cluster:
+                    rows.add({**key, **_measure(cluster, size)})
 
 
 def _measure(cluster: Cluster, size: int) -> Row:

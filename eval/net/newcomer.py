@@ -27,7 +27,8 @@ _SLICE = 512
 def _run(options: Options, rows: Rows) -> None:
     entries = options.entries or ENTRIES
     if not rows.has(entries=entries):
-        rows.add({"entries": entries, **_measure(entries)})
+        with rows.recording(entries=entries):
+            rows.add({"entries": entries, **_measure(entries)})
 
 
 def _measure(entries: int) -> Row:

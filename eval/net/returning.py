@@ -32,9 +32,10 @@ def _run(options: Options, rows: Rows) -> None:
     entries = options.entries or ENTRIES
     for count in options.nodes or (_NODES,):
         for way in ("cut off", "stopped"):
-            if not rows.has(nodes=count, away=way, entries=entries):
-                with running(count) as cluster:
-                    rows.add({"nodes": count, "away": way, "entries": entries, **_measure(cluster, way, entries)})
+            key = {"nodes": count, "away": way, "entries": entries}
+            if not rows.has(**key):
+                with rows.recording(**key), running(count) as cluster:
+                    rows.add({**key, **_measure(cluster, way, entries)})
 
 
 def _measure(cluster: Cluster, way: str, entries: int) -> Row:

@@ -29,7 +29,7 @@ def _run(options: Options, rows: Rows) -> None:
         for condition in options.conditions or (_CONDITION,):
             key = {"peers": count - 1, "condition": condition, "megabytes": size}
             if not rows.has(**key):
-                with running(count) as cluster:
+                with rows.recording(**key), running(count) as cluster:
                     rows.add({**key, **_measure(cluster, condition, size)})
 
 

@@ -19,7 +19,8 @@ from eval.posix.python import python
 from eval.posix.rust import find, fsx, pjdfstest
 from eval.posix.stress import stress
 from eval.posix.tools import git, make, sqlite
-from eval.tables import Row, print_table, write_csv
+from eval.rows import keep
+from eval.tables import Row, print_table
 
 Program = Callable[[Path, Path], list[Outcome]]
 
@@ -57,9 +58,9 @@ def main() -> None:
         print(flush=True)
     if rows:
         print_table(rows)
-        write_csv(arguments.csv / "posix.csv", rows)
+        keep(arguments.csv / "posix.csv", rows)
     if deviations:
-        write_csv(arguments.csv / "posix-deviations.csv", deviations)
+        keep(arguments.csv / "posix-deviations.csv", deviations)
 
 
 def compare(name: str, program: Program) -> tuple[Row, list[Row]]:

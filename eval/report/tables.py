@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Sequence
 
 from eval.lab.clusters import JITTERS
-from eval.report.data import Point, Results, group, papers
+from eval.report.data import Point, Results, Row, group, papers
 from eval.report.spreading import points, sync_rates
 from eval.report.working import WORKLOADS, medians
+from eval.rows import FAILED
 
 _BLOCKS = (0, 1, 3, 15, 63, 254)
+#: Columns that name a measurement.
+_NAMING = ("backend", "nodes", "mode", "condition", "blocks", "number", "peer", "fs", "round", "program")
 
 Rows = list[dict[str, object]]
 
@@ -31,10 +36,22 @@ def provenance(results: Results) -> Rows:
                     "load": f"{statistics.median(float(row['load']) for row in members):.1f}",
                     "seed": first.get("seed", "-"),
                     "basefs": first["basefs"],
+                    "commit": first.get("commit") or "-",
+                    "machine": first.get("machine") or first.get("kernel") or "-",
+                    "runs": len({row.get("run", "1") for row in members}),
                     "serf": first["serf"],
-                    "kernel": first["kernel"],
                 }
             )
+    return found
+
+
+def failures(results: Results) -> Rows:
+    """What was tried and gave no figure."""
+    found: Rows = []
+    for name in ("convergence", "workload", "scaling", "files", "peers", "quiet"):
+        for row in results.failed(name):
+            what = ", ".join(f"{column} {row[column]}" for column in _NAMING if row.get(column))
+            found.append({"rows": f"{name}.csv", "what": what, "why": row[FAILED]})
     return found
 
 
@@ -79,12 +96,16 @@ def workload(results: Results) -> Rows:
                     "writes": len(rows),
                     "on all nodes": sum(bool(row["all s"]) for row in rows),
                     "root hashes at the end": rows[0].get("root hashes", ""),
-                    "median s": "" if times is None else f"{times[0]:.3g}",
-                    "90 % s": "" if times is None else f"{times[1]:.3g}",
+                    "median s": "" if times is None else _finite(times[0]),
+                    "90 % s": "" if times is None else _finite(times[1]),
                     "worst s": _number(worst),
                 }
             )
     return found
+
+
+def _finite(seconds: float) -> str:
+    return "late" if math.isinf(seconds) else f"{seconds:.3g}"
 
 
 def _series(row: dict[str, str]) -> str:
@@ -93,28 +114,44 @@ def _series(row: dict[str, str]) -> str:
 
 def scaling(results: Results) -> Rows:
     """Growing clusters."""
-    names = ("backend", "nodes", "start s", "median s", "all s", "idle cores", "load", "daemon MiB", "serf MiB")
-    return [dict[str, object]({name: row[name] for name in names}) for row in results.rows("scaling")]
+    names = ("backend", "nodes", "start s", "changes", "median s", "all s", "least s", "most s", "idle cores", "load")
+    return [_columns(row, (*names, "daemon MiB", "serf MiB")) for row in results.rows("scaling")]
+
+
+#: What is timed of a copied tree.
+_OPERATIONS = ("write", "read", "read-cached")
 
 
 def files(results: Results) -> Rows:
-    """First and last round of each place."""
+    """Of each place the first round, and the median of the others."""
     found: Rows = []
     for place, rows in group(results.rows("files"), lambda row: row["fs"]).items():
         last = str(max(int(row["round"]) for row in rows))
         row: dict[str, object] = {"place": place, "rounds": last}
-        for operation in ("write", "read", "read-cached"):
-            times = {row["round"]: float(row["seconds"]) for row in rows if row["operation"] == operation}
-            row |= {f"{operation} 1": times["1"], f"{operation} {last}": times[last]}
-            row[f"{operation}, ratio"] = f"{times[last] / times['1']:.2f}"
+        for operation in _OPERATIONS:
+            first, later = _rounds(rows, operation)
+            spread = f"(n={len(later)}, {min(later):.3g} to {max(later):.3g})"
+            row[f"{operation}, 1st"] = f"{first:.3g}"
+            row[f"{operation}, later"] = f"{statistics.median(later):.3g} {spread}"
         found.append(row)
     return found
 
 
+def _rounds(rows: Sequence[Row], operation: str) -> tuple[float, list[float]]:
+    """Seconds of the first round, and of all others."""
+    times = {int(row["round"]): float(row["seconds"]) for row in rows if row["operation"] == operation}
+    return times[1], [seconds for number, seconds in times.items() if number > 1]
+
+
 def peers(results: Results) -> Rows:
     """What others need for a small change."""
-    names = ("nodes", "peer", "changes", "median s", "all s", "x BaseFS", "load")
-    return [dict[str, object]({name: row[name] for name in names}) for row in results.rows("peers")]
+    names = ("nodes", "peer", "changes", "median s", "all s", "least s", "most s", "x BaseFS", "load")
+    return [_columns(row, names) for row in results.rows("peers")]
+
+
+def _columns(row: Row, names: tuple[str, ...]) -> dict[str, object]:
+    """These columns of a row; a column that came later is empty in older rows."""
+    return {name: row.get(name, "") for name in names}
 
 
 def worse(results: Results) -> list[str]:
@@ -131,6 +168,7 @@ def worse(results: Results) -> list[str]:
             unknown.append(sentence)
         elif ours.missed or (ours.seconds is not None and ours.seconds > min(theirs)):
             found.append(f"{sentence}.")
+    found += _behind_own_modes(rows)
     if unknown:
         found.append(f"Not known, since nobody waited as long as the paper: {'; '.join(unknown)}.")
     more = [(interval, ours, theirs) for interval, ours, theirs in sync_rates(results) if ours > theirs]
@@ -143,16 +181,41 @@ def worse(results: Results) -> list[str]:
         if peer["x BaseFS"] and float(peer["x BaseFS"]) < 1:
             share, nodes = peer["x BaseFS"], peer["nodes"]
             found.append(f"{peer['peer']}, {nodes} nodes: a small change takes it {share} of BaseFS's time.")
-    by_place = {str(members["place"]): members for members in files(results)}
+    by_place = group(results.rows("files"), lambda row: row["fs"])
     if {"BaseFS", "disk", "bindfs"} <= set(by_place):
-        for operation in ("write 1", "read 1", "read-cached 1"):
-            own, disk, fuse = (float(str(by_place[place][operation])) for place in ("BaseFS", "disk", "bindfs"))
-            found.append(f"Files, {operation}: {own / disk:.1f} x ext4, {own / fuse:.1f} x a FUSE passthrough in C.")
+        for operation in _OPERATIONS:
+            firsts, laters = zip(
+                *(_rounds(by_place[place], operation) for place in ("BaseFS", "disk", "bindfs")), strict=True
+            )
+            for name, (own, disk, fuse) in (("first round", firsts), ("later rounds", map(statistics.median, laters))):
+                found.append(
+                    f"Files, {operation}, {name}: {own / disk:.1f} x ext4, {own / fuse:.1f} x a FUSE passthrough in C."
+                )
     for largest in results.rows("scaling")[-1:]:
         found.append(
             f"Memory of a node: {largest['daemon MiB']} MiB, Serf's {largest['serf MiB']} MiB; the paper had 24 MB."
         )
     return found or ["Nowhere in these rows."]
+
+
+#: Two modes are told apart if one median is more than this times the other.
+_DIFFERENT = 1.2
+
+
+def _behind_own_modes(rows: Sequence[Row]) -> list[str]:
+    """Where BaseFS as it is takes longer than with less of it turned on."""
+    found = []
+    for simpler, name in (("paper", "without standing sessions"), ("gossip", "gossip and pulls only")):
+        cells = []
+        for blocks in sorted({int(row["blocks"]) for row in rows}):
+            ours, theirs = points(list(rows), "push", blocks), points(list(rows), simpler, blocks)
+            for condition in ours.keys() & theirs.keys():
+                own, other = ours[condition], theirs[condition]
+                if other.seconds is not None and (own.seconds is None or own.seconds > _DIFFERENT * other.seconds):
+                    cells.append(f"{condition}, {blocks} blocks: {own} and {other} s")
+        if cells:
+            found.append(f"Slower than itself {name}: {'; '.join(sorted(cells))}.")
+    return found
 
 
 def defaults(results: Results) -> list[str]:

@@ -125,7 +125,8 @@ def _lines(results: Results, path: Path, directory: Path) -> Iterator[str]:
     yield "# Evaluation"
     yield ""
     yield _INTRODUCTION
-    yield from _section("What was run", tables.provenance(results))
+    yield from _section("What was run", tables.provenance(results), _RUN)
+    yield from _section("What failed", tables.failures(results))
     for drawn in _FIGURES:
         yield from _figure(drawn, "##", results, path, directory)
     yield from _section("All conditions", tables.conditions(results), _CONDITIONS)
@@ -164,14 +165,18 @@ _TABLES: dict[Callable[[Results, Path], str | None], Callable[[Results], list[di
 }
 
 _INTRODUCTION = """\
-Made by `python -m eval` from the rows in `eval/results/lab`; do not edit. `python -m eval --report` makes it again
-without measuring. Ours is measured on real nodes, each with a Serf agent and a mount, in network namespaces or Docker
-containers of one machine; the paper's numbers are its own data (`eval/paper`), from another machine, with 30 nodes.
-Seconds until a file is on *all* nodes, unless said otherwise. All nodes share the cores of one machine, which other
-work was using as well (column "load": processes that want to run, for each core), so our seconds are rather too high;
-where we ran fewer nodes than the paper (column "nodes"), that makes it easier for us.
+Made by `python -m eval` from the CSV files beside it; do not edit. With `--report` it is made again without measuring.
+Ours is measured on real nodes, each with a Serf agent and a mount, in network namespaces or Docker containers of one
+machine; the paper's numbers are its own data (`eval/paper`), from another machine, with 30 nodes. Seconds until a file
+is on *all* nodes, unless said otherwise. All nodes share the cores of one machine, which other work was using as well
+(column "load": processes that want to run, for each core), so our seconds are rather too high; where we ran fewer nodes
+than the paper (column "nodes"), that makes it easier for us.
 """
+_RUN = """\
+Rows without a commit are older than that column: single runs of one seed, on a machine of which only the kernel is
+known, and most of code that was committed later or never (`-dirty`)."""
 _CONDITIONS = """\
-Seconds to all nodes, medians; "> N": on none of the tries within N s; "late": how many files were not there when the
-run stopped waiting. Without standing sessions is BaseFS as the paper works: gossip, a periodic sync and pulls."""
+Seconds to all nodes: the median of n files, the least and the most. "> N": half of the files or more were not there
+when the run stopped waiting after N s; "late": how many were not. Without standing sessions is BaseFS as the paper
+works: gossip, a periodic sync and pulls."""
 _PEERS = "A small change to all nodes, in one run."

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.ticker import MaxNLocator
 
 from eval.lab.workload import links
-from eval.report.data import PAPER, Results, Row, group, paper
+from eval.report.data import PAPER, Results, Row, group, paper, seconds_to_all
 from eval.report.style import LOOKS, figure, legend, legend_below, line, plain_numbers
 
 #: Our condition -> the paper's experiment, its file of traffic, titles.
@@ -146,6 +146,6 @@ def scaling(results: Results, directory: Path) -> str | None:
 
 
 def medians(rows: Sequence[Row]) -> tuple[float, float] | None:
-    """Median and 90th percentile of the seconds to all nodes, of the writes that came to all."""
-    times = sorted(float(row["all s"]) for row in rows if row["all s"])
+    """Median and 90th percentile of the seconds to all nodes, infinite where the writes that they fall on were late."""
+    times = seconds_to_all(rows)
     return (statistics.median(times), times[int(0.9 * (len(times) - 1))]) if times else None

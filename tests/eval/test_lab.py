@@ -88,6 +88,9 @@ def test_links_are_those_of_community_lab() -> None:
 
 def test_what_has_not_arrived_is_no_time() -> None:
     late = {"all s": "", "waited at most s": "60"}
-    assert str(Point.of([late])) == "> 60"
-    assert str(Point.of([late, {"all s": "2.5", "waited at most s": "60"}])) == "2.5 (1 of 2 late)"
+    there = {"all s": "2.5", "waited at most s": "60"}
+    assert str(Point.of([late])) == "> 60 (n=1)" and str(Point.of([there])) == "2.5 (n=1)"
+    assert str(Point.of([there, {**there, "all s": "3.5"}])) == "3 (n=2, 2.5 to 3.5)"
+    assert str(Point.of([late, there, there])) == "2.5 (n=3, 1 late)"
+    assert str(Point.of([late, there])) == "> 60 (n=2, 1 late)", "the median is of all files, not of those that came"
     assert papers("gossip-only", "none", 1) == 0.993 and papers("gossip-only", "none", 2) is None
