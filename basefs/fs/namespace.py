@@ -298,7 +298,7 @@ class Namespace:
                 working.touch_directory(directory, working.now())
             for old, new in steps:
                 working.move(old, new)
-            working.follow_moved(applied.entries, (source, target))
+            working.follow(applied.entries)
             working.finish_moves()
 
     def _face(self, names: Names) -> tuple[int, int]:
@@ -323,7 +323,7 @@ class Namespace:
             working.move(directory, file)
             working.move(aside, directory)
             working.vacancies.filled(directory)
-            working.follow_moved(applied.entries, (directory, file))
+            working.follow(applied.entries)
             working.finish_moves()
 
     def _hide(self, source: Names, hidden: Names) -> None:

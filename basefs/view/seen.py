@@ -31,18 +31,36 @@ def follow(version: Version, placed: Placed, *, is_here: bool) -> Version:
 
 
 class Seen:
-    """The versions on which the changes were made that are drafted now."""
+    """The versions on which the changes were made that are drafted now.
+
+    A series of changes is drafted one after the other.  All of them were made by the user before the first one was
+    drafted, so a version that one of them was based on is replaced by what an earlier one of the series made of it.
+    Otherwise the deletion of a file's first name would fork from what was just written under another name.
+    """
 
     def __init__(self, store: Store, tree: Tree) -> None:
         self._store = store
         self._tree = tree
         #: By the id of the path.
         self._versions: dict[int, Version] = {}
+        #: The entries of this series by the ones that they follow on the same path.
+        self._successors: dict[EntryHash, EntryHash] = {}
+
+    def start(self) -> None:
+        """Begin a series."""
+        self._versions = {}
+        self._successors = {}
+
+    def _newest(self, hash: EntryHash) -> EntryHash:
+        while (successor := self._successors.get(hash)) is not None:
+            hash = successor
+        return hash
 
     def begin(self, versions: Mapping[Names, Version | None]) -> None:
         """From now on changes of these paths follow these versions; `None`: what is shown now."""
         self._versions = {}
-        for names, version in versions.items():
+        for names, based_on in versions.items():
+            version = based_on and tuple(map(self._newest, based_on))
             node = self._tree.find(names)
             if version is None or node is None or version == tuple(tip.hash for tip in node.outcome.tips):
                 # Where nothing is shown nothing can be taken from anybody.
@@ -64,9 +82,13 @@ class Seen:
 
     def follow(self, entries: Iterable[Entry]) -> None:
         """What was drafted is in the log: what comes next follows that."""
-        for entry in entries if self._versions else ():
+        for entry in entries:
             placed = self._store.get(entry.hash)
-            if placed is not None and placed.path in self._versions:
+            if placed is None:
+                continue
+            if placed.kind is EntryKind.SUCCESSOR:
+                self._successors[entry.parent] = entry.hash
+            if placed.path in self._versions:
                 self._versions[placed.path] = follow(self._versions[placed.path], placed, is_here=True)
 
     def is_other(self, node: Node) -> bool:

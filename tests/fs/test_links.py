@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from basefs.fs.publish import plan
 from basefs.replica.replica import Replica
 from tests.fs.local import Local
 from tests.support.helpers import ROOT_KEY, path
@@ -158,3 +159,67 @@ def test_the_names_that_stay_show_when_one_was_removed(local: Local, gone: str, 
     # Another node's change shows its own time.
     local.replica.commit(lambda author: author.write(stays, b"theirs", mtime=1_600_000_000))
     assert local.fs.stat(stays).mtime == local.fs.stat(stays).ctime == 1_600_000_000 * 10**9
+
+
+def written(local: Local, text: str) -> None:
+    handle = local.fs.open(path(text), os.O_RDWR)
+    local.fs.write(handle, b"new", 0)
+    local.close(handle)
+
+
+def emptied(local: Local, text: str) -> None:
+    local.fs.truncate(path(text), 0)
+
+
+def made_private(local: Local, text: str) -> None:
+    local.fs.set_mode(path(text), 0o600)
+
+
+@pytest.mark.parametrize("change", [written, emptied, made_private])
+@pytest.mark.parametrize("where", ["/b", "/c"])
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("steps", [1, plan.MAX_STEPS])
+def test_a_name_that_was_renamed_away_stays_away_when_the_file_is_changed(
+    local: Local,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Local, str], None],
+    where: str,
+    over: bool,
+    steps: int,
+) -> None:
+    monkeypatch.setattr(plan, "MAX_STEPS", steps)
+    local.save("/a", b"old")
+    local.fs.make_link(path("/b"), path("/a"))
+    if over:
+        local.save("/c", b"another")
+    local.publish()
+    local.fs.rename(path("/a"), path("/c"))
+    change(local, where)
+    for _ in range(2):
+        assert set(local.listing("/")) == {b".cluster", b"b", b"c"}
+        assert [local.fs.stat(path(text)).links for text in ("/b", "/c")] == [2, 2]
+        local.publish()
+    assert local.load("/b") == local.load("/c")
+
+
+@pytest.mark.parametrize("inside", ["/d/a/b/f", "/x"])
+@pytest.mark.parametrize("change", [written, emptied, made_private])
+@pytest.mark.parametrize("steps", [1, 3, plan.MAX_STEPS])
+def test_a_tree_that_was_removed_stays_away_when_one_of_its_files_goes_on_elsewhere(
+    local: Local, monkeypatch: pytest.MonkeyPatch, inside: str, change: Callable[[Local, str], None], steps: int
+) -> None:
+    monkeypatch.setattr(plan, "MAX_STEPS", steps)
+    for text in ("/d", "/d/a", "/d/a/b"):
+        local.fs.make_directory(path(text), 0o755)
+    local.save(inside, b"old")
+    local.fs.make_link(*map(path, ("/x", inside) if inside != "/x" else ("/d/a/b/f", "/x")))
+    local.publish()
+    local.fs.rename(path("/d/a/b"), path("/d/c"))
+    change(local, "/d/c/f")
+    local.fs.unlink(path("/d/c/f"))
+    for text in ("/d/c", "/d/a", "/d"):
+        local.fs.remove_directory(path(text))
+    for _ in range(2):
+        assert set(local.listing("/")) == {b".cluster", b"x"}
+        assert local.fs.stat(path("/x")).links == 1
+        local.publish()

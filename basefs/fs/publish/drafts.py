@@ -25,6 +25,7 @@ Load = Callable[[EntryHash | None], Content]
 
 def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]:
     """The entries that publish these steps; sets `error` of those that cannot be."""
+    author.seen.start()
     for step in steps:
         step.error = None
     waiting = []

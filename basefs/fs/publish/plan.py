@@ -182,6 +182,12 @@ def _step(working: WorkingSet, inode: Inode, names: tuple[Names, ...]) -> Step:
     )
 
 
+def rebase(working: WorkingSet, steps: Iterable[Step]) -> None:
+    """Have steps follow what earlier transactions of their plan have published."""
+    for step in steps:
+        step.seen = {name: working.overlay.seen(name) for name in step.names}
+
+
 def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
     """Cut a plan into pieces that are small enough for one transaction, directories and what carries a name first."""
     steps = list(steps)

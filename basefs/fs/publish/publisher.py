@@ -6,17 +6,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from basefs.errors import StoreError
 from basefs.fs.publish.drafts import drafts
 from basefs.fs.publish.outcome import separate_scratch, take_over
-from basefs.fs.publish.plan import Step, make_plan, portions
+from basefs.fs.publish.plan import Step, make_plan, portions, rebase
 from basefs.fs.publish.timing import BUSY_LOAD, Timing
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.entries import Entry
-from basefs.path import Names
 from basefs.replica.replica import Applied
 
 log = logging.getLogger(__name__)
@@ -145,6 +144,8 @@ class Publisher:
                 if working.must_sync:
                     working.sync_journal()
                 for portion in portions(steps):
+                    with working.lock:
+                        rebase(working, portion)
                     contents = [(step.names[0], step.content) for step in portion if step.content is not None]
                     make = partial(drafts, steps=portion, load=working.open_content)
                     applied = working.replica.commit(make, contents=contents)
@@ -169,7 +170,7 @@ class Publisher:
         while True:
             with working.lock:
                 if is_durable or not working.is_synced:
-                    followed = working.follow(entries, _changed(portion))
+                    followed = working.follow(entries)
                     for step in portion:
                         take_over(working, step)
                     working.record_versions(followed)
@@ -186,8 +187,3 @@ def _is_busy() -> bool:
         return os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
     except OSError:
         return True
-
-
-def _changed(steps: Iterable[Step]) -> set[Names]:
-    """The paths of which these steps may tell."""
-    return {names for step in steps for names in (*step.names, step.home) if names is not None}

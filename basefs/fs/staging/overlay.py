@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from basefs.errors import NotADirectory
 from basefs.fs.staging.inode import Inode
+from basefs.log.hashes import EntryHash
 from basefs.path import Names
 from basefs.view.seen import Version
 from basefs.view.states import Kind
@@ -43,6 +44,8 @@ class Overlay:
     def __init__(self) -> None:
         self._root = _Place()
         self._count = 0
+        #: The names whose version has this entry.
+        self._by_entry: dict[EntryHash, set[Names]] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -82,7 +85,7 @@ class Overlay:
             place = below
         if place.slot is MISSING:
             self._count += 1
-            place.seen = seen
+            self._set_version(names, place, seen)
         place.slot = inode
 
     def seen(self, names: Names) -> Version | None:
@@ -94,7 +97,21 @@ class Overlay:
         """What is told of a name was made on this version, or has become it."""
         place = self._find(names)
         if place is not None and place.slot is not MISSING:
-            place.seen = version
+            self._set_version(names, place, version)
+
+    def _set_version(self, names: Names, place: _Place, version: Version | None) -> None:
+        for hash in place.seen or ():
+            found = self._by_entry[hash]
+            found.discard(names)
+            if not found:
+                del self._by_entry[hash]
+        for hash in version or ():
+            self._by_entry.setdefault(hash, set()).add(names)
+        place.seen = version
+
+    def based_on(self, entry: EntryHash) -> Set[Names]:
+        """The names whose version has this entry."""
+        return self._by_entry.get(entry, frozenset())
 
     def drop(self, names: Names) -> None:
         """Let a name be what the view shows."""
@@ -106,7 +123,8 @@ class Overlay:
             above.append(below)
         last = above.pop()
         self._count -= last.slot is not MISSING
-        last.slot, last.seen = MISSING, None
+        self._set_version(names, last, None)
+        last.slot = MISSING
         for place, name in zip(reversed(above), reversed(names), strict=True):
             below = place.below[name]
             if below.below or below.slot is not MISSING:

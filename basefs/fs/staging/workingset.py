@@ -461,25 +461,21 @@ class WorkingSet(Lookup):
         """What an inode is comes to stand where something is that may have been made to survive a power cut."""
         self._ledger.secure(inode)
 
-    def follow(self, entries: Sequence[Entry], changed: Iterable[Names]) -> list[Names]:
-        """What was published here has been seen here: tells those of these paths of which it is more than was."""
-        pending = {names: seen for names in changed if (seen := self.overlay.seen(names)) is not None}
-        telling: dict[EntryHash, list[Names]] = {}
-        for names, seen in pending.items():
-            for hash in seen:
-                telling.setdefault(hash, []).append(names)
-        for path, placed in self.replica.places(entries):
-            for names in {*telling.get(placed.entry.parent, ()), *([path] if path in pending else ())}:
-                pending[names] = follow(pending[names], placed, is_here=names == path)
-                telling.setdefault(placed.entry.hash, []).append(names)
-        followed = [names for names, seen in pending.items() if seen != self.overlay.seen(names)]
-        for names in followed:
-            self.overlay.see(names, pending[names])
-        return followed
+    def follow(self, entries: Sequence[Entry]) -> list[Names]:
+        """What was published here has been seen here: returns the names whose version has changed.
 
-    def follow_moved(self, entries: Sequence[Entry], moved: Iterable[Names]) -> None:
-        """`follow` at and below paths that were moved; the journal is written anew then."""
-        self.follow(entries, [names for top in moved for names in (top, *(one for one, _ in self.overlay.below(top)))])
+        Those are not only the names that were published: an entry that changes a file under one name follows a version
+        that its other names share.
+        """
+        before: dict[Names, Version | None] = {}
+        overlay = self.overlay
+        for path, placed in self.replica.places(entries):
+            for names in {path, *overlay.based_on(placed.entry.parent)}:
+                seen = overlay.seen(names)
+                if seen is not None:
+                    before.setdefault(names, seen)
+                    overlay.see(names, follow(seen, placed, is_here=names == path))
+        return [names for names, seen in before.items() if seen != overlay.seen(names)]
 
     def record_versions(self, changed: Iterable[Names]) -> None:
         """What is still told of these paths was made on other versions than the journal knows.  Raises `StoreError`."""
