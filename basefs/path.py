@@ -1,18 +1,51 @@
-"""Names: a path as the components from the root down."""
+"""Paths: parsed, checked and displayed in one place.
+
+A path is the tuple of its components, bytes, from the root down.  Names can hold any byte but NUL and `/`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
+
+from basefs.errors import InvalidName, NameTooLong
 
 #: Components of a path from the root down; () is the root.
-Names = tuple[bytes, ...]
+Path: TypeAlias = tuple[bytes, ...]
+
+#: Bytes of the longest name.
+MAX_NAME = 255
 
 
-def display(names: Sequence[bytes]) -> str:
+def parse(text: str) -> Path:
+    """The path that a text like `/a/b` stands for, UTF-8 with surrogate escapes, so that every byte survives.
+
+    Raises `NameTooLong`.
+    """
+    path = tuple(name for name in text.encode("utf-8", "surrogateescape").split(b"/") if name)
+    if any(len(name) > MAX_NAME for name in path):
+        raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
+    return path
+
+
+def to_text(path: Sequence[bytes]) -> str:
+    """The inverse of `parse`, for programs; people read what `display` returns."""
+    return "/" + b"/".join(path).decode("utf-8", "surrogateescape")
+
+
+def check_name(name: bytes) -> None:
+    """Raise `NameTooLong` or `InvalidName` for what cannot be a component of a path."""
+    if len(name) > MAX_NAME:
+        raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
+    if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
+        raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
+
+
+def display(path: Sequence[bytes]) -> str:
     """A path as people read it; what would break a line or is not UTF-8 shows as an escape."""
-    return escaped("/" + "/".join(name.decode("utf-8", "backslashreplace") for name in names))
+    return escaped("/" + "/".join(name.decode("utf-8", "backslashreplace") for name in path))
 
 
 def escaped(text: str) -> str:
-    """A text of which a name is part, on one line of a terminal or a log: names can hold any byte but NUL and `/`."""
+    """A text with a name in it, on one line of a terminal or a log."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -29,15 +29,15 @@ KEY = SigningKey.from_seed(bytes(32))
 _FILES = 50
 _LINES = 100
 
-Edit = Callable[[Author, Names, int], Draft]
+Edit = Callable[[Author, Path, int], Draft]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--edits", type=int, default=1000, help="of each kind (%(default)s)")
-    parser.add_argument("--tree", type=Path, default=Path("/etc"), help="what is copied (%(default)s)")
-    parser.add_argument("--csv", type=Path, help="write the rows to this file too")
+    parser.add_argument("--tree", type=pathlib.Path, default=pathlib.Path("/etc"), help="what is copied (%(default)s)")
+    parser.add_argument("--csv", type=pathlib.Path, help="write the rows to this file too")
     options = parser.parse_args()
     rows = [_measure(name, edit, options.edits) for name, edit in EDITS.items()]
     print_table(rows)
@@ -55,7 +55,7 @@ def text(number: int, version: int) -> bytes:
     return "".join(lines).encode()
 
 
-def _number(names: Names) -> int:
+def _number(names: Path) -> int:
     return int(names[-1][1:])
 
 
@@ -77,7 +77,7 @@ EDITS: dict[str, Edit] = {
 
 def _measure(name: str, edit: Edit, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as place:
-        directory = Path(place)
+        directory = pathlib.Path(place)
         replica = _replica(directory)
         for number in range(_FILES):
             replica.commit(lambda author, n=number: author.write((b"f%d" % n,), text(n, 0)))  # type: ignore[misc]
@@ -100,21 +100,21 @@ def _sent(applied: Applied) -> int:
     return sum(len(entry.encode()) for entry in applied.entries) + sum(len(b.encode()) for b in applied.blocks)
 
 
-def _size(directory: Path) -> int:
+def _size(directory: pathlib.Path) -> int:
     """Bytes of a log that is closed: its write-ahead log is gone then."""
     return (directory / LOG_FILE).stat().st_size
 
 
-def _replica(directory: Path) -> Replica:
+def _replica(directory: pathlib.Path) -> Replica:
     root = KEY.sign(bytes(28), 0, Action.MKDIR, ROOT_NAME)
     replica = Replica.create(directory, root.hash, [KEY])
     replica.apply([root, KEY.sign(root.hash, 0, Action.GRANT, b"root", KEY.public)], [])
     return replica
 
 
-def _copy(tree: Path) -> dict[str, Any]:
+def _copy(tree: pathlib.Path) -> dict[str, Any]:
     """A tree copied into a mount once, and again with nothing changed."""
-    with tempfile.TemporaryDirectory(prefix="bench-growth-") as place, Node.temporary(Path(place)) as node:
+    with tempfile.TemporaryDirectory(prefix="bench-growth-") as place, Node.temporary(pathlib.Path(place)) as node:
         node.basefs("bootstrap", "conf")
         point = node.mount("conf", "--owners")
         row: dict[str, Any] = {"tree": str(tree), "its bytes": _bytes_of(tree)}
@@ -126,7 +126,7 @@ def _copy(tree: Path) -> dict[str, Any]:
     return row
 
 
-def _bytes_of(tree: Path) -> int:
+def _bytes_of(tree: pathlib.Path) -> int:
     return sum(
         os.lstat(os.path.join(at, name)).st_size
         for at, _, names in os.walk(tree)

@@ -134,7 +134,7 @@ class Parts:
 
         def tree() -> Iterator[Live]:
             for portion in self._replica.observed():
-                yield from (Live(names, shape_of(state), entry) for names, state, entry in portion)
+                yield from (Live(path, shape_of(state), entry) for path, state, entry in portion)
 
         feed = Feed(self._replica.directory, tree, time.time)
         stack.callback(feed.stop)

@@ -13,7 +13,7 @@ from basefs.fs.publish.publisher import Publisher, log
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.hashes import EntryHash
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.states import MODE_MASK, Kind
 
 #: Paths of which it is known where the kernel's pages come from; of others they are read again.
@@ -54,7 +54,7 @@ class Files:
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
         #: What the kernel's pages of a path come from.
-        self._cached: OrderedDict[Names, EntryHash] = OrderedDict()
+        self._cached: OrderedDict[Path, EntryHash] = OrderedDict()
 
     def inode_of(self, handle: int) -> Inode:
         """What a handle has open."""
@@ -64,7 +64,7 @@ class Files:
         """Whether a handle may write."""
         return self._handles[handle].writes
 
-    def open(self, names: Names, flags: int, *, reads: bool = True) -> int:
+    def open(self, path: Path, flags: int, *, reads: bool = True) -> int:
         """Open an existing file; returns the handle.
 
         `reads`: whether its content is needed now; otherwise it is looked up when somebody asks for it.
@@ -74,24 +74,24 @@ class Files:
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         working = self._working
         with working.lock:
-            inode, attributes = working.find(names)
+            inode, attributes = working.find(path)
             if inode is None:
                 assert attributes is not None
                 kind = attributes.kind
             else:
                 kind = inode.kind
             if kind is Kind.DIRECTORY:
-                raise IsADirectory(f"{display(names)} is a directory")
+                raise IsADirectory(f"{display(path)} is a directory")
             if kind is Kind.SYMLINK:
-                raise Unsupported(f"{display(names)} is a symbolic link")
+                raise Unsupported(f"{display(path)} is a symbolic link")
             if writes:
-                working.check_writable(names, attributes)
+                working.check_writable(path, attributes)
             if inode is None:
                 assert attributes is not None
-                inode = working.adopt(names, attributes)
+                inode = working.adopt(path, attributes)
             if writes and flags & os.O_TRUNC:
                 self._empty(inode, inode.size if attributes is None else attributes.size)
-            elif reads and (writes or inode.base is None or self._cached.get(names) != inode.base):
+            elif reads and (writes or inode.base is None or self._cached.get(path) != inode.base):
                 # Otherwise the kernel has read it before, and asks again only if it needs the room.
                 working.load(inode)
             return self._add(Handle(inode, writes))
@@ -108,7 +108,7 @@ class Files:
         # Nothing was written yet: a shell that closes a duplicate of it has not saved anything.
         inode.written = False
 
-    def create(self, names: Names, mode: int, caller: tuple[int, int] | None = None) -> int:
+    def create(self, path: Path, mode: int, caller: tuple[int, int] | None = None) -> int:
         """Create a file and open it for writing; returns the handle.  It is published after it was closed.
 
         `caller`: user and group id of who creates it, who owns it if owners are kept.
@@ -116,10 +116,10 @@ class Files:
         working = self._working
         with working.lock:
             try:
-                working.check_new(names)
+                working.check_new(path)
             except Exists:
                 # It came from another node between the kernel's lookup and now.
-                return self.open(names, os.O_RDWR)
+                return self.open(path, os.O_RDWR)
             now = working.now()
             inode = Inode(
                 working.identities.new_number(),
@@ -131,8 +131,8 @@ class Files:
                 unflushed=True,
                 spool=working.new_spool(),
             )
-            working.give(names, inode, ())
-            working.touch_directory(names[:-1], now)
+            working.give(path, inode, ())
+            working.touch_directory(path[:-1], now)
             return self._add(Handle(inode, writes=True))
 
     def _add(self, handle: Handle) -> int:
@@ -144,7 +144,7 @@ class Files:
         handle.inode.writers += handle.writes
         return number
 
-    def pages(self, names: Names, handle: int, *, settled: bool) -> Pages:
+    def pages(self, path: Path, handle: int, *, settled: bool) -> Pages:
         """What the kernel may do with its pages of a path that was just opened.
 
         `settled`: whether it knows the version that the view shows.  Until then it may take the size of an older one
@@ -153,7 +153,7 @@ class Files:
         """
         inode = self._handles[handle].inode
         working = self._working
-        had = self._cached.pop(names, None)
+        had = self._cached.pop(path, None)
         if not settled or inode.parted:
             # Until a moment ago one that was replaced was one file to the kernel with what came after it, and the
             # kernel may have the size of either.
@@ -164,20 +164,20 @@ class Files:
                     return Pages.BYPASS
         if inode.dirty or inode.base is None:
             return Pages.DROP
-        self._cached[names] = inode.base
+        self._cached[path] = inode.base
         if len(self._cached) > MAX_CACHED:
             self._cached.popitem(last=False)
         return Pages.KEEP if had == inode.base else Pages.DROP
 
-    def forget_pages(self, names: Names) -> None:
+    def forget_pages(self, path: Path) -> None:
         """A path stands for another file now, or for one that somebody writes to; so may those below it."""
-        if names in self._cached:
-            del self._cached[names]
+        if path in self._cached:
+            del self._cached[path]
         else:
-            for other in [other for other in self._cached if other[: len(names)] == names]:
+            for other in [other for other in self._cached if other[: len(path)] == path]:
                 del self._cached[other]
 
-    def keep_version(self, inode: Inode, hidden: Names) -> None:
+    def keep_version(self, inode: Inode, hidden: Path) -> None:
         """Another node has changed or removed a file that is open here: libfuse gives that another name."""
         with self._working.lock:
             inode.handles += 1
@@ -204,12 +204,12 @@ class Files:
             spool.write(data, len(spool) if appends else offset)
             inode.touch(working.now())
 
-    def truncate(self, names: Names, length: int, handle: int | None = None) -> None:
+    def truncate(self, path: Path, length: int, handle: int | None = None) -> None:
         """Cut or extend a file; without a handle that is a save of its own.  Raises as `write` and `open`."""
         if handle is None:
-            number = self.open(names, os.O_WRONLY)
+            number = self.open(path, os.O_WRONLY)
             try:
-                self.truncate(names, length, number)
+                self.truncate(path, length, number)
                 self.flush(number)
             finally:
                 self.release(number)

@@ -10,7 +10,7 @@ from basefs.errors import NoData, NotFound, PathError
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.workingset import WorkingSet
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.signer import clamp_time
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, MODE_MASK, Kind, Owner
@@ -49,16 +49,16 @@ class Metadata:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def stat(self, names: Names) -> Stat:
+    def stat(self, path: Path) -> Stat:
         """Raises `NotFound`, `NotADirectory`."""
         working = self._working
         with working.lock:
-            inode, attributes = working.find(names)
+            inode, attributes = working.find(path)
             if inode is not None:
                 return self._stat_inode(inode, attributes)
             assert attributes is not None
             found = self._stat_published(attributes)
-            found.links = working.published_links(names, attributes)
+            found.links = working.published_links(path, attributes)
             found.atime = working.identities.accessed(found.number)
             return found
 
@@ -104,12 +104,12 @@ class Metadata:
         found.atime = working.identities.accessed(found.number)
         return found
 
-    def other_names(self, names: Names) -> list[Names]:
+    def other_names(self, path: Path) -> list[Path]:
         """The other names of a file; none where there is nothing."""
         working = self._working
         with working.lock:
             try:
-                inode, attributes = working.find(names)
+                inode, attributes = working.find(path)
             except PathError:
                 return []
             links = 1 if attributes is None else attributes.links
@@ -118,19 +118,19 @@ class Metadata:
             if inode is not None:
                 live = working.live_names(inode)
             else:
-                live = {other for other in working.replica.names_of(names) if working.overlay.get(other) is MISSING}
-            return [other for other in live if other != names]
+                live = {other for other in working.replica.names_of(path) if working.overlay.get(other) is MISSING}
+            return [other for other in live if other != path]
 
-    def list(self, names: Names) -> list[tuple[bytes, int, int]]:
+    def list(self, path: Path) -> list[tuple[bytes, int, int]]:
         """The names in a directory with their type bits and inode numbers.  Raises `NotFound`, `NotADirectory`."""
         with self._working.lock:
-            return [(name, KIND_BITS[kind], number) for name, (kind, number) in self._working.kinds(names).items()]
+            return [(name, KIND_BITS[kind], number) for name, (kind, number) in self._working.kinds(path).items()]
 
-    def read_link(self, names: Names) -> bytes:
+    def read_link(self, path: Path) -> bytes:
         """Raises `NotFound`, `NotADirectory`."""
         with self._working.lock:
-            inode, _ = self._working.find(names)
-            return self._working.replica.read_link(names) if inode is None else inode.target
+            inode, _ = self._working.find(path)
+            return self._working.replica.read_link(path) if inode is None else inode.target
 
     def space(self) -> os.statvfs_result:
         """The disk that holds the log."""
@@ -138,15 +138,15 @@ class Metadata:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def _change(self, names: Names) -> Inode:
+    def _change(self, path: Path) -> Inode:
         """The inode whose attributes are about to change.  Raises what says that they cannot."""
         working = self._working
-        inode, attributes = working.find(names)
+        inode, attributes = working.find(path)
         if inode is None or not inode.unlinked:
-            working.check_writable(names, attributes)
+            working.check_writable(path, attributes)
         if inode is None:
             assert attributes is not None
-            inode = working.adopt(names, attributes)
+            inode = working.adopt(path, attributes)
         return inode
 
     def _changed(self, inode: Inode) -> None:
@@ -158,11 +158,11 @@ class Metadata:
         working.record_attributes(inode)
         working.changed()
 
-    def set_mode(self, names: Names, mode: int) -> None:
+    def set_mode(self, path: Path, mode: int) -> None:
         """chmod(2); bits outside 0777 are dropped.  Raises `NotFound`, `NotADirectory`, `PermissionDenied`, ..."""
         working = self._working
         with working.lock:
-            inode = self._change(names)
+            inode = self._change(path)
             if inode.kind is Kind.SYMLINK:
                 return
             bits = mode & MODE_MASK
@@ -172,25 +172,25 @@ class Metadata:
             inode.mode, inode.ctime = bits, working.now()
             self._changed(inode)
 
-    def set_owner(self, names: Names, uid: int, gid: int) -> None:
+    def set_owner(self, path: Path, uid: int, gid: int) -> None:
         """chown(2); -1 keeps user or group.  Raises `NotPermitted` unless owners are kept, or nothing changes."""
         working = self._working
         with working.lock:
-            current = self.stat(names)
+            current = self.stat(path)
             wanted = current.uid if uid == -1 else uid, current.gid if gid == -1 else gid
             if wanted == (current.uid, current.gid):
                 return
             owner: Owner | None = working.owners.names(*wanted)
             if owner is not None:
-                inode = self._change(names)
+                inode = self._change(path)
                 inode.owner, inode.ctime = owner, working.now()
                 self._changed(inode)
 
-    def set_times(self, names: Names, mtime: int | None) -> None:
+    def set_times(self, path: Path, mtime: int | None) -> None:
         """utimensat(2), nanoseconds, `None` is now; an entry stores whole seconds, the rest is kept while this runs."""
         working = self._working
         with working.lock:
-            inode = self._change(names)
+            inode = self._change(path)
             now = working.now()
             stamp = now if mtime is None else mtime
             seconds = clamp_time(stamp // _NANOSECONDS)
@@ -198,31 +198,31 @@ class Metadata:
             inode.ctime, inode.exact = now, True
             self._changed(inode)
 
-    def set_access_time(self, names: Names, atime: int | None) -> None:
+    def set_access_time(self, path: Path, atime: int | None) -> None:
         """The other half of utimensat(2), which stays on this node: nanoseconds, `None` is now."""
         working = self._working
         with working.lock:
-            number = self.stat(names).number
+            number = self.stat(path).number
             working.identities.set_accessed(number, working.now() if atime is None else atime)
 
     # -- extended attributes ------------------------------------------------------------------------------------------
 
-    def attribute(self, names: Names, name: str) -> bytes:
+    def attribute(self, path: Path, name: str) -> bytes:
         """getxattr(2).  Raises `NoData` for an attribute that nothing has."""
         working = self._working
         with working.lock:
-            inode, _ = working.find(names)
+            inode, _ = working.find(path)
             pending = inode is not None and bool(inode.names)
             if name not in ATTRIBUTES or (inode is not None and (inode.is_new or inode.home is None)):
                 if name == "user.basefs.state":
                     return b"unpublished"
-                raise NoData(f"{display(names)} has no attribute {name}")
-            path = names if inode is None or inode.home is None else inode.home
+                raise NoData(f"{display(path)} has no attribute {name}")
+            home = path if inode is None or inode.home is None else inode.home
             try:
-                survey = working.replica.survey(path)
-                attributes = working.replica.attributes(path)
+                survey = working.replica.survey(home)
+                attributes = working.replica.attributes(home)
             except PathError:
-                raise NotFound(f"{display(names)} does not exist") from None
+                raise NotFound(f"{display(path)} does not exist") from None
             if name.endswith("hash"):
                 return attributes.entry.hex().encode()
             if name.endswith("author"):

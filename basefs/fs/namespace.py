@@ -24,7 +24,7 @@ from basefs.fs.staging.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -43,23 +43,23 @@ class Namespace:
 
     # -- making -------------------------------------------------------------------------------------------------------
 
-    def make_directory(self, names: Names, mode: int, caller: tuple[int, int] | None = None) -> None:
+    def make_directory(self, path: Path, mode: int, caller: tuple[int, int] | None = None) -> None:
         """mkdir(2).  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..., or a bad name's error."""
         with self._working.lock:
-            self._make(names, Kind.DIRECTORY, mode & MODE_MASK, caller)
+            self._make(path, Kind.DIRECTORY, mode & MODE_MASK, caller)
 
-    def make_symlink(self, names: Names, target: bytes, caller: tuple[int, int] | None = None) -> None:
+    def make_symlink(self, path: Path, target: bytes, caller: tuple[int, int] | None = None) -> None:
         """symlink(2).  Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes."""
         if not 0 < len(target) <= MAX_CONTENT:
             raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
         with self._working.lock:
-            self._make(names, Kind.SYMLINK, None, caller, target)
+            self._make(path, Kind.SYMLINK, None, caller, target)
 
     def _make(
-        self, names: Names, kind: Kind, mode: int | None, caller: tuple[int, int] | None, target: bytes = b""
+        self, path: Path, kind: Kind, mode: int | None, caller: tuple[int, int] | None, target: bytes = b""
     ) -> None:
         working = self._working
-        working.check_new(names)
+        working.check_new(path)
         now = working.now()
         inode = Inode(
             working.identities.new_number(),
@@ -69,16 +69,16 @@ class Namespace:
             mtime=now,
             target=target,
         )
-        working.give(names, inode, ())
+        working.give(path, inode, ())
         try:
             working.record(inode)
         except BaseException:
-            working.take(names)
+            working.take(path)
             raise
-        working.touch_directory(names[:-1], now)
+        working.touch_directory(path[:-1], now)
         working.changed()
 
-    def make_link(self, names: Names, target: Names) -> None:
+    def make_link(self, path: Path, target: Path) -> None:
         """link(2).  Raises as `make_directory`, and `NotPermitted` for directories, `TooManyLinks`."""
         working = self._working
         with working.lock:
@@ -86,71 +86,71 @@ class Namespace:
             kind = inode.kind if inode is not None else attributes.kind if attributes is not None else Kind.ABSENT
             if kind is Kind.DIRECTORY:
                 raise NotPermitted("a directory cannot have a second name")
-            working.check_new(names)
+            working.check_new(path)
             if inode is None:
                 assert attributes is not None
                 inode = working.adopt(target, attributes)
             if working.links(inode, attributes) >= MAX_LINKS:
                 working.forget_idle(inode)
                 raise TooManyLinks(f"a file has up to {MAX_LINKS} names")
-            self._rename_inode(inode, names)
-            working.touch_directory(names[:-1], working.now())
+            self._rename_inode(inode, path)
+            working.touch_directory(path[:-1], working.now())
             working.changed()
 
-    def _rename_inode(self, inode: Inode, names: Names) -> None:
+    def _rename_inode(self, inode: Inode, path: Path) -> None:
         """Give a name to an inode for good."""
         working = self._working
         if inode.origin is not None:
             working.by_origin[inode.origin] = inode
-        working.give(names, inode)
+        working.give(path, inode)
         inode.ctime = working.now()
         working.record_attributes(inode)
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
-    def unlink(self, names: Names) -> None:
+    def unlink(self, path: Path) -> None:
         """unlink(2).  Raises `NotFound`, `NotADirectory`, `IsADirectory`, `PermissionDenied`, `ReadOnly`."""
         working = self._working
         with working.lock:
-            if names and working.unhide(names):
+            if path and working.unhide(path):
                 return
-            inode, attributes = working.find(names)
+            inode, attributes = working.find(path)
             if _kind(inode, attributes) is Kind.DIRECTORY:
-                raise IsADirectory(f"{display(names)} is a directory")
-            working.check_writable(names, attributes)
-            self._remove(names)
+                raise IsADirectory(f"{display(path)} is a directory")
+            working.check_writable(path, attributes)
+            self._remove(path)
 
-    def remove_directory(self, names: Names) -> None:
+    def remove_directory(self, path: Path) -> None:
         """rmdir(2).  Raises as `unlink`, and `NotEmpty`, `NotPermitted` for the root."""
         working = self._working
         with working.lock:
-            if not names:
+            if not path:
                 raise NotPermitted("the root directory cannot be removed")
-            _, attributes = working.directory(names)
-            working.check_writable(names, attributes)
-            if working.kinds(names):
-                raise NotEmpty(f"{display(names)} is not empty")
-            self._remove(names)
+            _, attributes = working.directory(path)
+            working.check_writable(path, attributes)
+            if working.kinds(path):
+                raise NotEmpty(f"{display(path)} is not empty")
+            self._remove(path)
             # What the journal does not say yet of what was in it would bring it back.
             working.must_sync = True
 
-    def _remove(self, names: Names) -> None:
+    def _remove(self, path: Path) -> None:
         working = self._working
         now = working.now()
-        inode, attributes = working.find(names)
+        inode, attributes = working.find(path)
         if inode is not None:
             inode.ctime = now
         if attributes is not None and attributes.links > 1 and attributes.kind is not Kind.DIRECTORY:
             # Those names that stay show it.
             number = working.identities.number(attributes.origin) if inode is None else inode.number
             working.identities.remember(attributes, number, working.identities.times(attributes)[0], now)
-        working.take(names)
-        working.touch_directory(names[:-1], now)
+        working.take(path)
+        working.touch_directory(path[:-1], now)
         working.changed()
 
     # -- moving -------------------------------------------------------------------------------------------------------
 
-    def rename(self, source: Names, target: Names, *, replace: bool = True, exchange: bool = False) -> None:
+    def rename(self, source: Path, target: Path, *, replace: bool = True, exchange: bool = False) -> None:
         """renameat2(2).
 
         Raises `NotFound`, `Exists` (with `replace` off), `IsADirectory`, `NotADirectory`, `NotEmpty`, `InvalidName` (a
@@ -191,7 +191,7 @@ class Namespace:
                 return
         self._move_published(source, target, exchange=exchange)
 
-    def _check_replace(self, is_directory: bool, existing: _Found, target: Names) -> None:
+    def _check_replace(self, is_directory: bool, existing: _Found, target: Path) -> None:
         if existing.is_directory and not is_directory:
             raise IsADirectory(f"{display(target)} is a directory")
         if is_directory and not existing.is_directory:
@@ -199,14 +199,14 @@ class Namespace:
         if existing.is_directory and self._working.kinds(target):
             raise NotEmpty(f"{display(target)} is not empty")
 
-    def _inode(self, names: Names) -> Inode:
-        inode, attributes = self._working.find(names)
+    def _inode(self, path: Path) -> Inode:
+        inode, attributes = self._working.find(path)
         if inode is None:
             assert attributes is not None
-            inode = self._working.adopt(names, attributes)
+            inode = self._working.adopt(path, attributes)
         return inode
 
-    def _move(self, source: Names, target: Names, *, exchange: bool) -> None:
+    def _move(self, source: Path, target: Path, *, exchange: bool) -> None:
         """Move a file or symbolic link."""
         working = self._working
         inode = self._inode(source)
@@ -242,7 +242,7 @@ class Namespace:
             working.touch_directory(directory, now)
         working.changed()
 
-    def _move_new_directory(self, source: Names, target: Names) -> None:
+    def _move_new_directory(self, source: Path, target: Path) -> None:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
         inode = self._inode(source)
@@ -262,14 +262,14 @@ class Namespace:
             working.touch_directory(directory, now)
         working.changed()
 
-    def _carry(self, directory: Inode, source: Names, target: Names) -> None:
+    def _carry(self, directory: Inode, source: Path, target: Path) -> None:
         self._working.overlay.drop(source)
         self._working.overlay.put(target, directory, ())
         directory.names = {target: None}
         directory.version += 1
         self._working.move(source, target)
 
-    def _move_published(self, source: Names, target: Names, *, exchange: bool) -> None:
+    def _move_published(self, source: Path, target: Path, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
         working = self._working
         self._publisher.publish()
@@ -301,13 +301,13 @@ class Namespace:
             working.follow(applied.entries)
             working.finish_moves()
 
-    def _face(self, names: Names) -> tuple[int, int]:
+    def _face(self, path: Path) -> tuple[int, int]:
         """Number and modification time of what is about to move: it begins anew in the log, not for its users."""
         working = self._working
-        attributes = working.replica.attributes(names)
+        attributes = working.replica.attributes(path)
         return working.identities.number(attributes.origin), working.identities.times(attributes)[0]
 
-    def _exchange_pending(self, directory: Names, file: Names, inode: Inode) -> None:
+    def _exchange_pending(self, directory: Path, file: Path, inode: Inode) -> None:
         """Let a published directory change places with a file that nobody has closed yet."""
         working = self._working
         aside = (*file[:-1], file[-1][:200] + b".exchanged")
@@ -326,7 +326,7 @@ class Namespace:
             working.follow(applied.entries)
             working.finish_moves()
 
-    def _hide(self, source: Names, hidden: Names) -> None:
+    def _hide(self, source: Path, hidden: Path) -> None:
         """libfuse takes the name of an open file away before it is unlinked or replaced."""
         working = self._working
         with working.lock:
@@ -351,10 +351,10 @@ class _Found:
         self.attributes = attributes
 
     @classmethod
-    def at(cls, working: WorkingSet, names: Names) -> _Found | None:
+    def at(cls, working: WorkingSet, path: Path) -> _Found | None:
         """`None` where there is nothing."""
         try:
-            return cls(*working.find(names))
+            return cls(*working.find(path))
         except NotFound:
             return None
 

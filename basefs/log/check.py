@@ -152,7 +152,7 @@ class _Comparison:
         store = self._rebuilt.store
         names = self._names()
         seen: set[object] = set()
-        for hash, (seq, parent, kind, path, directory) in self._rebuilt.rows.items():
+        for hash, (seq, parent, kind, path_id, directory) in self._rebuilt.rows.items():
             placed = store.get(hash)
             if hash in self._rebuilt.left:
                 needs = self._rebuilt.left[hash].hex()[:12]
@@ -165,8 +165,8 @@ class _Comparison:
             if not entry.is_root and entry.parent not in seen:
                 self._findings.append(Finding("entries", str(seq), "it comes before its parent"))
             seen.add(hash)
-            wanted = (entry.parent, placed.kind.value, placed.directory, store.paths.names(placed.path))
-            if (parent, kind, directory, names.get(path)) != wanted:
+            wanted = (entry.parent, placed.kind.value, placed.directory, store.paths.path_of(placed.path_id))
+            if (parent, kind, directory, names.get(path_id)) != wanted:
                 self._findings.append(Finding("entries", str(seq), "what the row says of it is not what it is"))
 
     def _names(self) -> dict[object, tuple[bytes, ...]]:
@@ -188,7 +188,7 @@ class _Comparison:
         rows = self._source.execute("SELECT id, parent, hash FROM paths").fetchall()
         store = self._rebuilt.store
         mine = self._ours.execute("SELECT id, hash FROM paths").fetchall()
-        ours = {store.paths.names(id): hash for id, hash in mine}
+        ours = {store.paths.path_of(id): hash for id, hash in mine}
         lost = [id for id, _, _ in rows if id not in theirs]
         self._findings.extend(Finding("paths", str(id), "it hangs on no path") for id in lost)
         query = f"SELECT parent, name FROM paths WHERE id = {ROOT_PATH_ID}"
@@ -217,16 +217,19 @@ class _Comparison:
     def _granted(self) -> None:
         names, store = self._names(), self._rebuilt.store
         theirs, ours = self._both("SELECT path, fingerprint, public FROM granted")
-        mine = {(store.paths.names(int(str(path))), key): public for path, key, public in ours}
-        self._differ("granted", {(names.get(path), key): public for path, key, public in theirs}, mine)  # type: ignore[arg-type]
+        mine = {(store.paths.path_of(int(str(path_id))), key): public for path_id, key, public in ours}
+        self._differ("granted", {(names.get(path_id), key): public for path_id, key, public in theirs}, mine)  # type: ignore[arg-type]
 
     def _links(self) -> None:
         names, store = self._names(), self._rebuilt.store
         theirs, ours = self._both("SELECT entry, target, path FROM links")
         mine = {
-            entry: (target, None if path is None else store.paths.names(int(str(path)))) for entry, target, path in ours
+            entry: (target, None if path_id is None else store.paths.path_of(int(str(path_id))))
+            for entry, target, path_id in ours
         }
-        said = {entry: (target, None if path is None else names.get(path, "?")) for entry, target, path in theirs}
+        said = {
+            entry: (target, None if path_id is None else names.get(path_id, "?")) for entry, target, path_id in theirs
+        }
         self._differ("links", said, mine)
 
 

@@ -21,16 +21,17 @@ import enum
 import struct
 from dataclasses import InitVar, dataclass, field
 
-from basefs.errors import InvalidEntry
+from basefs import path
+from basefs.errors import InvalidEntry, PathError
 from basefs.log import varint
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
+from basefs.path import MAX_NAME
 
 TAG = 0x01
 SIGNATURE_SIZE = 64
 #: Prefix of what is signed, so that a signature made for an entry can never pass for one made for something else.
 DOMAIN = b"basefs entry v1\x00"
 
-MAX_NAME = 255
 #: Longest content: a symbolic link's target (Linux PATH_MAX less the terminating NUL).
 MAX_CONTENT = 4095
 MAX_SIZE = 2**48 - 1
@@ -209,10 +210,10 @@ def check_fields(action: Action, name: bytes, content: bytes, size: int) -> None
 
 
 def check_name(name: bytes) -> None:
-    """A name is '/' (the root) or 1 to 255 bytes without '/' and NUL, and not '.' or '..'.  Raises `InvalidEntry`."""
+    """A name is '/' (the root), or what can be a component of a path.  Raises `InvalidEntry`."""
     if name == ROOT_NAME:
         return
-    if not 0 < len(name) <= MAX_NAME:
-        raise InvalidEntry(f"a name has 1 to {MAX_NAME} bytes, not {len(name)}")
-    if b"/" in name or b"\x00" in name or name in (b".", b".."):
-        raise InvalidEntry("a name holds '/' or NUL, or is '.' or '..'")
+    try:
+        path.check_name(name)
+    except PathError as error:
+        raise InvalidEntry(str(error)) from None

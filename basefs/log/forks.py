@@ -27,6 +27,6 @@ def forked_paths(log: Path) -> list[int]:
     """The numbers of the paths with a fork.  Raises `StoreError` if the file cannot be read."""
     with contextlib.closing(open_log(log)) as source:
         try:
-            return [int(path) for (path,) in source.execute(_QUERY)]
+            return [int(path_id) for (path_id,) in source.execute(_QUERY)]
         except sqlite3.DatabaseError as error:
             raise StoreError(f"cannot read the log {log}: {error}") from None

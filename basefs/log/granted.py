@@ -26,15 +26,15 @@ class Granted:
     def load(self) -> None:
         """Read the table."""
         self._keys.clear()
-        for path, fingerprint, public in self._db.execute("SELECT path, fingerprint, public FROM granted"):
-            self._keys.setdefault(Fingerprint(fingerprint), {})[path] = public
+        for path_id, fingerprint, public in self._db.execute("SELECT path, fingerprint, public FROM granted"):
+            self._keys.setdefault(Fingerprint(fingerprint), {})[path_id] = public
 
-    def add(self, path: int, public: bytes) -> None:
+    def add(self, path_id: int, public: bytes) -> None:
         """Note a grant, inside a transaction."""
         fingerprint = fingerprint_of(public)
         # Two keys with one fingerprint would take 2**64 work by somebody who holds a key; the first one stays.
-        self._keys.setdefault(fingerprint, {}).setdefault(path, public)
-        self._db.execute("INSERT OR IGNORE INTO granted VALUES (?, ?, ?)", (path, fingerprint, public))
+        self._keys.setdefault(fingerprint, {}).setdefault(path_id, public)
+        self._db.execute("INSERT OR IGNORE INTO granted VALUES (?, ?, ?)", (path_id, fingerprint, public))
 
     def public_key(self, placed: Placed) -> bytes | None:
         """The raw public key that an entry names, if it was ever granted on the entry's path or above it."""
@@ -43,11 +43,11 @@ class Granted:
             return None
         if ROOT_PATH_ID in places:
             return places[ROOT_PATH_ID]
-        path = placed.above if placed.path == NEW_PATH else placed.path
-        while path:
-            if path in places:
-                return places[path]
-            path = self._paths.above(path)
+        path_id = placed.above if placed.path_id == NEW_PATH else placed.path_id
+        while path_id:
+            if path_id in places:
+                return places[path_id]
+            path_id = self._paths.above(path_id)
         return None
 
     def only_key(self, fingerprint: Fingerprint) -> bytes | None:
@@ -57,4 +57,4 @@ class Granted:
 
     def paths(self) -> set[int]:
         """The ids of the paths on which any key was ever granted."""
-        return {path for places in self._keys.values() for path in places}
+        return {path_id for places in self._keys.values() for path_id in places}

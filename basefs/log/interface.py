@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from basefs.log.hashes import BlockHash, EntryHash
-
-#: Names from the root down; () is the root.  The static place of an entry in the DAG, whether the path lives or not.
-Path = tuple[bytes, ...]
+from basefs.path import Path
 
 
 class Digest(NamedTuple):

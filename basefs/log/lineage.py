@@ -79,20 +79,20 @@ class Lineages:
         Raises `IncompleteContent` if an entry on the way is unknown.
         """
         hash = entry
-        path: int | None = None
+        path_id: int | None = None
         while True:
             placed = self._store.get(hash)
             if placed is None:
                 raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
             action = placed.entry.action
-            if path not in (None, placed.path):
+            if path_id not in (None, placed.path_id):
                 # A revert to an entry of another path is none.
                 return None
-            path = None
+            path_id = None
             if action is Action.WRITE:
                 return hash
             if action in (Action.REVERT, Action.LINK):
-                path = placed.path if action is Action.REVERT else None
+                path_id = placed.path_id if action is Action.REVERT else None
                 hash = EntryHash(placed.entry.content)
             elif action in (Action.MODE, Action.ACK):
                 hash = placed.entry.parent

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.remembered import Remembered
+from basefs.path import Path
 
 #: Places kept in memory, and hashes, about 200 bytes each.
 _REMEMBERED_PLACES = 16384
@@ -40,9 +41,11 @@ class Paths:
         #: Path id -> hash, of those that changed lately; nobody else changes any.
         self._hashes: Remembered[int, int] = Remembered(_REMEMBERED_PLACES)
 
-    def row(self, path: int) -> PathRow:
+    def row(self, path_id: int) -> PathRow:
         """The path with this id, which must exist."""
-        return PathRow(*self._db.execute("SELECT id, parent, name, hash FROM paths WHERE id = ?", (path,)).fetchone())
+        return PathRow(
+            *self._db.execute("SELECT id, parent, name, hash FROM paths WHERE id = ?", (path_id,)).fetchone()
+        )
 
     def find(self, parent: int, name: bytes) -> PathRow | None:
         """The path `name` below `parent`, or `None` where no entry ever named it."""
@@ -51,15 +54,15 @@ class Paths:
         ).fetchone()
         return None if row is None else PathRow(*row)
 
-    def find_names(self, names: Sequence[bytes]) -> int | None:
+    def id_of(self, path: Sequence[bytes]) -> int | None:
         """The id of the path with these components from the root down, or `None` where no entry ever named it."""
-        path = ROOT_PATH_ID
-        for name in names:
-            row = self.find(path, name)
+        path_id = ROOT_PATH_ID
+        for name in path:
+            row = self.find(path_id, name)
             if row is None:
                 return None
-            path = row.id
-        return path
+            path_id = row.id
+        return path_id
 
     def below(self, parent: int) -> list[PathRow]:
         """The paths directly below one, sorted by name."""
@@ -71,24 +74,24 @@ class Paths:
         # As they come, without an object for each: a peer that compares has all of a large directory listed.
         return self._db.execute("SELECT name, hash FROM paths WHERE parent = ? ORDER BY name", (parent,)).fetchall()
 
-    def names(self, path: int) -> tuple[bytes, ...]:
+    def path_of(self, path_id: int) -> Path:
         """The components of a path, from the root down; empty for the root."""
         names: list[bytes] = []
-        while path != ROOT_PATH_ID:
-            path, name = self._place(path)
+        while path_id != ROOT_PATH_ID:
+            path_id, name = self._place(path_id)
             names.append(name)
         return tuple(reversed(names))
 
-    def above(self, path: int) -> int:
+    def above(self, path_id: int) -> int:
         """The id of the path that holds this one; 0 for the root."""
-        return self._place(path)[0]
+        return self._place(path_id)[0]
 
-    def _place(self, path: int) -> tuple[int, bytes]:
-        place = self._places.get(path)
+    def _place(self, path_id: int) -> tuple[int, bytes]:
+        place = self._places.get(path_id)
         if place is None:
-            row = self.row(path)
+            row = self.row(path_id)
             place = row.parent, row.name
-            self._places.keep(path, place)
+            self._places.keep(path_id, place)
         return place
 
     def root_hash(self) -> bytes:
@@ -103,15 +106,15 @@ class Paths:
     def make(self, parent: int, name: bytes) -> int:
         """Make the path `name` below `parent`, which must not be there, inside a transaction; returns its id."""
         cursor = self._db.execute("INSERT INTO paths (parent, name, hash) VALUES (?, ?, ?)", (parent, name, ZERO_HASH))
-        path = cursor.lastrowid
-        assert path is not None
-        self._places.keep(path, (parent, name))
-        self._hashes.keep(path, 0)
-        return path
+        path_id = cursor.lastrowid
+        assert path_id is not None
+        self._places.keep(path_id, (parent, name))
+        self._hashes.keep(path_id, 0)
+        return path_id
 
-    def contribute(self, path: int, hash: bytes) -> None:
+    def contribute(self, path_id: int, hash: bytes) -> None:
         """XOR a hash into a path.  Collected until `flush`: a batch updates each ancestor once."""
-        self._pending[path] = self._pending.get(path, 0) ^ int.from_bytes(hash, "big")
+        self._pending[path_id] = self._pending.get(path_id, 0) ^ int.from_bytes(hash, "big")
 
     def flush(self) -> None:
         """Write what was collected, at the end of a transaction."""
@@ -119,12 +122,12 @@ class Paths:
         while pending:
             above: dict[int, int] = {}
             rows: list[tuple[bytes, int]] = []
-            for path, change in pending.items():
-                before = self._hashes.get(path)
-                hash = change ^ (int.from_bytes(self.row(path).hash, "big") if before is None else before)
-                rows.append((hash.to_bytes(HASH_SIZE, "big"), path))
-                self._hashes.keep(path, hash)
-                if parent := self.above(path):
+            for path_id, change in pending.items():
+                before = self._hashes.get(path_id)
+                hash = change ^ (int.from_bytes(self.row(path_id).hash, "big") if before is None else before)
+                rows.append((hash.to_bytes(HASH_SIZE, "big"), path_id))
+                self._hashes.keep(path_id, hash)
+                if parent := self.above(path_id):
                     above[parent] = above.get(parent, 0) ^ change
             self._db.executemany("UPDATE paths SET hash = ? WHERE id = ?", rows)
             pending = above

@@ -38,15 +38,15 @@ class Placed:
     Attributes:
         entry: the entry.
         kind: child, successor, or grant/revoke.
-        path: id of its static path; `NEW_PATH` before the first entry of a path is inserted.
+        path_id: id of its static path; `NEW_PATH` before the first entry of a path is inserted.
         directory: hash of the mkdir under which its chain lives; `ZERO_HASH` for the root's own chain.
-        above: id of the path that holds this one; 0 for the root, and where `path` tells it.
+        above: id of the path that holds this one; 0 for the root, and where `path_id` tells it.
         is_first: whether it began its path, from who has just inserted it; others are not told.
     """
 
     entry: Entry
     kind: EntryKind
-    path: int
+    path_id: int
     directory: EntryHash
     above: int = 0
     is_first: bool = field(default=False, compare=False)
@@ -66,15 +66,15 @@ def place_behind(entry: Entry, parent: Placed) -> Placed:
     if kind is EntryKind.KEY:
         if parent.entry.action not in KEY_ACTIONS | {Action.MKDIR, Action.WRITE}:
             raise InvalidEntry("a grant or revoke hangs on a mkdir, a write, or another grant or revoke")
-        return Placed(entry, kind, parent.path, parent.directory)
+        return Placed(entry, kind, parent.path_id, parent.directory)
     if parent.entry.action in KEY_ACTIONS:
         raise InvalidEntry("only a grant or revoke may follow a grant or revoke")
     if kind is EntryKind.CHILD:
         if entry.name == ROOT_NAME:
             raise InvalidEntry("only the root is named '/'")
-        return Placed(entry, kind, NEW_PATH, parent.entry.hash, parent.path)
+        return Placed(entry, kind, NEW_PATH, parent.entry.hash, parent.path_id)
     if entry.name != parent.entry.name:
         raise InvalidEntry("a successor carries the name of its parent")
-    if parent.path == ROOT_PATH_ID and entry.action not in (Action.MODE, Action.ACK):
+    if parent.path_id == ROOT_PATH_ID and entry.action not in (Action.MODE, Action.ACK):
         raise InvalidEntry("the root directory cannot become anything else")
-    return Placed(entry, kind, parent.path, parent.directory)
+    return Placed(entry, kind, parent.path_id, parent.directory)

@@ -83,7 +83,9 @@ class Store:
         self.detached.load()
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
         self._unresolved = {EntryHash(target) for (target,) in rows}
-        self._linked = {path for (path,) in self._db.execute("SELECT DISTINCT path FROM links WHERE path NOT NULL")}
+        self._linked = {
+            path_id for (path_id,) in self._db.execute("SELECT DISTINCT path FROM links WHERE path NOT NULL")
+        }
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
@@ -190,31 +192,31 @@ class Store:
         row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return None if row is None else self._placed(row)
 
-    def entries_at(self, path: int) -> list[Placed]:
+    def entries_at(self, path_id: int) -> list[Placed]:
         """All entries of one path, in order of arrival (so parents first)."""
-        rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? ORDER BY seq", (path,))
+        rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? ORDER BY seq", (path_id,))
         return self._all_placed(rows)
 
-    def keys_at(self, path: int) -> list[Placed]:
+    def keys_at(self, path_id: int) -> list[Placed]:
         """The grants and revokes of one path, in order of arrival."""
         # The sign keeps SQLite from the index of all keys: a path has few entries.
         rows = self._db.execute(
-            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? AND +kind = {EntryKind.KEY:d} ORDER BY seq", (path,)
+            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? AND +kind = {EntryKind.KEY:d} ORDER BY seq", (path_id,)
         )
         return self._all_placed(rows)
 
-    def entries_under(self, path: int) -> dict[PathRow, list[Placed]]:
+    def entries_under(self, path_id: int) -> dict[PathRow, list[Placed]]:
         """All entries of all paths directly below `path`, by path; in one query, for a whole directory."""
         rows = self._db.execute(
             "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum, p.name, p.hash FROM paths p "
             "JOIN entries e ON e.path = p.id WHERE p.parent = ? ORDER BY p.id, e.seq",
-            (path,),
+            (path_id,),
         )
         found: dict[int, tuple[PathRow, list[Placed]]] = {}
         for *columns, name, hash in rows:
             placed = self._placed(columns)
             if placed is not None:
-                found.setdefault(placed.path, (PathRow(placed.path, path, name, hash), []))[1].append(placed)
+                found.setdefault(placed.path_id, (PathRow(placed.path_id, path_id, name, hash), []))[1].append(placed)
         return dict(found.values())
 
     def _all_placed(self, rows: Iterable[Sequence[object]]) -> list[Placed]:
@@ -228,31 +230,31 @@ class Store:
             self.database.report_damage("entry", row[0])
         return placed
 
-    def links_to(self, path: int) -> list[Placed]:
+    def links_to(self, path_id: int) -> list[Placed]:
         """The link entries whose target is an entry of this path."""
-        if path not in self._linked:
+        if path_id not in self._linked:
             return []
         rows = self._db.execute(
             "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum "
             "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path = ?",
-            (path,),
+            (path_id,),
         ).fetchall()
         return self._all_placed(rows)
 
-    def links_below(self, path: int) -> list[Placed]:
+    def links_below(self, path_id: int) -> list[Placed]:
         """The link entries whose target is an entry of any path below this one."""
         rows = self._db.execute(
             "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
             "UNION ALL SELECT p.id FROM below b JOIN paths p ON p.parent = b.id) "
             "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum FROM below b JOIN links l ON l.path = b.id "
             "JOIN entries e ON e.hash = l.entry",
-            (path,),
+            (path_id,),
         ).fetchall()
         return self._all_placed(rows)
 
-    def has_links(self, path: int) -> bool:
+    def has_links(self, path_id: int) -> bool:
         """Whether a link entry ever named an entry of this path."""
-        return path in self._linked
+        return path_id in self._linked
 
     def key_names(self) -> dict[Fingerprint, str]:
         """The names under which keys were granted, the latest where there are several; for people."""
@@ -280,8 +282,8 @@ class Store:
                 raise DamagedLog(f"the parent of entry {entry.hash.hex()[:12]} is damaged")
             return None
         placed = place_behind(entry, parent)
-        if placed.path == NEW_PATH and (path := self.paths.find(placed.above, entry.name)) is not None:
-            return replace(placed, path=path.id)
+        if placed.path_id == NEW_PATH and (row := self.paths.find(placed.above, entry.name)) is not None:
+            return replace(placed, path_id=row.id)
         return placed
 
     def insert(self, placed: Placed, *, now: float, complete: bool = False) -> Placed:
@@ -290,13 +292,13 @@ class Store:
         `complete`: the caller knows that the blocks which it names are here.
         """
         entry = placed.entry
-        if placed.path == NEW_PATH:
+        if placed.path_id == NEW_PATH:
             # `place` has found no such path, and nothing came in between.
-            placed = replace(placed, path=self.paths.make(placed.above, entry.name), is_first=True)
+            placed = replace(placed, path_id=self.paths.make(placed.above, entry.name), is_first=True)
         data = entry.encode()
         cursor = self._db.execute(
             "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (entry.hash, entry.parent, placed.kind, placed.path, placed.directory, data, checksum_of(data)),
+            (entry.hash, entry.parent, placed.kind, placed.path_id, placed.directory, data, checksum_of(data)),
         )
         assert cursor.lastrowid is not None
         self.arrivals.note(cursor.lastrowid, now)
@@ -304,15 +306,15 @@ class Store:
             self.paths.add_root()
             self.database.set_meta("identity", entry.hash)
         elif entry.action is Action.GRANT:
-            self.granted.add(placed.path, entry.content)
+            self.granted.add(placed.path_id, entry.content)
         elif entry.action is Action.LINK:
             self._link(entry)
         if entry.hash in self._unresolved:
             self._unresolved.discard(entry.hash)
-            self._linked.add(placed.path)
-            self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path, entry.hash))
+            self._linked.add(placed.path_id)
+            self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path_id, entry.hash))
         if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete):
-            self.paths.contribute(placed.path, entry.hash)
+            self.paths.contribute(placed.path_id, entry.hash)
         if placed.kind is EntryKind.SUCCESSOR:
             # Hardly anybody else builds on that one now.
             self._recent.pop(entry.parent, None)
@@ -343,8 +345,8 @@ class Store:
 
 def placed_of(row: Sequence[object]) -> Placed | None:
     """The entry in a row of `ENTRY_COLUMNS`, or `None` if it does not match its hash and checksum."""
-    hash, kind, path, directory, data, checksum = row
-    assert isinstance(hash, bytes) and isinstance(kind, int) and isinstance(path, int)
+    hash, kind, path_id, directory, data, checksum = row
+    assert isinstance(hash, bytes) and isinstance(kind, int) and isinstance(path_id, int)
     assert isinstance(directory, bytes) and isinstance(data, bytes)
     try:
         entry = Entry.decode(data)
@@ -352,7 +354,7 @@ def placed_of(row: Sequence[object]) -> Placed | None:
         return None
     if entry.hash != hash or checksum != checksum_of(data):
         return None
-    return Placed(entry, EntryKind(kind), path, EntryHash(directory))
+    return Placed(entry, EntryKind(kind), path_id, EntryHash(directory))
 
 
 def checksum_of(data: bytes) -> bytes:

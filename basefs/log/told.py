@@ -78,11 +78,11 @@ class Told:
             self._recent.keep(hash, data)
         return data
 
-    def entries_at(self, path: int) -> dict[EntryHash, bytes]:
+    def entries_at(self, path_id: int) -> dict[EntryHash, bytes]:
         """The encodings of all entries of one path by their hashes, in order of arrival, so parents first."""
         with self.lock:
             rows = self._db.execute(
-                "SELECT hash, data, checksum FROM entries WHERE path = ? ORDER BY seq", (path,)
+                "SELECT hash, data, checksum FROM entries WHERE path = ? ORDER BY seq", (path_id,)
             ).fetchall()
         return {EntryHash(row[0]): data for row in rows if (data := self._checked(*row)) is not None}
 
@@ -115,13 +115,13 @@ class Told:
                 hash = following
             return None if next_of(self._db, hash) is None else hash
 
-    def waiting_at(self, path: int) -> tuple[list[EntryHash], list[tuple[EntryHash, BlockHash]]]:
+    def waiting_at(self, path_id: int) -> tuple[list[EntryHash], list[tuple[EntryHash, BlockHash]]]:
         """The incomplete writes of a path: those *receiving*, and those *stalled* with their last block's hash."""
         with self.lock:
             rows = self._db.execute(
                 "SELECT w.entry, c.last, c.stalled FROM waiting w JOIN entries e ON e.hash = w.entry "
                 "JOIN chains c ON c.first = w.first WHERE e.path = ?",
-                (path,),
+                (path_id,),
             ).fetchall()
         receiving = [EntryHash(entry) for entry, _, stalled in rows if not stalled]
         return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]

@@ -6,11 +6,11 @@ the sync protocol asks needs no lock: it is answered from what is committed (`ba
 
 from __future__ import annotations
 
+import pathlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from basefs.errors import IsADirectory, NotADirectory, NotFound, StoreError
 from basefs.log.cache import ContentCache
@@ -26,7 +26,7 @@ from basefs.log.keys import SigningKey
 from basefs.log.placement import Placed
 from basefs.log.store import Store
 from basefs.log.told import Told
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.appearance import Appearance, Attributes
 from basefs.view.author import Author
 from basefs.view.history import Survey
@@ -61,7 +61,7 @@ class Queries:
 
     def __init__(
         self,
-        directory: Path,
+        directory: pathlib.Path,
         keys: Sequence[SigningKey] = (),
         *,
         clock: Callable[[], float] = time.time,
@@ -97,87 +97,87 @@ class Queries:
 
     # -- reading the tree ---------------------------------------------------------------------------------------------
 
-    def attributes(self, names: Names) -> Attributes:
+    def attributes(self, path: Path) -> Attributes:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
-        remembered = None if self._live is None else self._live.appearance.remembered(names)
+        remembered = None if self._live is None else self._live.appearance.remembered(path)
         if remembered is not None and not self._store.database.damaged:
             return remembered
         with self._lock:
-            return self._view.appearance.attributes(names)
+            return self._view.appearance.attributes(path)
 
-    def names_in(self, names: Names) -> dict[bytes, Kind]:
+    def names_in(self, path: Path) -> dict[bytes, Kind]:
         """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
-            return {name: child.state.kind for name, child in self._view.tree.children(self._directory(names)).items()}
+            return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
 
-    def entries_in(self, names: Names) -> list[tuple[bytes, Kind, EntryHash | None]]:
+    def entries_in(self, path: Path) -> list[tuple[bytes, Kind, EntryHash | None]]:
         """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
-            children = self._view.tree.children(self._directory(names))
+            children = self._view.tree.children(self._directory(path))
             return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
 
-    def names_of(self, names: Names) -> tuple[Names, ...]:
+    def names_of(self, path: Path) -> tuple[Path, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
-        if self._live is not None and self._live.appearance.remembered(names) is not None:
+        if self._live is not None and self._live.appearance.remembered(path) is not None:
             # What has links is not remembered.
-            return (names,)
+            return (path,)
         with self._lock:
-            return self._view.appearance.names_of(names)
+            return self._view.appearance.names_of(path)
 
     def continues(self, origin: EntryHash) -> EntryHash | None:
         """The file that was made into the file of this origin (`Writer.continues`)."""
         with self._lock:
             return self._view.author.continues(origin)
 
-    def _directory(self, names: Names) -> Node:
-        node = self._view.author.node(names)
+    def _directory(self, path: Path) -> Node:
+        node = self._view.author.node(path)
         if not node.is_directory:
-            raise NotADirectory(f"{display(names)} is not a directory")
+            raise NotADirectory(f"{display(path)} is not a directory")
         return node
 
-    def open(self, names: Names) -> Content:
+    def open(self, path: Path) -> Content:
         """The content of a file as it is now, whatever happens to its path later; to be read without the lock.
 
         A large one is unpacked when it is first read, and must be closed.  Raises `NotFound`, `IsADirectory`,
         `StoreError`; reading it raises `StoreError`.
         """
         with self._lock:
-            node = self._view.author.node(names)
+            node = self._view.author.node(path)
             if node.is_directory:
-                raise IsADirectory(f"{display(names)} is a directory")
+                raise IsADirectory(f"{display(path)} is a directory")
             state = node.state
         return BytesContent(state.target) if state.content is None else self._contents.open(state.content)
 
-    def read(self, names: Names) -> bytes:
+    def read(self, path: Path) -> bytes:
         """All of the content of a file, in memory.  Raises as `open`."""
-        content = self.open(names)
+        content = self.open(path)
         try:
             return content.whole()
         finally:
             content.close()
 
-    def read_link(self, names: Names) -> bytes:
+    def read_link(self, path: Path) -> bytes:
         """The target of a symbolic link.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
-            return self._view.author.node(names).state.target
+            return self._view.author.node(path).state.target
 
-    def check_create(self, names: Names) -> None:
+    def check_create(self, path: Path) -> None:
         """Raise what creating this path would raise."""
         with self._lock:
-            self._view.author.check_create(names)
+            self._view.author.check_create(path)
 
-    def live_paths(self) -> list[tuple[Names, Kind]]:
+    def live_paths(self) -> list[tuple[Path, Kind]]:
         """Every live path, directories before what they hold."""
         with self._lock:
-            return [(names, node.state.kind) for names, node in self._view.tree.walk()]
+            return [(path, node.state.kind) for path, node in self._view.tree.walk()]
 
-    def grants(self, names: Names) -> list[Grant]:
+    def grants(self, path: Path) -> list[Grant]:
         """The grants in force that hang on a path; none where nothing is."""
         with self._lock:
-            node = self._view.tree.find(names)
+            node = self._view.tree.find(path)
             if node is None:
                 return []
-            here = {placed.entry.hash for placed in self._store.entries_at(node.path)}
+            here = {placed.entry.hash for placed in self._store.entries_at(node.path_id)}
             return [grant for grant in node.authority.grants if grant.entry.hash in here]
 
     def is_root_key(self, fingerprint: Fingerprint) -> bool:
@@ -186,17 +186,17 @@ class Queries:
             root = self._store.get(EntryHash(self.identity))
             return root is not None and root.entry.fingerprint == fingerprint
 
-    def granted_paths(self) -> list[Names]:
+    def granted_paths(self) -> list[Path]:
         """The paths on which any key was ever granted, live or not."""
         with self._lock:
-            return sorted({self._store.paths.names(path) for path in self._store.granted.paths()})
+            return sorted({self._store.paths.path_of(path) for path in self._store.granted.paths()})
 
-    def survey(self, names: Names) -> Survey:
+    def survey(self, path: Path) -> Survey:
         """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
         with self._lock:
-            found = survey(self._store, self._view.tree, names)
+            found = survey(self._store, self._view.tree, path)
             if found is None:
-                raise NotFound(f"nothing was ever at {display(names)}")
+                raise NotFound(f"nothing was ever at {display(path)}")
             return found
 
     def content_at(self, entry: EntryHash) -> bytes:
@@ -235,11 +235,11 @@ class Queries:
         with self._lock:
             return self._store.find(prefix)
 
-    def places(self, entries: Iterable[Entry]) -> list[tuple[Names, Placed]]:
+    def places(self, entries: Iterable[Entry]) -> list[tuple[Path, Placed]]:
         """Where entries stand that are in the log."""
         with self._lock:
             placed = (self._store.get(entry.hash) for entry in entries)
-            return [(self._store.paths.names(one.path), one) for one in placed if one is not None]
+            return [(self._store.paths.path_of(one.path_id), one) for one in placed if one is not None]
 
     def state_after(self, entry: EntryHash) -> State | None:
         """What the path of an entry was after it; `None` where that is not known."""
@@ -247,19 +247,21 @@ class Queries:
             placed = self._store.get(entry)
             if placed is None:
                 return None
-            found = survey(self._store, self._view.tree, self._store.paths.names(placed.path))
+            found = survey(self._store, self._view.tree, self._store.paths.path_of(placed.path_id))
             return None if found is None else found.states.get(entry)
 
-    def is_version(self, names: Names, version: Version) -> bool:
+    def is_version(self, path: Path, version: Version) -> bool:
         """Whether entries that are in the log told once what this path was."""
         with self._lock:
             placed = [self._store.get(hash) for hash in version]
-            return None not in placed and all(self._store.paths.names(one.path) == names for one in placed[:1] if one)
+            return None not in placed and all(
+                self._store.paths.path_of(one.path_id) == path for one in placed[:1] if one
+            )
 
-    def is_own_since(self, names: Names, version: Version) -> bool:
+    def is_own_since(self, path: Path, version: Version) -> bool:
         """Whether a path is another version now, and a key of this node has signed that."""
         with self._lock:
-            node = self._view.tree.find(names)
+            node = self._view.tree.find(path)
             own = {key.fingerprint for key in self.keys}
             since = [] if node is None else [tip for tip in node.outcome.tips if tip.hash not in version]
             return bool(since) and all(tip.fingerprint in own for tip in since)
@@ -277,7 +279,7 @@ class Queries:
         with self._lock:
             return self._store.key_names()
 
-    def check_view(self) -> list[Names]:
+    def check_view(self) -> list[Path]:
         """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
         with self._lock:
             return [*self._view.tree.check(), *self._view.appearance.check()]
@@ -305,26 +307,26 @@ class Queries:
         """The Merkle hash of everything and the number of entries, at one moment."""
         return Digest(*self._store.committed)
 
-    def path_hash(self, path: Names) -> bytes:
+    def path_hash(self, path: Path) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""
         paths = self._told.paths
         with self._told.moment():
-            id = paths.find_names(path)
+            id = paths.id_of(path)
             return ZERO_HASH if id is None else paths.row(id).hash
 
-    def child_hashes(self, path: Names, names: Sequence[bytes]) -> dict[bytes, bytes]:
+    def child_hashes(self, path: Path, names: Sequence[bytes]) -> dict[bytes, bytes]:
         """The Merkle hashes of those of these names in a path that are known."""
         paths = self._told.paths
         with self._told.moment():
-            id = paths.find_names(path)
+            id = paths.id_of(path)
             rows = [] if id is None else [paths.find(id, name) for name in names]
         return {row.name: row.hash for row in rows if row is not None}
 
-    def listing(self, path: Names) -> Listing | None:
+    def listing(self, path: Path) -> Listing | None:
         """What the Merkle tree holds at a path, `None` where it is unknown."""
         told = self._told
         with told.moment():
-            id = told.paths.find_names(path)
+            id = told.paths.id_of(path)
             if id is None:
                 return None
             entries = told.entries_at(id)
@@ -338,11 +340,11 @@ class Queries:
             children=tuple(children),
         )
 
-    def walk(self, path: Names) -> Iterator[bytes]:
+    def walk(self, path: Path) -> Iterator[bytes]:
         """The encoded entries of a path and of all below it, parents first; looks at one path at a time."""
         told = self._told
         with told.moment():
-            start = told.paths.find_names(path)
+            start = told.paths.id_of(path)
         todo = [] if start is None else [start]
         while todo:
             id = todo.pop()
@@ -375,12 +377,12 @@ class Queries:
         with self._lock:
             return time.monotonic() - start
 
-    def incomplete(self) -> list[tuple[Names, Entry, Incomplete]]:
+    def incomplete(self) -> list[tuple[Path, Entry, Incomplete]]:
         """The writes whose content is not complete, with their paths; those that changed last first."""
         with self._lock:
             found = []
             for incomplete in self._store.chains.incomplete():
                 placed = self._store.get(incomplete.entry)
                 if placed is not None:
-                    found.append((self._store.paths.names(placed.path), placed.entry, incomplete))
+                    found.append((self._store.paths.path_of(placed.path_id), placed.entry, incomplete))
             return found

@@ -15,13 +15,13 @@ Invariants
 from __future__ import annotations
 
 import logging
+import pathlib
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from basefs.errors import BaseFSError, InvalidEntry, ReadOnly, StoreError
@@ -37,7 +37,7 @@ from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
 from basefs.log.preparations import Preparations
 from basefs.log.store import Store
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.applied import Applied
 from basefs.replica.feed import Publisher
 from basefs.replica.queries import CACHE_FILE, LOG_FILE, Queries
@@ -67,7 +67,7 @@ class Replica(Queries):
 
     def __init__(
         self,
-        directory: Path,
+        directory: pathlib.Path,
         keys: Sequence[SigningKey] = (),
         *,
         clock: Callable[[], float] = time.time,
@@ -85,7 +85,7 @@ class Replica(Queries):
     @classmethod
     def create(
         cls,
-        directory: Path,
+        directory: pathlib.Path,
         identity: bytes | None,
         keys: Sequence[SigningKey] = (),
         *,
@@ -124,7 +124,7 @@ class Replica(Queries):
         for _ in self.observed():
             pass
 
-    def observed(self) -> Iterator[list[tuple[Names, State, EntryHash]]]:
+    def observed(self) -> Iterator[list[tuple[Path, State, EntryHash]]]:
         """`observe`, and what is there: live paths with their states and the entries that they end with.
 
         A directory at a time, before what is in it, and without the lock in between.  So what changes meanwhile may be
@@ -136,10 +136,10 @@ class Replica(Queries):
                 return
             tree = self._live.tree
             portion = tree.begin_observing()
-        todo: list[Names] = []
+        todo: list[Path] = []
         while True:
-            yield [(names, node.state, node.outcome.tips[0].hash) for names, node in portion]
-            todo.extend(names for names, node in reversed(portion) if node.is_directory)
+            yield [(path, node.state, node.outcome.tips[0].hash) for path, node in portion]
+            todo.extend(path for path, node in reversed(portion) if node.is_directory)
             if not todo:
                 return
             self._lock.let_others()
@@ -150,7 +150,7 @@ class Replica(Queries):
         self,
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
-        contents: Iterable[tuple[Names, Content]] = (),
+        contents: Iterable[tuple[Path, Content]] = (),
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
@@ -184,12 +184,12 @@ class Replica(Queries):
         self._view.author.preparations = preparations
         return self._view.author
 
-    def _foresee(self, contents: Sequence[tuple[Names, Content]], preparations: Preparations) -> None:
+    def _foresee(self, contents: Sequence[tuple[Path, Content]], preparations: Preparations) -> None:
         while contents:
             preparations.begin()
-            for names, content in contents:
+            for path, content in contents:
                 with self._lock:
-                    self._writer(preparations).foresee(names, content)
+                    self._writer(preparations).foresee(path, content)
                 # Each may take 2 ms, and others have a file to open or a peer to answer.
                 self._lock.let_others()
             if preparations.complete:
@@ -266,9 +266,9 @@ class Replica(Queries):
         with self._sync_lock:
             self._store.database.checkpoint()
 
-    def is_told(self, names: Names) -> bool:
+    def is_told(self, path: Path) -> bool:
         """Whether all subscribers have heard of what the view shows at a path."""
-        return not any(change.names == names for applied in self._publisher.untold() for change in applied.changes)
+        return not any(change.path == path for applied in self._publisher.untold() for change in applied.changes)
 
     def plan(self, make: Callable[[Author], T]) -> T:
         """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is."""

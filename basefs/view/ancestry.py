@@ -46,7 +46,7 @@ class Ancestry:
         above = self._above(placed.directory)
         authority = root
         for depth, ancestor in above.granted:
-            forest = Forest.of(self._store.keys_at(ancestor.path), (ancestor.directory,))
+            forest = Forest.of(self._store.keys_at(ancestor.path_id), (ancestor.directory,))
             authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
         return authority, above.depth + 1
 
@@ -68,7 +68,7 @@ class Ancestry:
             directory = ancestor.directory
         for ancestor in reversed(unknown):
             depth = found.depth + 1
-            here = ((depth, ancestor),) if ancestor.path in self._granted else ()
+            here = ((depth, ancestor),) if ancestor.path_id in self._granted else ()
             found = _Above(depth, found.granted + here)
             if is_whole:
                 self._known[ancestor.entry.hash] = found

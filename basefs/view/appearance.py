@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from basefs.errors import BaseFSError
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.author import Author
 from basefs.view.node import Node
 from basefs.view.seen import Version
@@ -65,38 +65,38 @@ class Appearance:
         self._author = author
         self._shown: Shown[Attributes] = Shown()
         #: The names of files with hard links, by the entry that began the file, since the last transaction.
-        self._named: dict[EntryHash, tuple[Names, ...]] = {}
+        self._named: dict[EntryHash, tuple[Path, ...]] = {}
 
-    def remembered(self, names: Names) -> Attributes | None:
+    def remembered(self, path: Path) -> Attributes | None:
         """What a path without hard links showed when it was last asked for; `None` if that is not known.
 
         For any thread, without the lock.
         """
-        return self._shown.get(names)
+        return self._shown.get(path)
 
-    def attributes(self, names: Names) -> Attributes:
+    def attributes(self, path: Path) -> Attributes:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
-        node = self._author.node(names)
-        found = self._attributes(names, node)
+        node = self._author.node(path)
+        found = self._attributes(path, node)
         # How many names a file has may change where nobody has looked.
         if not (self._store.database.main.in_transaction or self._has_links(node)):
-            self._shown.put(names, found)
+            self._shown.put(path, found)
         return found
 
-    def names_of(self, names: Names) -> tuple[Names, ...]:
+    def names_of(self, path: Path) -> tuple[Path, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
-        return self._names_of(names, self._author.node(names))
+        return self._names_of(path, self._author.node(path))
 
-    def renew(self, changed: Collection[Names]) -> None:
+    def renew(self, changed: Collection[Path]) -> None:
         """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
         asked = self._shown.among(changed)
         self.forget(changed)
-        for names in asked:
+        for path in asked:
             # What is gone, or cannot be read, is met by who asks: what was committed must be told to the others.
             with contextlib.suppress(BaseFSError, sqlite3.Error):
-                self.attributes(names)
+                self.attributes(path)
 
-    def forget(self, changed: Collection[Names] | None) -> None:
+    def forget(self, changed: Collection[Path] | None) -> None:
         """The view has changed at these paths; `None`: anywhere."""
         if changed is None:
             self._shown.clear()
@@ -104,16 +104,16 @@ class Appearance:
             self._shown.forget(changed)
         self._named.clear()
 
-    def check(self) -> list[Names]:
+    def check(self) -> list[Path]:
         """The paths where what is remembered differs from what the tree shows: none, or a bug."""
         differing = []
-        for names, shown in self._shown.items():
-            node = self._tree.find(names)
-            if node is None or (self._attributes(names, node) != shown and not self._store.database.damaged):
-                differing.append(names)
+        for path, shown in self._shown.items():
+            node = self._tree.find(path)
+            if node is None or (self._attributes(path, node) != shown and not self._store.database.damaged):
+                differing.append(path)
         return differing
 
-    def _attributes(self, names: Names, node: Node) -> Attributes:
+    def _attributes(self, path: Path, node: Node) -> Attributes:
         state = node.state
         links = 1
         mtime = state.mtime
@@ -124,7 +124,7 @@ class Appearance:
             links = 2
             mtime = max(mtime, node.touched)
         elif self._has_links(node):
-            links = len(self._names_of(names, node))
+            links = len(self._names_of(path, node))
         return Attributes(
             kind=state.kind,
             mode=state.mode,
@@ -139,13 +139,13 @@ class Appearance:
         )
 
     def _has_links(self, node: Node) -> bool:
-        return node.state.link is not None or self._store.has_links(node.path)
+        return node.state.link is not None or self._store.has_links(node.path_id)
 
-    def _names_of(self, names: Names, node: Node) -> tuple[Names, ...]:
+    def _names_of(self, path: Path, node: Node) -> tuple[Path, ...]:
         origin = node.state.origin
         found = None if origin is None else self._named.get(origin)
         if found is None:
-            found = tuple(other for other, _ in self._author.names_of(names, node))
+            found = tuple(other for other, _ in self._author.names_of(path, node))
             if origin is not None and len(found) > 1 and not self._store.database.main.in_transaction:
                 self._named[origin] = found
         return found

@@ -20,7 +20,7 @@ from basefs.log.entries import Action
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.node import Node
@@ -50,29 +50,29 @@ class Author(Writer):
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 
-    def remove(self, names: Names, *, directory: bool) -> Draft:
+    def remove(self, path: Path, *, directory: bool) -> Draft:
         """unlink or rmdir.  Raises `NotFound`, `NotADirectory`, `IsADirectory`, `NotEmpty`, `PermissionDenied`."""
-        node = self.node(names)
-        if not names:
+        node = self.node(path)
+        if not path:
             raise NotPermitted("the root directory cannot be removed")
         if directory and not node.is_directory:
-            raise NotADirectory(f"{display(names)} is not a directory")
+            raise NotADirectory(f"{display(path)} is not a directory")
         if not directory and node.is_directory:
-            raise IsADirectory(f"{display(names)} is a directory")
-        shown = self._tree.find(names)
+            raise IsADirectory(f"{display(path)} is a directory")
+        shown = self._tree.find(path)
         if directory and shown is not None and shown.is_directory and self._tree.children(shown):
-            raise NotEmpty(f"{display(names)} is not empty")
+            raise NotEmpty(f"{display(path)} is not empty")
         draft = Draft()
-        self._delete(draft, names, node)
+        self._delete(draft, path, node)
         return draft
 
-    def _delete(self, draft: Draft, names: Names, node: Node) -> None:
+    def _delete(self, draft: Draft, path: Path, node: Node) -> None:
         # Every branch that is part of the (merged) path, and no other: one that nobody here saw must stay.
         for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
-            key = self.signer(authority, names)
+            key = self.signer(authority, path)
             draft.entries.append(key.sign(tip.hash, self.now(), Action.DELETE, tip.name))
 
-    def rename(self, source: Names, target: Names, *, replace: bool = True) -> Draft:
+    def rename(self, source: Path, target: Path, *, replace: bool = True) -> Draft:
         """Move a file, a symbolic link, or a directory with all below it, as one unit.
 
         Raises what POSIX rename raises: `NotFound`, `Exists` (with `replace` off), `IsADirectory`, `NotADirectory`,
@@ -101,7 +101,7 @@ class Author(Writer):
         self._delete(draft, source, node)
         return draft
 
-    def _replace(self, source: Names, node: Node, target: Names, existing: Node) -> Draft:
+    def _replace(self, source: Path, node: Node, target: Path, existing: Node) -> Draft:
         """Give a name that exists to another file or symbolic link; other names of either file stay what they are."""
         state = node.state
         both_files = state.kind is Kind.FILE and existing.state.kind is Kind.FILE
@@ -132,7 +132,7 @@ class Author(Writer):
     def _is_same_file(left: Node, right: Node) -> bool:
         return left.state.origin is not None and left.state.origin == right.state.origin
 
-    def _check_replace(self, node: Node, existing: Node, target: Names) -> None:
+    def _check_replace(self, node: Node, existing: Node, target: Path) -> None:
         if existing.is_directory and not node.is_directory:
             raise IsADirectory(f"{display(target)} is a directory")
         if node.is_directory and not existing.is_directory:
@@ -140,7 +140,7 @@ class Author(Writer):
         if existing.is_directory and self._tree.children(existing):
             raise NotEmpty(f"{display(target)} is not empty")
 
-    def _move_tree(self, draft: Draft, source: Names, node: Node, target: Names, existing: Node | None) -> None:
+    def _move_tree(self, draft: Draft, source: Path, node: Node, target: Path, existing: Node | None) -> None:
         if existing is None:
             authority = self._directory(target[:-1]).authority
             made = self._begin(draft, target, Action.MKDIR, b"", mtime=node.state.mtime)
@@ -154,12 +154,12 @@ class Author(Writer):
                 ).entries
             )
         key = self.signer(authority, target)
-        moved: list[tuple[Names, Node]] = []
+        moved: list[tuple[Path, Node]] = []
         todo = [(source, node, home)]
         while todo:
-            names, directory, home = todo.pop()
+            path, directory, home = todo.pop()
             for name, child in self._tree.children(directory).items():
-                moved.append(((*names, name), child))
+                moved.append(((*path, name), child))
                 parent = home if existing is None or directory is not node else self._slot(existing, (*target, name))
                 if not child.is_directory:
                     self._link(draft, key, parent, name, child)
@@ -167,17 +167,17 @@ class Author(Writer):
                 made = key.sign(parent, child.state.mtime, Action.MKDIR, name)
                 draft.entries.append(made)
                 self._set_mode(draft, made, child.state.mode, child.state.owner, authority, target)
-                todo.append(((*names, name), child, made.hash))
-        for names, child in reversed(moved):
-            self._delete(draft, names, child)
+                todo.append(((*path, name), child, made.hash))
+        for path, child in reversed(moved):
+            self._delete(draft, path, child)
         self._delete(draft, source, node)
 
     # -- keys and history ---------------------------------------------------------------------------------------------
 
-    def grant(self, names: Names, key_name: bytes, public: bytes) -> Draft:
+    def grant(self, path: Path, key_name: bytes, public: bytes) -> Draft:
         """`KeyHolder.grant`, without what else its plan tells."""
-        return self.key_holder.grant(names, key_name, public).draft
+        return self.key_holder.grant(path, key_name, public).draft
 
-    def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
+    def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
         """`KeyHolder.revoke`, without what else its plan tells."""
-        return self.key_holder.revoke(names, key_name, fingerprint, discard=discard).draft
+        return self.key_holder.revoke(path, key_name, fingerprint, discard=discard).draft

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from basefs.log.entries import Entry
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.states import Kind, State
@@ -28,7 +28,7 @@ class Change:
     A directory in which names appeared or disappeared has another modification time, without a change of its own.
 
     Attributes:
-        names: the path.
+        path: the path.
         before: what was there; `None` for nothing.
         after: what is there now; `None` for nothing.
         entry: the entry that the path ends with now (of a removed path its delete, if it has one of its own).
@@ -36,7 +36,7 @@ class Change:
             or the number of a file's names.
     """
 
-    names: Names
+    path: Path
     before: State | None
     after: State | None
     entry: Entry | None
@@ -56,7 +56,7 @@ class Change:
 class Seen(NamedTuple):
     """A loaded path as it was before the transaction."""
 
-    path: int
+    path_id: int
     outcome: Outcome
     touched: int
 
@@ -72,34 +72,34 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.before: dict[Names, Seen | None] = {}
-        self.reload: dict[Names, None] = {}
+        self.before: dict[Path, Seen | None] = {}
+        self.reload: dict[Path, None] = {}
         self.late: set[int] = set()
-        self.deletes: dict[Names, Entry] = {}
+        self.deletes: dict[Path, Entry] = {}
 
-    def note(self, names: Names, node: Node | None, directory: Node | None) -> None:
+    def note(self, path: Path, node: Node | None, directory: Node | None) -> None:
         """A path is about to change.
 
         Args:
-            names: the path.
+            path: the path.
             node: what is there; `None` for nothing.
             directory: the directory that holds it; `None` for the root.
         """
-        if names not in self.before:
+        if path not in self.before:
             # Of a directory that was loaded before the transaction, and forgotten in it, all names have been noted.
-            is_new = node is None or (directory is not None and directory.path in self.late)
-            self.before[names] = None if node is None or is_new else Seen(node.path, node.outcome, node.touched)
+            is_new = node is None or (directory is not None and directory.path_id in self.late)
+            self.before[path] = None if node is None or is_new else Seen(node.path_id, node.outcome, node.touched)
 
-    def note_below(self, names: Names, node: Node) -> None:
+    def note_below(self, path: Path, node: Node) -> None:
         """All loaded paths below a directory are about to change."""
-        todo = [(names, node)]
+        todo = [(path, node)]
         while todo:
-            names, node = todo.pop()
+            path, node = todo.pop()
             if node.children is not None:
                 for name, child in node.children.items():
-                    self.note((*names, name), child, node)
-                    todo.append(((*names, name), child))
-                self.reload[names] = None
+                    self.note((*path, name), child, node)
+                    todo.append(((*path, name), child))
+                self.reload[path] = None
 
 
 def visible(state: State) -> State:
@@ -107,21 +107,21 @@ def visible(state: State) -> State:
     return replace(state, link=None, origin=None if state.kind is Kind.DIRECTORY else state.origin)
 
 
-def compare(names: Names, seen: Seen | None, node: Node | None, delete: Entry | None) -> Change | None:
+def compare(path: Path, seen: Seen | None, node: Node | None, delete: Entry | None) -> Change | None:
     """What has changed at a path; `None` if nothing."""
     if seen is None:
-        return None if node is None else Change(names, None, node.state, node.outcome.tips[0])
+        return None if node is None else Change(path, None, node.state, node.outcome.tips[0])
     if node is None:
-        return Change(names, seen.outcome.state, None, delete)
+        return Change(path, seen.outcome.state, None, delete)
     before, after = seen.outcome, node.outcome
     rights = before.authority.depths.keys() != after.authority.depths.keys()
     if visible(before.state) == visible(after.state) and not rights:
         return None
-    return Change(names, before.state, after.state, after.tips[0], attributes=rights)
+    return Change(path, before.state, after.state, after.tips[0], attributes=rights)
 
 
 def in_order(changes: Iterable[Change]) -> list[Change]:
     """Changes as they can be performed on a plain directory tree: removals from below, then the rest from above."""
     found = list(changes)
-    removals = sorted((c for c in found if c.removed), key=lambda c: len(c.names), reverse=True)
-    return removals + sorted((c for c in found if not c.removed), key=lambda c: len(c.names))
+    removals = sorted((c for c in found if c.removed), key=lambda c: len(c.path), reverse=True)
+    return removals + sorted((c for c in found if not c.removed), key=lambda c: len(c.path))

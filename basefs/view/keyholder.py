@@ -17,7 +17,7 @@ from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.node import Node
@@ -41,10 +41,10 @@ class Plan:
     """
 
     draft: Draft
-    acks: tuple[Names, ...] = ()
+    acks: tuple[Path, ...] = ()
     changed: tuple[Difference, ...] = ()
-    fallen: tuple[tuple[Names, Grant], ...] = ()
-    gained: tuple[tuple[Names, Grant], ...] = ()
+    fallen: tuple[tuple[Path, Grant], ...] = ()
+    gained: tuple[tuple[Path, Grant], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,19 @@ class _Outlook:
     """What a supposition brings: differing paths, all live paths, grants in force."""
 
     differing: list[Difference]
-    nodes: Mapping[Names, Node]
-    grants: set[tuple[Names, Grant]]
+    nodes: Mapping[Path, Node]
+    grants: set[tuple[Path, Grant]]
 
-    def changes(self) -> dict[Names, tuple[State, frozenset[EntryHash]] | None]:
+    def changes(self) -> dict[Path, tuple[State, frozenset[EntryHash]] | None]:
         """What the differing paths become."""
         return {
-            names: None if after is None else (visible(after.state), frozenset(after.outcome.directories))
-            for names, _, after in ((d.names, d.before, d.after) for d in self.differing)
+            path: None if after is None else (visible(after.state), frozenset(after.outcome.directories))
+            for path, _, after in ((d.path, d.before, d.after) for d in self.differing)
         }
 
 
 #: What acknowledges a path: the tip that it follows -> the path, and an ack, or a link with the mode that it had.
-_Acks = dict[EntryHash, tuple[Names, Sequence[Entry]]]
+_Acks = dict[EntryHash, tuple[Path, Sequence[Entry]]]
 
 
 class KeyHolder:
@@ -75,38 +75,38 @@ class KeyHolder:
         self._tree = tree
         self._signer = signer
 
-    def grant(self, names: Names, key_name: bytes, public: bytes) -> Plan:
+    def grant(self, path: Path, key_name: bytes, public: bytes) -> Plan:
         """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
-        node = self._signer.node(names)
+        node = self._signer.node(path)
         self._require_place(node)
-        signer = self._signer.signer(node.authority, names)
+        signer = self._signer.signer(node.authority, path)
         fingerprint = fingerprint_of(public)
         in_force = grants_in_force(self._store, self._tree)
-        for path, grant in in_force:
+        for at, grant in in_force:
             same = grant.fingerprint == fingerprint and grant.entry.name == key_name
-            if path == names and same and grant.entry.fingerprint == signer.fingerprint:
+            if at == path and same and grant.entry.fingerprint == signer.fingerprint:
                 return Plan(Draft())
         stamp = self._signer.now()
         entries = [
             signer.sign(end, stamp, Action.GRANT, key_name, public) for end in self._chain_ends(node, fingerprint)
         ]
-        plan = self._plan(names, entries, in_force, keep=True)
-        if not any(path == names and grant.fingerprint == fingerprint for path, grant in plan.gained):
+        plan = self._plan(path, entries, in_force, keep=True)
+        if not any(at == path and grant.fingerprint == fingerprint for at, grant in plan.gained):
             raise PermissionDenied(
-                f"a grant at {display(names)} would have no effect: a key with more authority has revoked it"
+                f"a grant at {display(path)} would have no effect: a key with more authority has revoked it"
             )
         return plan
 
-    def revoke(self, names: Names, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Plan:
+    def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Plan:
         """Take a key's grants on a path back; `discard` leaves the acks out.
 
         Raises `NotFound`, and `PermissionDenied` where no key of this node has the authority.
         """
-        node = self._signer.node(names)
+        node = self._signer.node(path)
         self._require_place(node)
-        own = self._signer.signer(node.authority, names)
+        own = self._signer.signer(node.authority, path)
         in_force = grants_in_force(self._store, self._tree)
-        ours = {(path, grant) for path, grant in in_force if path == names and grant.fingerprint == fingerprint}
+        ours = {(at, grant) for at, grant in in_force if at == path and grant.fingerprint == fingerprint}
         # Who granted the key may always take that back; another key of equal authority may not.
         granters = {key for _, grant in ours for key in grant.lineage}
         others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
@@ -123,11 +123,11 @@ class KeyHolder:
                 best, least = [entry], left
         if not best:
             raise PermissionDenied(
-                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(names)}: no key of this "
+                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key of this "
                 "node has authority over it"
                 "; whoever granted it can revoke it, or a key with more authority"
             )
-        return self._plan(names, best, in_force, keep=not discard)
+        return self._plan(path, best, in_force, keep=not discard)
 
     # -- where grants and revokes hang --------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class KeyHolder:
         }
         parents = set()
         answered: set[EntryHash] = set()
-        for placed in self._store.entries_at(node.path):
+        for placed in self._store.entries_at(node.path_id):
             # In order of arrival, so each one comes after its parent.
             entry = placed.entry
             if placed.kind is not EntryKind.KEY or entry.parent not in chains:
@@ -174,8 +174,8 @@ class KeyHolder:
 
     # -- supposing ----------------------------------------------------------------------------------------------------
 
-    def _plan(self, names: Names, entries: Sequence[Entry], in_force: set[tuple[Names, Grant]], *, keep: bool) -> Plan:
-        top = self._top(names)
+    def _plan(self, path: Path, entries: Sequence[Entry], in_force: set[tuple[Path, Grant]], *, keep: bool) -> Plan:
+        top = self._top(path)
         before = self._reach(self._tree, top)
         acks: _Acks = {}
         while True:
@@ -185,7 +185,7 @@ class KeyHolder:
                 break
             acks.update(new)
         changed = outlook.changes()
-        vain = {tip for tip, (path, _) in acks.items() if path in changed}
+        vain = {tip for tip, (at, _) in acks.items() if at in changed}
         if vain:
             without = {tip: ack for tip, ack in acks.items() if tip not in vain}
             again = self._suppose(top, before, [*_entries(without), *entries])
@@ -193,76 +193,76 @@ class KeyHolder:
                 acks, outlook = without, again
         return Plan(
             Draft([*_entries(acks), *entries]),
-            tuple(sorted({path for path, _ in acks.values()})),
+            tuple(sorted({at for at, _ in acks.values()})),
             tuple(outlook.differing),
             tuple(sorted(in_force - outlook.grants, key=_order)),
             tuple(sorted(outlook.grants - in_force, key=_order)),
         )
 
-    def _suppose(self, top: Names, before: dict[Names, Node], entries: Sequence[Entry]) -> _Outlook:
+    def _suppose(self, top: Path, before: dict[Path, Node], entries: Sequence[Entry]) -> _Outlook:
         with supposed(self._store, self._tree.resolver, entries) as tree:
             after = self._reach(tree, top)
             return _Outlook(differences(before, after), after, grants_in_force(self._store, tree))
 
-    def _top(self, names: Names) -> Names:
+    def _top(self, path: Path) -> Path:
         """The highest directory that may become something else by what happens below it, or the path itself."""
         node = self._tree.root
-        for depth, name in enumerate(names):
+        for depth, name in enumerate(path):
             if node.outcome.from_below:
-                return names[:depth]
+                return path[:depth]
             node = self._tree.children(node)[name]
-        return names
+        return path
 
-    def _reach(self, tree: Tree, top: Names) -> dict[Names, Node]:
+    def _reach(self, tree: Tree, top: Path) -> dict[Path, Node]:
         """What a grant or revoke can change: the subtree, and the links from elsewhere to its files."""
         found = subtree(tree, top)
-        path = self._store.paths.find_names(top)
-        for placed in () if path is None else [*self._store.links_to(path), *self._store.links_below(path)]:
-            names = self._store.paths.names(placed.path)
-            node = tree.find(names)
+        path_id = self._store.paths.id_of(top)
+        for placed in () if path_id is None else [*self._store.links_to(path_id), *self._store.links_below(path_id)]:
+            path = self._store.paths.path_of(placed.path_id)
+            node = tree.find(path)
             if node is not None:
-                found[names] = node
+                found[path] = node
         return found
 
-    def _acks(self, before: dict[Names, Node], outlook: _Outlook, known: Collection[EntryHash]) -> _Acks:
+    def _acks(self, before: dict[Path, Node], outlook: _Outlook, known: Collection[EntryHash]) -> _Acks:
         """The acks that a supposition calls for, and that are not known."""
         acks: _Acks = {}
-        acked: set[Names] = set()
-        for names, node in before.items():
-            valid = self._valid_after(names, outlook, before)
+        acked: set[Path] = set()
+        for path, node in before.items():
+            valid = self._valid_after(path, outlook, before)
             for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
                 if tip.hash not in known and authority.allows(tip.fingerprint) > valid.allows(tip.fingerprint):
-                    self._add_ack(acks, names, tip, authority, valid)
+                    self._add_ack(acks, path, tip, authority, valid)
         for difference in outlook.differing:
-            names = difference.names
-            if any(names[:depth] in acked for depth in range(len(names))):
+            path = difference.path
+            if any(path[:depth] in acked for depth in range(len(path))):
                 # That may be all that was wrong here as well.
                 continue
-            valid = self._valid_after(names, outlook, before)
+            valid = self._valid_after(path, outlook, before)
             outcome = None if difference.before is None else difference.before.outcome
-            if outcome is None and names:
-                directory = before.get(names[:-1]) or self._tree.find(names[:-1])
+            if outcome is None and path:
+                directory = before.get(path[:-1]) or self._tree.find(path[:-1])
                 if directory is not None and directory.is_directory:
                     # A name that was removed, and would be back.
-                    outcome = self._tree.absent(directory, names[-1])
+                    outcome = self._tree.absent(directory, path[-1])
             if outcome is not None:
                 for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
-                    if tip.hash not in known and self._add_ack(acks, names, tip, authority, valid):
-                        acked.add(names)
+                    if tip.hash not in known and self._add_ack(acks, path, tip, authority, valid):
+                        acked.add(path)
         return acks
 
-    def _valid_after(self, names: Names, outlook: _Outlook, before: dict[Names, Node]) -> Authority:
+    def _valid_after(self, path: Path, outlook: _Outlook, before: dict[Path, Node]) -> Authority:
         """The keys valid at a path in a supposed tree; of a path that is gone there, those of the nearest above it."""
-        for depth in range(len(names), -1, -1):
-            node = outlook.nodes.get(names[:depth])
+        for depth in range(len(path), -1, -1):
+            node = outlook.nodes.get(path[:depth])
             if node is not None:
                 return node.authority
-            if names[:depth] not in before:
+            if path[:depth] not in before:
                 break
-        above = self._tree.find(names[:depth])
+        above = self._tree.find(path[:depth])
         return self._tree.root.authority if above is None else above.authority
 
-    def _links(self, before: dict[Names, Node], outlook: _Outlook, known: _Acks) -> _Acks:
+    def _links(self, before: dict[Path, Node], outlook: _Outlook, known: _Acks) -> _Acks:
         """The hard links to be made again, because acks have not kept them as they are."""
         links: _Acks = {}
         for difference in outlook.differing:
@@ -272,25 +272,25 @@ class KeyHolder:
             end = self._tree.resolver.linked_end(node.state.link)
             tip, authority = node.outcome.tips[0], node.outcome.authorities[0]
             _, tried = known.get(tip.hash, ((), ()))
-            key = self._key(authority, self._valid_after(difference.names, outlook, before))
+            key = self._key(authority, self._valid_after(difference.path, outlook, before))
             if end == node.state.link or any(entry.action is Action.LINK for entry in tried) or key is None:
                 continue
             state = node.state
             link = key.sign(tip.hash, state.mtime, Action.LINK, tip.name, end)
             draft = Draft([link])
             draft.follow_with_mode(key, link, self._tree.linked(end), state.mode, state.owner, state.mtime)
-            links[tip.hash] = difference.names, draft.entries
+            links[tip.hash] = difference.path, draft.entries
         return links
 
     def _key(self, authority: Authority, valid: Authority) -> SigningKey | None:
         """A key of this node that is valid on a branch now and then."""
         return next((key for key in self._signer.valid(valid) if authority.allows(key.fingerprint)), None)
 
-    def _add_ack(self, acks: _Acks, names: Names, tip: Entry, authority: Authority, valid: Authority) -> bool:
+    def _add_ack(self, acks: _Acks, path: Path, tip: Entry, authority: Authority, valid: Authority) -> bool:
         """Acknowledge a tip; False if no key of this node can."""
         key = self._key(authority, valid)
         if key is not None:
-            acks.setdefault(tip.hash, (names, [key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)]))
+            acks.setdefault(tip.hash, (path, [key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)]))
         return key is not None
 
 
@@ -298,6 +298,6 @@ def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entries in acks.values() for entry in entries]
 
 
-def _order(granted: tuple[Names, Grant]) -> tuple[Names, bytes, EntryHash]:
-    names, grant = granted
-    return names, grant.entry.name, grant.entry.hash
+def _order(granted: tuple[Path, Grant]) -> tuple[Path, bytes, EntryHash]:
+    path, grant = granted
+    return path, grant.entry.name, grant.entry.hash

@@ -12,18 +12,18 @@ class Node:
 
     Attributes:
         name: last component; empty for the root.
-        path: id of the path in the store.
+        path_id: id of the path in the store.
         outcome: what the path is, and what its next entry builds on.
         children: live names below a directory, or `None` while not loaded.
         touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 while there is none
             since the directory's own last entry, which may have set its time.
     """
 
-    __slots__ = ("children", "name", "outcome", "path", "touched")
+    __slots__ = ("children", "name", "outcome", "path_id", "touched")
 
-    def __init__(self, name: bytes, path: int, outcome: Outcome) -> None:
+    def __init__(self, name: bytes, path_id: int, outcome: Outcome) -> None:
         self.name = name
-        self.path = path
+        self.path_id = path_id
         self.outcome = outcome
         self.children: dict[bytes, Node] | None = None
         self.touched = 0

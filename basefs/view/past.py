@@ -12,7 +12,7 @@ from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.tree import Tree
 
 
@@ -21,14 +21,14 @@ class Granted:
     """A grant that was ever made.
 
     Attributes:
-        names: the path on which it hangs.
+        path: the path on which it hangs.
         entry: the grant; its name is the key's name.
         fingerprint: the key.
         depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid.
         standing: "valid"; "revoked"; "fallen", because who granted it lost his own; "gone" with the path.
     """
 
-    names: Names
+    path: Path
     entry: Entry
     fingerprint: Fingerprint
     depth: int | None
@@ -39,7 +39,7 @@ class Granted:
 class Arrival:
     """An entry, its path, and when it came to this node (UNIX seconds)."""
 
-    names: Names
+    path: Path
     entry: Entry
     time: float
 
@@ -52,36 +52,36 @@ class Past:
         self._clock = clock
         self._tree = tree
 
-    def paths(self, names: Names) -> list[Names]:
+    def paths(self, path: Path) -> list[Path]:
         """Every path at and below one that any entry ever named, sorted.  Raises `NotFound` where none ever did."""
-        top = self._store.paths.find_names(names)
+        top = self._store.paths.id_of(path)
         if top is None:
-            raise NotFound(f"nothing was ever at {display(names)}")
+            raise NotFound(f"nothing was ever at {display(path)}")
         found = []
-        todo = [(names, top)]
+        todo = [(path, top)]
         while todo:
-            names, path = todo.pop()
-            found.append(names)
-            todo.extend(((*names, row.name), row.id) for row in self._store.paths.below(path))
+            path, path_id = todo.pop()
+            found.append(path)
+            todo.extend(((*path, row.name), row.id) for row in self._store.paths.below(path_id))
         return sorted(found)
 
-    def names_of(self, paths: Iterable[int]) -> list[Names]:
+    def names_of(self, paths: Iterable[int]) -> list[Path]:
         """The names of paths that the log knows by number, sorted."""
-        return sorted(self._store.paths.names(path) for path in paths)
+        return sorted(self._store.paths.path_of(path) for path in paths)
 
     def latest(self) -> Arrival | None:
         """What came last; `None` in an empty log, or where that is damaged."""
         placed, when = self._store.latest(), self._store.arrivals.last()
         if placed is None or when is None:
             return None
-        return Arrival(self._store.paths.names(placed.path), placed.entry, when)
+        return Arrival(self._store.paths.path_of(placed.path_id), placed.entry, when)
 
-    def path_of(self, entry: EntryHash) -> Names:
+    def path_of(self, entry: EntryHash) -> Path:
         """The path that an entry belongs to.  Raises `NotFound` for an unknown one."""
         placed = self._store.get(entry)
         if placed is None:
             raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
-        return self._store.paths.names(placed.path)
+        return self._store.paths.path_of(placed.path_id)
 
     def sequence(self, entry: EntryHash) -> int:
         """The number of an entry in the order of arrival on this node.  Raises `NotFound` for an unknown one."""
@@ -105,10 +105,10 @@ class Past:
     def grants(self) -> list[Granted]:
         """Every grant that was ever made, by path and in order of arrival."""
         found = []
-        for path in self._store.granted.paths():
-            names = self._store.paths.names(path)
-            node = self._tree.find(names)
-            placed = [one.entry for one in self._store.entries_at(path) if one.kind is EntryKind.KEY]
+        for path_id in self._store.granted.paths():
+            path = self._store.paths.path_of(path_id)
+            node = self._tree.find(path)
+            placed = [one.entry for one in self._store.entries_at(path_id) if one.kind is EntryKind.KEY]
             in_force = set() if node is None else {grant.entry.hash for grant in node.authority.grants}
             revoked = {entry.content for entry in placed if entry.action is Action.REVOKE}
             for entry in placed:
@@ -118,5 +118,5 @@ class Past:
                     depth = None
                     if node is not None and entry.hash in in_force:
                         standing, depth = "valid", node.authority.depths.get(key)
-                    found.append(Granted(names, entry, key, depth, standing))
-        return sorted(found, key=lambda granted: granted.names)
+                    found.append(Granted(path, entry, key, depth, standing))
+        return sorted(found, key=lambda granted: granted.path)

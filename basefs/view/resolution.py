@@ -153,7 +153,7 @@ class Resolver:
         placed = self._store.get(target)
         if placed is None or hops >= MAX_LINK_HOPS:
             return None
-        forest = Forest.of(self._store.entries_at(placed.path), (placed.directory,))
+        forest = Forest.of(self._store.entries_at(placed.path_id), (placed.directory,))
         authority, depth = self._ancestry.authority(placed, self.root_authority())
         return Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
 
@@ -161,7 +161,7 @@ class Resolver:
         """The outcomes of the paths directly in one incarnation of a directory, which lies at this depth."""
         placed = self._store.get(mkdir)
         if placed is not None:
-            for entries in self._store.entries_under(placed.path).values():
+            for entries in self._store.entries_under(placed.path_id).values():
                 outcome = self.path(entries, (mkdir,), authority, depth + 1)
                 if outcome is not None:
                     yield outcome
@@ -198,7 +198,7 @@ class Resolver:
         placed = self._store.get(mkdir)
         if placed is None:
             return
-        for entries in self._store.entries_under(placed.path).values():
+        for entries in self._store.entries_under(placed.path_id).values():
             forest = Forest.of(entries, (mkdir,))
             if forest.heads:
                 walk = Walk(self, forest, authority, depth + 1, shallow=True)

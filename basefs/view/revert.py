@@ -14,7 +14,7 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitt
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.history import Standing
@@ -35,7 +35,7 @@ class Reverter:
         self._tree = tree
         self._signer = signer
 
-    def path(self, names: Names, target: EntryHash) -> Draft:
+    def path(self, path: Path, target: EntryHash) -> Draft:
         """Make a path again what it was after one of its entries; a deleted path comes back.
 
         So do the directories above that were removed, with nothing else in them.
@@ -44,48 +44,48 @@ class Reverter:
         above, `NotPermitted` for the root directory and for grants and revokes, `IncompleteContent` while content is
         missing, `PermissionDenied`.
         """
-        if not names:
+        if not path:
             raise NotPermitted("the root directory has no other state: revert what is in it")
-        if self._tree.find(names[:-1]) is not None:
-            return Draft(self._path(self._tree, names, target))
+        if self._tree.find(path[:-1]) is not None:
+            return Draft(self._path(self._tree, path, target))
         above: list[Entry] = []
-        for depth in range(1, len(names)):
+        for depth in range(1, len(path)):
             with supposed(self._store, self._tree.resolver, above) as tree:
-                above.extend(self._directory(tree, names[:depth]))
+                above.extend(self._directory(tree, path[:depth]))
         with supposed(self._store, self._tree.resolver, above) as tree:
-            return Draft([*above, *self._path(tree, names, target)])
+            return Draft([*above, *self._path(tree, path, target)])
 
-    def _directory(self, tree: Tree, names: Names) -> list[Entry]:
+    def _directory(self, tree: Tree, path: Path) -> list[Entry]:
         """The entry that brings a removed directory back; none if it is there.  Its directory is there."""
-        if tree.find(names) is not None:
+        if tree.find(path) is not None:
             return []
-        above = tree.find(names[:-1])
+        above = tree.find(path[:-1])
         if above is None or not above.is_directory:
-            raise NotADirectory(f"{display(names[:-1])} is not a directory")
-        found = survey(self._store, tree, names)
+            raise NotADirectory(f"{display(path[:-1])} is not a directory")
+        found = survey(self._store, tree, path)
         if found is None or found.outcome is None:
-            raise NotFound(f"nothing was ever at {display(names)}")
+            raise NotFound(f"nothing was ever at {display(path)}")
         for revision in found.revisions():
             if revision.standing is Standing.PAST and revision.state and revision.state.kind is Kind.DIRECTORY:
-                return self._follow(names, found.outcome, Action.REVERT, revision.entry.hash)
-        raise NotADirectory(f"{display(names)} was no directory when it was removed")
+                return self._follow(path, found.outcome, Action.REVERT, revision.entry.hash)
+        raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
-    def _path(self, tree: Tree, names: Names, target: EntryHash) -> list[Entry]:
+    def _path(self, tree: Tree, path: Path, target: EntryHash) -> list[Entry]:
         """The entries that make a path, whose directory is there, again what it was."""
-        above = tree.find(names[:-1])
+        above = tree.find(path[:-1])
         if above is None or not above.is_directory:
-            raise NotADirectory(f"{display(names[:-1])} is not a directory")
-        found = survey(self._store, tree, names)
+            raise NotADirectory(f"{display(path[:-1])} is not a directory")
+        found = survey(self._store, tree, path)
         revision = next((r for r in found.revisions() if r.entry.hash == target), None) if found is not None else None
         if found is None or found.outcome is None or revision is None:
-            raise NotFound(f"{target.hex()[:12]} is no revision of {display(names)}: 'basefs log' lists them")
+            raise NotFound(f"{target.hex()[:12]} is no revision of {display(path)}: 'basefs log' lists them")
         if revision.state is None:
-            raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(names)} that can come back")
+            raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(path)} that can come back")
         if not revision.state.complete:
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
-        return self._follow(names, found.outcome, Action.REVERT, target)
+        return self._follow(path, found.outcome, Action.REVERT, target)
 
-    def accept(self, names: Names) -> Draft:
+    def accept(self, path: Path) -> Draft:
         """End the branches of a path that lost: each becomes what has won, so that there is no conflict any more.
 
         What the path is stays the same whichever of these entries a node has, and whichever branch wins then.  A branch
@@ -93,78 +93,78 @@ class Reverter:
 
         Raises `NotFound` if nothing ever was there, `PermissionDenied`.
         """
-        found = survey(self._store, self._tree, names)
+        found = survey(self._store, self._tree, path)
         if found is None:
-            raise NotFound(f"nothing was ever at {display(names)}")
-        path = self._store.paths.find_names(names)
-        linked = set() if path is None else {node.state.link for _, node in self._tree.links(path)}
+            raise NotFound(f"nothing was ever at {display(path)}")
+        path_id = self._store.paths.id_of(path)
+        linked = set() if path_id is None else {node.state.link for _, node in self._tree.links(path_id)}
         entries = []
         for conflict in found.conflicts():
             if linked & found.branch_of(conflict):
                 continue
             won = conflict.won.hash
             # The time of the last change is that of the last entry.
-            entries.extend(self._follow(names, conflict.branch, Action.REVERT, won, time=found.states[won].mtime))
+            entries.extend(self._follow(path, conflict.branch, Action.REVERT, won, time=found.states[won].mtime))
         return Draft(entries)
 
     def _follow(
-        self, names: Names, outcome: Outcome, action: Action, target: EntryHash | None = None, *, time: int = 0
+        self, path: Path, outcome: Outcome, action: Action, target: EntryHash | None = None, *, time: int = 0
     ) -> list[Entry]:
         """An entry behind every tip of a path, of now or of a `time` (UNIX seconds).  Raises `PermissionDenied`."""
         entries = []
         for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
             if tip.hash != target:
-                key = self._signer.signer(authority, names)
+                key = self._signer.signer(authority, path)
                 entries.append(key.sign(tip.hash, time or self._signer.now(), action, tip.name, target or b""))
         return entries
 
-    def tree(self, names: Names, sequence: int) -> Draft:
+    def tree(self, path: Path, sequence: int) -> Draft:
         """Make a path and all below it again what they were when an entry had just arrived here.
 
         Args:
-            names: a directory, now or then; or any other path.
+            path: a directory, now or then; or any other path.
             sequence: number of the entry in the order of arrival on this node.
 
         Raises `NotFound` if nothing was there, and `PermissionDenied` if any of it cannot be brought back.
         """
         with self._store.as_of(sequence):
             then = Tree(self._store, self._tree.resolver)
-            past = subtree(then, names)
+            past = subtree(then, path)
         if not past:
-            raise NotFound(f"nothing was at {display(names)} then")
+            raise NotFound(f"nothing was at {display(path)} then")
         entries: list[Entry] = []
         # Each round brings back at least one level.
-        for _ in range(2 + max((len(path) for path in past), default=0)):
+        for _ in range(2 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
-                found = self._round(tree, names, past)
+                found = self._round(tree, path, past)
             if not found:
                 break
             entries.extend(found)
         return Draft(entries)
 
-    def _round(self, tree: Tree, names: Names, past: dict[Names, Node]) -> list[Entry]:
+    def _round(self, tree: Tree, path: Path, past: dict[Path, Node]) -> list[Entry]:
         """The entries that bring a tree nearer to the past."""
         entries: list[Entry] = []
-        now = subtree(tree, names)
-        for path in sorted(past.keys() & now.keys() | past.keys() - now.keys(), key=lambda path: (len(path), path)):
-            node, was = now.get(path), past[path]
+        now = subtree(tree, path)
+        for at in sorted(past.keys() & now.keys() | past.keys() - now.keys(), key=lambda at: (len(at), at)):
+            node, was = now.get(at), past[at]
             if node is not None and _alike(node.outcome, was.outcome):
                 continue
-            if not path:
+            if not at:
                 entries.append(self._root_mode(now[()], was))
                 continue
-            above = tree.find(path[:-1])
+            above = tree.find(at[:-1])
             if above is None or not above.is_directory:
-                if path == names:
-                    raise NotFound(f"{display(path[:-1])} is gone: revert that first")
+                if at == path:
+                    raise NotFound(f"{display(at[:-1])} is gone: revert that first")
                 continue
-            outcome = tree.absent(above, path[-1]) if node is None else node.outcome
+            outcome = tree.absent(above, at[-1]) if node is None else node.outcome
             target = was.outcome.tips[0].hash
             if outcome is not None:
-                entries.extend(self._follow(path, outcome, Action.REVERT, target))
-        for path in sorted(now.keys() - past.keys(), key=len, reverse=True):
-            if path:
-                entries.extend(self._follow(path, now[path].outcome, Action.DELETE))
+                entries.extend(self._follow(at, outcome, Action.REVERT, target))
+        for at in sorted(now.keys() - past.keys(), key=len, reverse=True):
+            if at:
+                entries.extend(self._follow(at, now[at].outcome, Action.DELETE))
         return entries
 
     def _root_mode(self, now: Node, then: Node) -> Entry:

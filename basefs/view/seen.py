@@ -12,7 +12,7 @@ from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.tree import Tree
@@ -56,25 +56,25 @@ class Seen:
             hash = successor
         return hash
 
-    def begin(self, versions: Mapping[Names, Version | None]) -> None:
+    def begin(self, versions: Mapping[Path, Version | None]) -> None:
         """From now on changes of these paths follow these versions; `None`: what is shown now."""
         self._versions = {}
-        for names, based_on in versions.items():
+        for path, based_on in versions.items():
             version = based_on and tuple(map(self._newest, based_on))
-            node = self._tree.find(names)
+            node = self._tree.find(path)
             if version is None or node is None or version == tuple(tip.hash for tip in node.outcome.tips):
                 # Where nothing is shown nothing can be taken from anybody.
                 continue
             if not version:
-                self._versions[node.path] = ()
+                self._versions[node.path_id] = ()
             placed = [self._store.get(hash) for hash in version]
             if None in placed:
                 # A power cut has taken what this node had published.
                 continue
             for one in filter(None, placed):
-                known = self._versions.get(one.path, ())
+                known = self._versions.get(one.path_id, ())
                 # Another name of a file may have told the same.
-                self._versions[one.path] = known if one.entry.hash in known else (*known, one.entry.hash)
+                self._versions[one.path_id] = known if one.entry.hash in known else (*known, one.entry.hash)
 
     def end(self) -> None:
         """Changes follow what is shown."""
@@ -88,23 +88,23 @@ class Seen:
                 continue
             if placed.kind is EntryKind.SUCCESSOR:
                 self._successors[entry.parent] = entry.hash
-            if placed.path in self._versions:
-                self._versions[placed.path] = follow(self._versions[placed.path], placed, is_here=True)
+            if placed.path_id in self._versions:
+                self._versions[placed.path_id] = follow(self._versions[placed.path_id], placed, is_here=True)
 
     def is_other(self, node: Node) -> bool:
         """Whether what is shown at a path is not what was seen there."""
-        version = self._versions.get(node.path)
+        version = self._versions.get(node.path_id)
         return version is not None and set(version) != {tip.hash for tip in node.outcome.tips}
 
-    def outcome(self, names: Names, node: Node) -> Outcome | None:
+    def outcome(self, path: Path, node: Node) -> Outcome | None:
         """What was seen at a path where something else is shown, a state without anything in it if that was deleted.
 
         `None` where nothing had ever been.
         """
-        above = self._tree.find(names[:-1])
+        above = self._tree.find(path[:-1])
         assert above is not None, "what is shown is in a directory"
-        version = self._versions[node.path]
+        version = self._versions[node.path_id]
         placed = [one for hash in version or (node.outcome.tips[0].hash,) if (one := self._store.get(hash)) is not None]
-        resolver, entries = self._tree.resolver, self._store.entries_at(node.path)
+        resolver, entries = self._tree.resolver, self._store.entries_at(node.path_id)
         directories = {one.directory for one in placed}
-        return resolver.past(entries, directories, above.authority, len(names), version or None)
+        return resolver.past(entries, directories, above.authority, len(path), version or None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from basefs.path import Names
+from basefs.path import Path
 
 T = TypeVar("T")
 
@@ -21,33 +21,33 @@ class Shown(Generic[T]):
     """Answers by path.  `get` may be called by any thread, everything else by who holds the replica's lock."""
 
     def __init__(self) -> None:
-        self._known: dict[Names, T] = {}
+        self._known: dict[Path, T] = {}
 
-    def get(self, names: Names) -> T | None:
+    def get(self, path: Path) -> T | None:
         """What was shown at a path; `None` if that is not known."""
-        return self._known.get(names)
+        return self._known.get(path)
 
-    def put(self, names: Names, answer: T) -> None:
+    def put(self, path: Path, answer: T) -> None:
         """Remember what is shown at a path."""
         if len(self._known) >= MAX_SHOWN:
             self._known.clear()
-        self._known[names] = answer
+        self._known[path] = answer
 
-    def among(self, changed: Iterable[Names]) -> list[Names]:
+    def among(self, changed: Iterable[Path]) -> list[Path]:
         """Those that are remembered, of these paths and their directories."""
-        paths = dict.fromkeys(path for names in changed for path in (names, names[:-1]))
-        return [names for names in paths if names in self._known]
+        paths = dict.fromkeys(one for path in changed for one in (path, path[:-1]))
+        return [path for path in paths if path in self._known]
 
-    def forget(self, changed: Iterable[Names]) -> None:
+    def forget(self, changed: Iterable[Path]) -> None:
         """These paths have changed, and with each the time of its directory."""
-        for names in changed:
-            self._known.pop(names, None)
-            self._known.pop(names[:-1], None)
+        for path in changed:
+            self._known.pop(path, None)
+            self._known.pop(path[:-1], None)
 
     def clear(self) -> None:
         """Anything may have changed."""
         self._known.clear()
 
-    def items(self) -> Iterator[tuple[Names, T]]:
+    def items(self) -> Iterator[tuple[Path, T]]:
         """All that is remembered."""
         yield from list(self._known.items())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from basefs.errors import NotADirectory, NotFound, PermissionDenied
 from basefs.log.entries import MAX_TIMESTAMP
 from basefs.log.keys import SigningKey
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.tree import Tree
@@ -25,15 +25,15 @@ class Signer:
         self._clock = clock
         self.keys = list(keys)
 
-    def node(self, names: Names) -> Node:
+    def node(self, path: Path) -> Node:
         """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
         node = self._tree.root
-        for depth, name in enumerate(names):
+        for depth, name in enumerate(path):
             if not node.is_directory:
-                raise NotADirectory(f"{display(names[:depth])} is not a directory")
+                raise NotADirectory(f"{display(path[:depth])} is not a directory")
             child = self._tree.children(node).get(name)
             if child is None:
-                raise NotFound(f"{display(names[: depth + 1])} does not exist")
+                raise NotFound(f"{display(path[: depth + 1])} does not exist")
             node = child
         return node
 
@@ -46,12 +46,12 @@ class Signer:
         valid = [key for key in self.keys if authority.allows(key.fingerprint)]
         return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
 
-    def signer(self, authority: Authority, names: Names) -> SigningKey:
+    def signer(self, authority: Authority, path: Path) -> SigningKey:
         """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
         valid = self.valid(authority)
         if not valid:
             raise PermissionDenied(
-                f"no key of this node may write at {display(names)}: ask a key holder for 'basefs grant'"
+                f"no key of this node may write at {display(path)}: ask a key holder for 'basefs grant'"
             )
         return valid[0]
 

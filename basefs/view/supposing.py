@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from basefs.log.entries import Entry
 from basefs.log.store import Store
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.changes import visible
 from basefs.view.node import Node
 from basefs.view.permissions import Grant
@@ -24,7 +24,7 @@ from basefs.view.tree import Tree
 class Difference:
     """A path that is something else in another tree: the nodes in both, `None` where nothing is."""
 
-    names: Names
+    path: Path
     before: Node | None
     after: Node | None
 
@@ -43,31 +43,31 @@ def supposed(store: Store, resolver: Resolver, entries: Sequence[Entry]) -> Iter
         yield Tree(store, resolver)
 
 
-def subtree(tree: Tree, top: Names) -> dict[Names, Node]:
+def subtree(tree: Tree, top: Path) -> dict[Path, Node]:
     """The live paths at and below a path."""
     return dict(tree.walk(top))
 
 
-def differences(before: dict[Names, Node], after: dict[Names, Node]) -> list[Difference]:
+def differences(before: dict[Path, Node], after: dict[Path, Node]) -> list[Difference]:
     """The paths whose visible state differs, or that are other merged directories; those above come first."""
     found = []
-    for names in before.keys() | after.keys():
-        old, new = before.get(names), after.get(names)
+    for path in before.keys() | after.keys():
+        old, new = before.get(path), after.get(path)
         if old is not None and new is not None:
             same_directories = set(old.outcome.directories) == set(new.outcome.directories)
             if same_directories and visible(old.state) == visible(new.state):
                 continue
-        found.append(Difference(names, old, new))
-    return sorted(found, key=lambda difference: (len(difference.names), difference.names))
+        found.append(Difference(path, old, new))
+    return sorted(found, key=lambda difference: (len(difference.path), difference.path))
 
 
-def grants_in_force(store: Store, tree: Tree) -> set[tuple[Names, Grant]]:
+def grants_in_force(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
     """Every grant that counts, with the path on which it hangs."""
     found = set()
-    for path in store.granted.paths():
-        names = store.paths.names(path)
-        node = tree.find(names)
+    for path_id in store.granted.paths():
+        path = store.paths.path_of(path_id)
+        node = tree.find(path)
         if node is not None:
-            here = {placed.entry.hash for placed in store.entries_at(path)}
-            found |= {(names, grant) for grant in node.authority.grants if grant.entry.hash in here}
+            here = {placed.entry.hash for placed in store.entries_at(path_id)}
+            found |= {(path, grant) for grant in node.authority.grants if grant.entry.hash in here}
     return found

@@ -20,7 +20,7 @@ from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.store import Store
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.changes import Change, Ledger, compare, in_order
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
@@ -44,7 +44,7 @@ class Tree:
         self._store = store
         self.resolver = resolver
         self._ledger = Ledger()
-        self.disturbed: set[Names] = set()
+        self.disturbed: set[Path] = set()
         self._observing = observing
         #: `None` after the log could not be read.
         self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
@@ -62,10 +62,10 @@ class Tree:
                 self.observe()
         return self._root
 
-    def find(self, names: Sequence[bytes]) -> Node | None:
+    def find(self, path: Sequence[bytes]) -> Node | None:
         """The node at a path, or `None` where nothing is."""
         node = self.root
-        for name in names:
+        for name in path:
             if not node.is_directory:
                 return None
             child = self.children(node).get(name)
@@ -79,24 +79,24 @@ class Tree:
         if node.children is None:
             node.children = self._load(node)
             if self._ledger.before:
-                self._ledger.late.add(node.path)
+                self._ledger.late.add(node.path_id)
         return node.children
 
     def _load(self, node: Node) -> dict[bytes, Node]:
         children = {}
         depth = self._depth(node) + 1
-        for row, entries in self._store.entries_under(node.path).items():
+        for row, entries in self._store.entries_under(node.path_id).items():
             outcome = self.resolver.path(entries, node.outcome.directories, node.authority, depth)
             if outcome is not None and outcome.state.kind is not Kind.ABSENT:
                 children[row.name] = Node(row.name, row.id, outcome)
         return children
 
     def _depth(self, node: Node) -> int:
-        return len(self._store.paths.names(node.path))
+        return len(self._store.paths.path_of(node.path_id))
 
     def absent(self, directory: Node, name: bytes) -> Outcome | None:
         """What a name without a live path was last, so that a new entry can follow its delete; `None` if nothing."""
-        row = self._store.paths.find(directory.path, name)
+        row = self._store.paths.find(directory.path_id, name)
         if row is None:
             return None
         return self._resolve(directory, row.id)
@@ -105,25 +105,29 @@ class Tree:
         """What a hard link that names this entry shows."""
         return self.resolver.linked(target)
 
-    def links(self, path: int) -> list[tuple[Names, Node]]:
+    def links(self, path_id: int) -> list[tuple[Path, Node]]:
         """The live hard links whose target lies at this path, with their names."""
         found = []
-        for placed in self._store.links_to(path):
-            names = self._store.paths.names(placed.path)
-            node = self.find(names)
-            if node is not None and node.path == placed.path and node.state.link == EntryHash(placed.entry.content):
-                found.append((names, node))
+        for placed in self._store.links_to(path_id):
+            path = self._store.paths.path_of(placed.path_id)
+            node = self.find(path)
+            if (
+                node is not None
+                and node.path_id == placed.path_id
+                and node.state.link == EntryHash(placed.entry.content)
+            ):
+                found.append((path, node))
         return found
 
-    def walk(self, top: Names = ()) -> Iterator[tuple[Names, Node]]:
+    def walk(self, top: Path = ()) -> Iterator[tuple[Path, Node]]:
         """Every live path at and below one, directories before what they hold."""
         node = self.find(top)
-        todo: list[tuple[Names, Node]] = [] if node is None else [(top, node)]
+        todo: list[tuple[Path, Node]] = [] if node is None else [(top, node)]
         while todo:
-            names, node = todo.pop()
-            yield names, node
+            path, node = todo.pop()
+            yield path, node
             if node.is_directory:
-                todo.extend(((*names, name), child) for name, child in self.children(node).items())
+                todo.extend(((*path, name), child) for name, child in self.children(node).items())
 
     # -- following the log --------------------------------------------------------------------------------------------
 
@@ -137,37 +141,37 @@ class Tree:
         """
         self._update_path(placed, now, is_new)
         # A hard link shows what its file is now.
-        todo = self._store.links_to(placed.path)
-        if placed.kind is EntryKind.KEY and placed.path != ROOT_PATH_ID:
+        todo = self._store.links_to(placed.path_id)
+        if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
             # Who counts below this directory may have changed, and so which entries of a file that a link shows.
-            todo.extend(self._store.links_below(placed.path))
+            todo.extend(self._store.links_below(placed.path_id))
         # Once for each path, however many of its entries are links: names that changed places often have many.
         seen: set[tuple[int, EntryHash]] = set()
         while todo:
             link = todo.pop()
-            if (link.path, link.directory) not in seen:
-                seen.add((link.path, link.directory))
+            if (link.path_id, link.directory) not in seen:
+                seen.add((link.path_id, link.directory))
                 self._update_path(link, now, is_new=False)
-                todo.extend(self._store.links_to(link.path))
+                todo.extend(self._store.links_to(link.path_id))
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> None:
-        if placed.path == ROOT_PATH_ID:
+        if placed.path_id == ROOT_PATH_ID:
             self._refresh_root()
             return
-        names = self._store.paths.names(placed.path)
+        path = self._store.paths.path_of(placed.path_id)
         directories = self._directories(placed)
         node = self.root
-        for position, name in enumerate(names):
+        for position, name in enumerate(path):
             if directories[position] not in node.outcome.directories or node.outcome.from_below:
                 # The change happens where this directory does not look, or may decide what the directory is.
-                self._refresh_above(names[:position], now)
+                self._refresh_above(path[:position], now)
                 return
             if node.children is None:
                 return
             child = node.children.get(name)
-            is_last = position == len(names) - 1
+            is_last = position == len(path) - 1
             if child is None or is_last:
-                self._refresh(names[: position + 1], node, placed if is_new and is_last else None, now)
+                self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
                 return
             node = child
 
@@ -183,24 +187,24 @@ class Tree:
             hash = above.directory
         return found[::-1]
 
-    def _refresh_above(self, names: Names, now: int) -> None:
+    def _refresh_above(self, path: Path, now: int) -> None:
         """Resolve a directory again, and before it those whose own outcome may hang on it."""
         chain = [self.root]
-        for name in names:
+        for name in path:
             chain.append(self.children(chain[-1])[name])
-        top = len(names)
-        for position in range(len(names), 0, -1):
+        top = len(path)
+        for position in range(len(path), 0, -1):
             if chain[position - 1].outcome.from_below:
                 top = position - 1
-        self._forget(names[:top], chain[top])
+        self._forget(path[:top], chain[top])
         if top == 0:
             self._refresh_root()
             return
-        self._refresh(names[:top], chain[top - 1], None, now)
+        self._refresh(path[:top], chain[top - 1], None, now)
 
-    def _forget(self, names: Names, node: Node) -> None:
+    def _forget(self, path: Path, node: Node) -> None:
         """Let all below a directory be resolved again."""
-        self._ledger.note_below(names, node)
+        self._ledger.note_below(path, node)
         node.children = None
 
     def _refresh_root(self) -> None:
@@ -210,34 +214,34 @@ class Tree:
             self._forget((), self.root)
         self.root.outcome = outcome
 
-    def _refresh(self, names: Names, directory: Node, placed: Placed | None, now: int) -> None:
+    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> None:
         """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
         assert directory.children is not None
-        name = names[-1]
+        name = path[-1]
         child = directory.children.get(name)
-        self._ledger.note(names, child, directory)
+        self._ledger.note(path, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
             return
         entries = None
         if child is not None:
-            path = child.path
+            path_id = child.path_id
         elif placed is not None and placed.is_first:
             # Nothing is there beside it, so nothing need be read.
-            path, entries = placed.path, [placed]
+            path_id, entries = placed.path_id, [placed]
         else:
-            row = self._store.paths.find(directory.path, name)
-            path = 0 if row is None else row.id
-        outcome = self._resolve(directory, path, entries)
+            row = self._store.paths.find(directory.path_id, name)
+            path_id = 0 if row is None else row.id
+        outcome = self._resolve(directory, path_id, entries)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
-                self._forget(names, child)
+                self._forget(path, child)
                 del directory.children[name]
                 directory.touched = now
             if outcome is not None:
-                self._ledger.deletes[names] = outcome.tips[0]
+                self._ledger.deletes[path] = outcome.tips[0]
             return
         if child is None:
-            directory.children[name] = Node(name, path, outcome)
+            directory.children[name] = Node(name, path_id, outcome)
             directory.touched = now
             return
         if (
@@ -245,7 +249,7 @@ class Tree:
             or outcome.authority != child.outcome.authority
             or outcome.from_below
         ):
-            self._forget(names, child)
+            self._forget(path, child)
         if outcome.tips != child.outcome.tips:
             child.touched = 0
         child.outcome = outcome
@@ -253,45 +257,45 @@ class Tree:
     def settle(self) -> tuple[Change, ...]:
         """End a transaction: load again what was loaded, and return what has changed, in an order that can be done."""
         ledger, self._ledger = self._ledger, Ledger()
-        for names in sorted(ledger.reload, key=len):
-            node = self.find(names)
+        for path in sorted(ledger.reload, key=len):
+            node = self.find(path)
             if node is not None and node.is_directory:
                 for name, child in self.children(node).items():
                     # What was not there before begins here.
-                    below = (*names, name)
+                    below = (*path, name)
                     ledger.note(below, None, node)
                     seen = ledger.before[below]
                     if seen is not None and seen.outcome.tips == child.outcome.tips:
                         child.touched = seen.touched
         if self._observing:
-            for names, seen in list(ledger.before.items()):
+            for path, seen in list(ledger.before.items()):
                 if seen is None or seen.outcome.state.kind is not Kind.DIRECTORY:
-                    self._load_below(names, ledger)
-        changes: dict[Names, Change] = {}
+                    self._load_below(path, ledger)
+        changes: dict[Path, Change] = {}
         files: set[int] = set()
-        for names, seen in ledger.before.items():
-            node = self.find(names)
-            change = compare(names, seen, node, ledger.deletes.get(names))
+        for path, seen in ledger.before.items():
+            node = self.find(path)
+            change = compare(path, seen, node, ledger.deletes.get(path))
             if change is not None:
-                changes[names] = change
-                files |= self._other_files(change, node.path if node is not None else seen.path if seen else 0)
-        for names, node in self._names_of(files):
-            changes.setdefault(names, Change(names, node.state, node.state, node.outcome.tips[0], attributes=True))
+                changes[path] = change
+                files |= self._other_files(change, node.path_id if node is not None else seen.path_id if seen else 0)
+        for path, node in self._names_of(files):
+            changes.setdefault(path, Change(path, node.state, node.state, node.outcome.tips[0], attributes=True))
         self.disturbed = {*ledger.before, *changes}
         return tuple(in_order(changes.values()))
 
-    def _load_below(self, names: Names, ledger: Ledger) -> None:
+    def _load_below(self, path: Path, ledger: Ledger) -> None:
         """All below a path that was no directory begins here."""
-        top = self.find(names)
-        todo = [] if top is None else [(names, top)]
+        top = self.find(path)
+        todo = [] if top is None else [(path, top)]
         while todo:
-            names, node = todo.pop()
+            path, node = todo.pop()
             if node.is_directory:
                 for name, child in self.children(node).items():
-                    ledger.note((*names, name), None, node)
-                    todo.append(((*names, name), child))
+                    ledger.note((*path, name), None, node)
+                    todo.append(((*path, name), child))
 
-    def _other_files(self, change: Change, path: int) -> set[int]:
+    def _other_files(self, change: Change, path_id: int) -> set[int]:
         """The paths on which the files began that got or lost a name by a change of this path."""
         before, after = change.before, change.after
         if before is not None and after is not None and (before.origin, before.link) == (after.origin, after.link):
@@ -300,23 +304,23 @@ class Tree:
         for state in (before, after):
             if state is not None and state.kind is not Kind.DIRECTORY:
                 target = None if state.link is None else self._store.get(state.link)
-                found.add(path if target is None else target.path)
+                found.add(path_id if target is None else target.path_id)
         return found
 
-    def _names_of(self, files: Iterable[int]) -> Iterator[tuple[Names, Node]]:
+    def _names_of(self, files: Iterable[int]) -> Iterator[tuple[Path, Node]]:
         """The loaded names of files that have hard links."""
-        for path in files:
-            links = self._store.links_to(path)
-            for id in sorted({path, *(link.path for link in links)}) if links else ():
-                names = self._store.paths.names(id)
-                node = self._loaded(names)
+        for path_id in files:
+            links = self._store.links_to(path_id)
+            for id in sorted({path_id, *(link.path_id for link in links)}) if links else ():
+                path = self._store.paths.path_of(id)
+                node = self._loaded(path)
                 if node is not None:
-                    yield names, node
+                    yield path, node
 
-    def _loaded(self, names: Names) -> Node | None:
+    def _loaded(self, path: Path) -> Node | None:
         """The node at a path, if it is loaded."""
         node: Node | None = self.root
-        for name in names:
+        for name in path:
             if node is None or node.children is None:
                 return None
             node = node.children.get(name)
@@ -328,26 +332,26 @@ class Tree:
         for _ in self.walk():
             pass
 
-    def begin_observing(self) -> list[tuple[Names, Node]]:
+    def begin_observing(self) -> list[tuple[Path, Node]]:
         """`observe` in portions: this is the first, and each directory in one is loaded by `listed`."""
         self._observing = True
         return [((), self.root)]
 
-    def listed(self, names: Names) -> list[tuple[Names, Node]]:
+    def listed(self, path: Path) -> list[tuple[Path, Node]]:
         """What is in a directory; nothing where none is any more."""
-        node = self.find(names)
+        node = self.find(path)
         if node is None or not node.is_directory:
             return []
-        return [((*names, name), child) for name, child in self.children(node).items()]
+        return [((*path, name), child) for name, child in self.children(node).items()]
 
     def undo(self) -> None:
         """End a transaction that has failed, and of which nothing is in the log any more."""
-        for names in sorted(self._ledger.before, key=len):
-            directory = self._loaded(names[:-1])
-            if not names:
+        for path in sorted(self._ledger.before, key=len):
+            directory = self._loaded(path[:-1])
+            if not path:
                 self._refresh_root()
             elif directory is not None and directory.is_directory and directory.children is not None:
-                self._refresh(names, directory, None, directory.touched)
+                self._refresh(path, directory, None, directory.touched)
         self.settle()
 
     def forget(self) -> None:
@@ -361,10 +365,10 @@ class Tree:
         self._forget((), self.root)
         self.root.outcome = self.resolver.root()
 
-    def _resolve(self, directory: Node, path: int, entries: list[Placed] | None = None) -> Outcome | None:
+    def _resolve(self, directory: Node, path_id: int, entries: list[Placed] | None = None) -> Outcome | None:
         """The outcome of a path below `directory`; `entries`: all of it, from who has them at hand."""
         return self.resolver.path(
-            self._store.entries_at(path) if entries is None else entries,
+            self._store.entries_at(path_id) if entries is None else entries,
             directory.outcome.directories,
             # What hangs on a path does not move its neighbours, so the directory's own grants are all that counts.
             directory.authority,
@@ -397,19 +401,19 @@ class Tree:
         )
         return True
 
-    def check(self) -> list[Names]:
+    def check(self) -> list[Path]:
         """Compare every loaded node with one resolved from scratch; returns the paths that differ (a bug if any)."""
         fresh = Tree(self._store, self.resolver)
-        differing: list[Names] = []
-        todo: list[tuple[Names, Node, Node]] = [((), self.root, fresh.root)]
+        differing: list[Path] = []
+        todo: list[tuple[Path, Node, Node]] = [((), self.root, fresh.root)]
         while todo:
-            names, live, rebuilt = todo.pop()
+            path, live, rebuilt = todo.pop()
             if live.outcome != rebuilt.outcome:
-                differing.append(names)
+                differing.append(path)
             if live.children is None:
                 continue
             expected = fresh.children(rebuilt) if rebuilt.is_directory else {}
-            differing.extend((*names, name) for name in expected.keys() ^ live.children.keys())
+            differing.extend((*path, name) for name in expected.keys() ^ live.children.keys())
             common = expected.keys() & live.children.keys()
-            todo.extend(((*names, name), live.children[name], expected[name]) for name in common)
+            todo.extend(((*path, name), live.children[name], expected[name]) for name in common)
         return sorted(differing)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from basefs.daemon.config import QUIET_SECONDS
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.owners import Owners
 from basefs.log.entries import Action
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.bootstrap import CLUSTER_FILE, bootstrap
 from basefs.replica.replica import Applied, Replica
 from tests.support.helpers import ROOT_KEY, Clock, path
@@ -43,7 +43,7 @@ class Local:
         replica.subscribe(self._note)
 
     @classmethod
-    def bootstrap(cls, directory: Path, *, owners: Owners | None = None) -> Local:
+    def bootstrap(cls, directory: pathlib.Path, *, owners: Owners | None = None) -> Local:
         """A new filesystem in a directory that is made."""
         directory.mkdir()
         return cls(bootstrap(directory, [(b"root", ROOT_KEY)], []), owners=owners)
@@ -84,7 +84,7 @@ class Local:
         """All that a handle shows."""
         return self.fs.read(handle, 1 << 30, 0)
 
-    def load(self, where: str | Names) -> bytes:
+    def load(self, where: str | Path) -> bytes:
         """What `cat FILE` prints."""
         handle = self.fs.open(path(where) if isinstance(where, str) else where, os.O_RDONLY)
         try:

@@ -19,7 +19,7 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
 )
-from basefs.path import Names
+from basefs.path import Path
 
 
 class Type(enum.Enum):
@@ -71,19 +71,19 @@ class Open:
 class Model:
     """All inodes by name."""
 
-    tree: dict[Names, Inode] = field(default_factory=lambda: {(): Inode(Type.DIRECTORY, 0o755)})
+    tree: dict[Path, Inode] = field(default_factory=lambda: {(): Inode(Type.DIRECTORY, 0o755)})
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def names(self, *types: Type) -> list[Names]:
+    def names(self, *types: Type) -> list[Path]:
         """Every name of an inode of these types."""
         return sorted(names for names, inode in self.tree.items() if inode.type in types)
 
-    def below(self, names: Names) -> list[Names]:
+    def below(self, names: Path) -> list[Path]:
         """A name and all below it."""
         return [other for other in self.tree if other[: len(names)] == names]
 
-    def listing(self, names: Names) -> dict[bytes, Type]:
+    def listing(self, names: Path) -> dict[bytes, Type]:
         """The names in a directory."""
         return {other[-1]: inode.type for other, inode in self.tree.items() if other and other[:-1] == names}
 
@@ -93,14 +93,14 @@ class Model:
 
     # -- open files ---------------------------------------------------------------------------------------------------
 
-    def create(self, names: Names, mode: int) -> Open:
+    def create(self, names: Path, mode: int) -> Open:
         """A new file."""
         inode = Inode(Type.FILE, mode, durable=None)
         inode.version.unflushed = True
         self.tree[names] = inode
         return self._opened(inode, writes=True)
 
-    def open(self, names: Names, *, writes: bool, truncate: bool = False) -> Open:
+    def open(self, names: Path, *, writes: bool, truncate: bool = False) -> Open:
         """Open an existing file."""
         inode = self.tree[names]
         if truncate and inode.version.content:
@@ -152,7 +152,7 @@ class Model:
             if version is opened.inode.version:
                 opened.inode.durable = bytes(version.content)
 
-    def change_elsewhere(self, names: Names, content: bytes) -> None:
+    def change_elsewhere(self, names: Path, content: bytes) -> None:
         """Another node writes a file."""
         inode = self.tree[names]
         inode.version = Version(bytearray(content))
@@ -167,27 +167,27 @@ class Model:
 
     # -- names --------------------------------------------------------------------------------------------------------
 
-    def make(self, names: Names, inode: Inode) -> type[BaseFSError] | None:
+    def make(self, names: Path, inode: Inode) -> type[BaseFSError] | None:
         """mkdir or symlink; returns the error."""
         if names in self.tree:
             return Exists
         self.tree[names] = inode
         return None
 
-    def link(self, names: Names, target: Names) -> type[BaseFSError] | None:
+    def link(self, names: Path, target: Path) -> type[BaseFSError] | None:
         """link; returns the error."""
         if self.tree[target].type is Type.DIRECTORY:
             return NotPermitted
         return self.make(names, self.tree[target])
 
-    def unlink(self, names: Names) -> type[BaseFSError] | None:
+    def unlink(self, names: Path) -> type[BaseFSError] | None:
         """unlink; returns the error."""
         if self.tree[names].type is Type.DIRECTORY:
             return IsADirectory
         del self.tree[names]
         return None
 
-    def remove_directory(self, names: Names) -> type[BaseFSError] | None:
+    def remove_directory(self, names: Path) -> type[BaseFSError] | None:
         """rmdir; returns the error."""
         if self.tree[names].type is not Type.DIRECTORY:
             return NotADirectory
@@ -196,7 +196,7 @@ class Model:
         del self.tree[names]
         return None
 
-    def rename(self, source: Names, target: Names, *, replace: bool, exchange: bool) -> type[BaseFSError] | None:
+    def rename(self, source: Path, target: Path, *, replace: bool, exchange: bool) -> type[BaseFSError] | None:
         """renameat2; returns the error."""
         error = self._check_rename(source, target, replace=replace, exchange=exchange)
         if error is not None or self.tree.get(target) is self.tree[source]:
@@ -208,7 +208,7 @@ class Model:
             self.tree.update(others)
         return None
 
-    def _check_rename(self, source: Names, target: Names, *, replace: bool, exchange: bool) -> type[BaseFSError] | None:
+    def _check_rename(self, source: Path, target: Path, *, replace: bool, exchange: bool) -> type[BaseFSError] | None:
         moved, existing = self.tree[source], self.tree.get(target)
         if target[: len(source)] == source and target != source:
             return InvalidName

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pathlib
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from basefs.daemon.config import QUIET_SECONDS
@@ -23,7 +23,7 @@ from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.fuse.operations import Operations
 from basefs.fs.owners import Owners
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Applied
 from basefs.view.states import Kind, State
 from tests.support.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica
@@ -36,7 +36,7 @@ KEYS = (ROOT_KEY, BOB)
 class Served:
     """One mount, and what the test asks of it."""
 
-    def __init__(self, directory: Path, mountpoint: Path, key: str) -> None:
+    def __init__(self, directory: pathlib.Path, mountpoint: pathlib.Path, key: str) -> None:
         self._mountpoint = mountpoint
         self._replica = make_replica(directory, [make_key(key)], born=genesis(KEYS))
         self._filesystem = Filesystem(
@@ -118,7 +118,7 @@ class Served:
         network = threading.Thread(target=arrive, daemon=True)
         network.start()
 
-        def late(performed: Names, before: State | None, after: State | None) -> None:
+        def late(performed: Path, before: State | None, after: State | None) -> None:
             if performed == names:
                 self._mirror._perform = perform  # type: ignore[method-assign]
                 about.set()
@@ -151,7 +151,7 @@ class Served:
         names = tuple(where.encode().split(b"/"))
         perform = self._mirror._perform
 
-        def broken(performed: Names, before: State | None, after: State | None) -> None:
+        def broken(performed: Path, before: State | None, after: State | None) -> None:
             if performed == names:
                 self._mirror._perform = perform  # type: ignore[method-assign]
                 raise RuntimeError("broken")
@@ -195,4 +195,4 @@ class Served:
 
 if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL)
-    Served(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).serve()
+    Served(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]).serve()

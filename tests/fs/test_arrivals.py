@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import shutil
 import stat
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from basefs.errors import BaseFSError
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
 from tests.fs.local import Local
@@ -44,17 +44,17 @@ def steps(acts: tuple[str, ...]) -> st.SearchStrategy[list[tuple[str, int, str, 
 class Story:
     """Two nodes and what happens on them."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: pathlib.Path) -> None:
         self._base = base
         born = genesis(KEYS)
         self.nodes = [Local(make_replica(base / key.public.hex()[:4], [key], born=born)) for key in KEYS]
         self._sent: list[list[Applied]] = [[], []]
         #: Of each side: when entries of the other one came, and when a path was last changed here.
         self._came: list[dict[EntryHash, tuple[int, Entry]]] = [{}, {}]
-        self._changed: list[dict[Names, int]] = [{}, {}]
+        self._changed: list[dict[Path, int]] = [{}, {}]
         self._now = 0
         #: What took away something that came after the change.
-        self.blind: list[tuple[Names, Entry, Entry]] = []
+        self.blind: list[tuple[Path, Entry, Entry]] = []
         for side in (0, 1):
             self._follow(side)
         self.nodes[0].fs.make_directory(path("/d"), 0o755)
@@ -108,7 +108,7 @@ class Story:
         self.nodes[side] = Local(Replica(target, [KEYS[side]]))
         self._follow(side)
 
-    def _act(self, kind: str, here: Local, names: Names, other: Names) -> None:
+    def _act(self, kind: str, here: Local, names: Path, other: Path) -> None:
         content = b"%d" % self._now
         text = "/" + b"/".join(names).decode()
         if kind == "save":
@@ -136,7 +136,7 @@ class Story:
         else:
             here.fs.rename(names, other, exchange=kind == "exchange")
 
-    def _remove(self, here: Local, names: Names) -> None:
+    def _remove(self, here: Local, names: Path) -> None:
         for name, bits, _ in here.fs.list(names):
             if bits == stat.S_IFDIR:
                 self._remove(here, (*names, name))
@@ -172,7 +172,7 @@ class Story:
             node.replica.close()
 
 
-def play(happens: list[tuple[str, int, str, str]]) -> list[tuple[Names, Entry, Entry]]:
+def play(happens: list[tuple[str, int, str, str]]) -> list[tuple[Path, Entry, Entry]]:
     """A story; what it took away without having seen it."""
     with temporary_directory() as base:
         story = Story(base)

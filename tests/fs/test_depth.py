@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.signer import Signer
 from tests.fs.local import Local
 
@@ -25,9 +25,9 @@ class Counted(bytes):
         return bytes.__hash__(self)
 
 
-def deep(local: Local, depth: int, *, published: bool) -> Names:
+def deep(local: Local, depth: int, *, published: bool) -> Path:
     """Make directories inside each other; something else is not published yet."""
-    names: Names = ()
+    names: Path = ()
     for number in range(depth):
         names = (*names, Counted(b"%d-%d" % (depth, number)))
         local.fs.make_directory(names, 0o755)
@@ -37,7 +37,7 @@ def deep(local: Local, depth: int, *, published: bool) -> Names:
     return names
 
 
-OPERATIONS: dict[str, Callable[[Local, Names], object]] = {
+OPERATIONS: dict[str, Callable[[Local, Path], object]] = {
     "mkdir": lambda local, names: local.fs.make_directory((*names, Counted(b"new")), 0o755),
     "stat": lambda local, names: local.fs.stat(names),
     "stat of nothing": lambda local, names: local.fs.working.exists((*names, Counted(b"none"))),
@@ -59,10 +59,10 @@ def test_an_operation_costs_a_step_for_each_directory_above(local: Local, operat
 
 
 def test_publishing_looks_at_as_many_paths_wherever_they_are(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[Names] = []
+    looked: list[Path] = []
     node = Signer.node
 
-    def counted(self: Signer, names: Names) -> object:
+    def counted(self: Signer, names: Path) -> object:
         looked.append(names)
         return node(self, names)
 

@@ -73,8 +73,8 @@ class TestACopiedDirectory:
         told, foreign = [], []
 
         def look(applied: Applied) -> None:
-            told.extend(c.names for c in applied.changes)
-            foreign.extend(c.names for c in applied.changes if c.names and c.names not in local.fs.working.in_flight)
+            told.extend(c.path for c in applied.changes)
+            foreign.extend(c.path for c in applied.changes if c.path and c.path not in local.fs.working.in_flight)
 
         local.replica.subscribe(look)
         local.publish()

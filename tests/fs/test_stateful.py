@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from basefs.errors import BaseFSError
 from basefs.fs.publish import plan
 from basefs.fs.staging.scratch import is_scratch
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.fs.model import Inode, Model, Open, Type, Version
@@ -41,7 +41,7 @@ class Opened:
 
     handle: int
     model: Open
-    hidden: Names | None = None
+    hidden: Path | None = None
 
 
 class Applications(RuleBasedStateMachine):
@@ -66,10 +66,10 @@ class Applications(RuleBasedStateMachine):
 
     # -- choices ------------------------------------------------------------------------------------------------------
 
-    def pick(self, data: st.DataObject, *types: Type) -> Names:
+    def pick(self, data: st.DataObject, *types: Type) -> Path:
         return data.draw(st.sampled_from([names for names in self.model.names(*types) if names]))
 
-    def place(self, data: st.DataObject) -> Names:
+    def place(self, data: st.DataObject) -> Path:
         """A name in some directory, taken or free."""
         return (*data.draw(st.sampled_from(self.model.names(Type.DIRECTORY))), data.draw(NAMES))
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from basefs import path as paths
 from basefs.errors import BaseFSError, DamagedLog, StoreError
 from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT
@@ -21,7 +22,6 @@ from basefs.log.entries import Action
 from basefs.log.hashes import EntryHash
 from basefs.log.repair import repair
 from basefs.replica.replica import LOG_FILE, Replica
-from basefs.view.tree import Names
 from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
 
@@ -84,7 +84,7 @@ def change(log: Path, *statements: str | tuple[str, tuple[object, ...]]) -> None
             db.execute(sql)
 
 
-def readable(replica: Replica) -> dict[Names, bytes]:
+def readable(replica: Replica) -> dict[paths.Path, bytes]:
     """What can be read of each live file; what cannot is left out."""
     found = {}
     for names, kind in replica.live_paths():

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import pytest
 
+from basefs import path as paths
 from basefs.errors import DamagedLog, NoSpace, NotEmpty, StoreError
 from basefs.log import cache, codecs, preparations
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
@@ -22,7 +23,6 @@ from basefs.log.entries import Action
 from basefs.replica.replica import CACHE_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.tree import Names
 from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path
 from tests.support.patience import DEADLINE
 from tests.support.project import ROOT
@@ -31,7 +31,7 @@ F = path("/f")
 LARGE = LARGE_CONTENT + 12_345
 
 
-def write(replica: Replica, content: bytes | Content, names: Names = F) -> Applied:
+def write(replica: Replica, content: bytes | Content, names: paths.Path = F) -> Applied:
     """Write a file."""
     return replica.commit(lambda author: author.write(names, content))
 

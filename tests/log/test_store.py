@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pathlib
 import random
 import resource
 import shutil
@@ -15,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import reduce
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, xor
 from basefs.log.schema import FORMAT
 from basefs.log.store import Store
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import part
 from tests.support.helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
@@ -46,7 +46,7 @@ def some_files(replica: Replica) -> None:
     replica.commit(lambda author: author.make_link(path("/link"), path("/d/one")))
 
 
-def test_only_the_owner_may_read_the_log(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_log(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     some_files(replica)
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob(f"{LOG_FILE}*")}
@@ -56,7 +56,7 @@ def test_only_the_owner_may_read_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", ["entries", "blocks"])
 @pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET data = x'00'", "UPDATE {} SET seq = seq + 100"])
-def test_the_log_only_grows(tmp_path: Path, table: str, statement: str) -> None:
+def test_the_log_only_grows(tmp_path: pathlib.Path, table: str, statement: str) -> None:
     replica = make_replica(tmp_path)
     some_files(replica)
     replica.close()
@@ -69,7 +69,7 @@ def test_the_log_only_grows(tmp_path: Path, table: str, statement: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "remedy"), [(FORMAT - 1, "basefs get"), (FORMAT + 1, "upgrade")])
-def test_another_format(tmp_path: Path, version: int, remedy: str) -> None:
+def test_another_format(tmp_path: pathlib.Path, version: int, remedy: str) -> None:
     make_replica(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / LOG_FILE)) as db:
         db.execute(f"PRAGMA user_version = {version}")
@@ -77,7 +77,7 @@ def test_another_format(tmp_path: Path, version: int, remedy: str) -> None:
         Replica(tmp_path)
 
 
-def test_no_log_and_a_log_too_many(tmp_path: Path) -> None:
+def test_no_log_and_a_log_too_many(tmp_path: pathlib.Path) -> None:
     with pytest.raises(StoreError, match="no log"):
         Replica(tmp_path)
     make_replica(tmp_path).close()
@@ -85,13 +85,13 @@ def test_no_log_and_a_log_too_many(tmp_path: Path) -> None:
         Replica.create(tmp_path, None)
 
 
-def test_a_file_that_is_no_log(tmp_path: Path) -> None:
+def test_a_file_that_is_no_log(tmp_path: pathlib.Path) -> None:
     (tmp_path / LOG_FILE).write_bytes(b"rubbish " * 1000)
     with pytest.raises(StoreError):
         Replica(tmp_path)
 
 
-def test_history_stays(tmp_path: Path) -> None:
+def test_history_stays(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     some_files(replica)
     before = replica.totals()
@@ -112,7 +112,7 @@ class Expected:
             self.entries = [Entry.decode(data) for (data,) in db.execute("SELECT data FROM entries ORDER BY seq")]
             blocks = [Block.decode(data) for (data,) in db.execute("SELECT data FROM blocks")]
         self.blocks = {block.hash: block for block in blocks}
-        self.names: dict[bytes, Names] = {}
+        self.names: dict[bytes, Path] = {}
         known: dict[bytes, Entry] = {}
         for entry in self.entries:
             parent = known.get(entry.parent)
@@ -137,10 +137,10 @@ class Expected:
                     found[entry.content] = (last, found.get(entry.content, (last, 0))[1] + 1)
         return found
 
-    def hashes(self, stalled: dict[bytes, tuple[bytes, int]]) -> dict[Names, bytes]:
+    def hashes(self, stalled: dict[bytes, tuple[bytes, int]]) -> dict[Path, bytes]:
         """The hash of every path, given which chains are stalled."""
         incomplete = self.incomplete()
-        found: dict[Names, list[bytes]] = {}
+        found: dict[Path, list[bytes]] = {}
         for entry in self.entries:
             hash = bytes(entry.hash)
             if entry.action is Action.WRITE and entry.content in incomplete:
@@ -197,7 +197,7 @@ for number in range(100_000):
 
 
 @pytest.mark.parametrize("moment", [1, 37, 300])
-def test_what_a_killed_process_reported_is_there(tmp_path: Path, moment: int) -> None:
+def test_what_a_killed_process_reported_is_there(tmp_path: pathlib.Path, moment: int) -> None:
     make_replica(tmp_path).close()
     child = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout is not None
@@ -216,7 +216,7 @@ def test_what_a_killed_process_reported_is_there(tmp_path: Path, moment: int) ->
     replica.close()
 
 
-def test_sync_covers_what_was_committed(tmp_path: Path) -> None:
+def test_sync_covers_what_was_committed(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     store = replica._store
     replica.sync_to_disk()
@@ -228,7 +228,7 @@ def test_sync_covers_what_was_committed(tmp_path: Path) -> None:
     replica.close()
 
 
-def test_sync_covers_what_was_committed_by_a_process_that_was_killed(tmp_path: Path) -> None:
+def test_sync_covers_what_was_committed_by_a_process_that_was_killed(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     some_files(replica)
     shutil.copytree(replica.directory, tmp_path / "killed")
@@ -243,7 +243,7 @@ def test_sync_covers_what_was_committed_by_a_process_that_was_killed(tmp_path: P
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
-def damage(directory: Path, table: str, seq: int, change: Callable[[bytes], bytes]) -> None:
+def damage(directory: pathlib.Path, table: str, seq: int, change: Callable[[bytes], bytes]) -> None:
     """Change one row behind the triggers' back, as a bad disk does."""
     with closing(sqlite3.connect(directory / LOG_FILE)) as db:
         db.execute(f"DROP TRIGGER {table}_no_update")
@@ -260,16 +260,16 @@ def cut(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
 
-def rows(directory: Path, table: str) -> int:
+def rows(directory: pathlib.Path, table: str) -> int:
     """Number of rows."""
     with closing(sqlite3.connect(directory / LOG_FILE)) as db:
         (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
     return int(count)
 
 
-def look_everywhere(replica: Replica) -> dict[Names, bytes | None]:
+def look_everywhere(replica: Replica) -> dict[Path, bytes | None]:
     """Each live path with its content, `None` where it cannot be read."""
-    found: dict[Names, bytes | None] = {}
+    found: dict[Path, bytes | None] = {}
     for names, kind in replica.live_paths():
         try:
             found[names] = replica.read(names) if kind.value == "file" else b""
@@ -279,7 +279,7 @@ def look_everywhere(replica: Replica) -> dict[Names, bytes | None]:
 
 
 @pytest.fixture
-def healthy(tmp_path: Path) -> Path:
+def healthy(tmp_path: pathlib.Path) -> pathlib.Path:
     """A log, closed."""
     replica = make_replica(tmp_path / "healthy")
     some_files(replica)
@@ -290,7 +290,7 @@ def healthy(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("change", [flip, cut])
 @pytest.mark.parametrize("table", ["entries", "blocks"])
 def test_a_damaged_row_is_found_and_all_else_is_readable(
-    healthy: Path, table: str, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+    healthy: pathlib.Path, table: str, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = look_everywhere(Replica(healthy))
     # The first row is the root entry, without which there is nothing.
@@ -316,13 +316,13 @@ def test_a_damaged_row_is_found_and_all_else_is_readable(
         replica.close()
 
 
-def test_a_damaged_root_entry(healthy: Path) -> None:
+def test_a_damaged_root_entry(healthy: pathlib.Path) -> None:
     damage(healthy, "entries", 1, flip)
     with pytest.raises(DamagedLog):
         Replica(healthy)
 
 
-def test_a_damaged_row_is_not_given_to_others(healthy: Path) -> None:
+def test_a_damaged_row_is_not_given_to_others(healthy: pathlib.Path) -> None:
     with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
         hashes = [hash for (hash,) in db.execute("SELECT hash FROM entries ORDER BY seq")]
         blocks = [hash for (hash,) in db.execute("SELECT hash FROM blocks ORDER BY seq")]
@@ -338,7 +338,7 @@ def test_a_damaged_row_is_not_given_to_others(healthy: Path) -> None:
     replica.close()
 
 
-def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_peer(healthy: Path) -> None:
+def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_peer(healthy: pathlib.Path) -> None:
     replica = Replica(healthy)
     made = replica._view.author.node(path("/d")).outcome.directories[0]
     replica.close()
@@ -354,7 +354,7 @@ def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_p
     replica.close()
 
 
-def test_a_damaged_signature_is_found(healthy: Path) -> None:
+def test_a_damaged_signature_is_found(healthy: pathlib.Path) -> None:
     # The hash of an entry does not cover its signature, so only the row's checksum can tell.
     with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
         seq, raw = db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
@@ -387,7 +387,7 @@ def fill(replica: Replica) -> None:
         replica.commit(lambda author, n=number: author.write(path("/big"), noise(n, 100_000)))  # type: ignore[misc]
 
 
-def check_unchanged(replica: Replica, directory: Path, failed: Callable[[], None]) -> None:
+def check_unchanged(replica: Replica, directory: pathlib.Path, failed: Callable[[], None]) -> None:
     """After a failure the log and the view are what they were."""
     before: dict[str, object] = {}
 
@@ -406,7 +406,7 @@ def check_unchanged(replica: Replica, directory: Path, failed: Callable[[], None
     copy.close()
 
 
-def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path / "full")
 
     def write() -> None:
@@ -420,7 +420,7 @@ def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     """A file system of 2 MB."""
     if os.geteuid() != 0:
         pytest.skip("only root mounts a small file system")
@@ -435,7 +435,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
-def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk(small_disk: pathlib.Path, tmp_path: pathlib.Path) -> None:
     replica = make_replica(small_disk / "log")
 
     def write() -> None:
@@ -448,7 +448,7 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
         replica.close()
 
 
-def test_a_failing_batch_from_a_peer_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failing_batch_from_a_peer_leaves_nothing(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path / "full")
     before = tree_of(replica)
     parent = replica.identity
@@ -462,7 +462,7 @@ def test_a_failing_batch_from_a_peer_leaves_nothing(tmp_path: Path) -> None:
     replica.close()
 
 
-def test_a_failing_transaction_forgets_what_it_noted(tmp_path: Path) -> None:
+def test_a_failing_transaction_forgets_what_it_noted(tmp_path: pathlib.Path) -> None:
     make_replica(tmp_path).close()
     store = Store(tmp_path / LOG_FILE)
     before = store.paths.root_hash()

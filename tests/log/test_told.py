@@ -51,7 +51,7 @@ def test_peers_are_answered_while_a_transaction_is_under_way_and_told_nothing_of
         draft = author.write(path("/g"), noise(1, 3000))
         yield draft
         # All of the draft is in the database now, and may still be taken back.
-        assert replica._store.paths.find_names(path("/g")) is not None
+        assert replica._store.paths.id_of(path("/g")) is not None
         thread = threading.Thread(target=lambda: answers.append(ask_all(replica, entry, block)), daemon=True)
         thread.start()
         thread.join(DEADLINE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import pathlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from basefs.errors import BaseFSError, IncompleteContent
 from basefs.log.check import check
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.states import Kind
 from tests.fs.local import Local
@@ -22,7 +22,7 @@ _ALWAYS = ".cluster"
 _KNOWN = ("is as before it was saved last", "stays on this node only: blocks of")
 
 
-def write_tree(target: Path, tree: Mapping[bytes, bytes | None]) -> None:
+def write_tree(target: pathlib.Path, tree: Mapping[bytes, bytes | None]) -> None:
     """Make these files and directories below a new directory."""
     target.mkdir()
     for path, content in sorted(tree.items()):
@@ -36,7 +36,7 @@ def write_tree(target: Path, tree: Mapping[bytes, bytes | None]) -> None:
 def contents(local: Local) -> dict[str, bytes]:
     """All that a filesystem shows: files with their contents, directories with their paths."""
     found: dict[str, bytes] = {}
-    todo: list[Names] = [()]
+    todo: list[Path] = [()]
     while todo:
         above = todo.pop()
         for name, (kind, _) in local.fs.working.kinds(above).items():
@@ -66,7 +66,7 @@ class _Complaints(logging.Handler):
             self.found.append(self.format(record))
 
 
-def recover(directory: Path, key: SigningKey) -> tuple[dict[str, bytes], list[str]]:
+def recover(directory: pathlib.Path, key: SigningKey) -> tuple[dict[str, bytes], list[str]]:
     """What a filesystem shows that is started in a directory, and everything that is wrong with it."""
     complaints = _Complaints()
     logging.getLogger("basefs").addHandler(complaints)
@@ -79,7 +79,7 @@ def recover(directory: Path, key: SigningKey) -> tuple[dict[str, bytes], list[st
     return found, problems + complaints.found
 
 
-def _recover(directory: Path, key: SigningKey) -> tuple[dict[str, bytes], list[str]]:
+def _recover(directory: pathlib.Path, key: SigningKey) -> tuple[dict[str, bytes], list[str]]:
     problems: list[str] = []
     local = Local(Replica(directory, [key]))
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pathlib
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +25,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
 from basefs.log.verifying import Signed, find_wrong
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation
 from basefs.view.appearance import Appearance, Attributes
@@ -47,7 +47,7 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def make_delivery(tmp_path: Path, count: int) -> tuple[Replica, Replica, Applied]:
+def make_delivery(tmp_path: pathlib.Path, count: int) -> tuple[Replica, Replica, Applied]:
     """Two equal replicas, the first of which then writes files; what it wrote."""
     writer = make_replica(tmp_path / "writer", (ROOT_KEY,))
     reader = copy_replica(writer, tmp_path / "reader")
@@ -79,7 +79,7 @@ def in_time() -> Iterator[Callable[[Callable[[], object]], bool]]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_delivery_in_several_transactions_ends_like_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
 ) -> None:
     writer, reader, written = make_delivery(tmp_path, 100)
     other = copy_replica(reader, tmp_path / "other")
@@ -101,7 +101,7 @@ def test_a_delivery_in_several_transactions_ends_like_one(
 
 
 def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, reader, _ = make_delivery(tmp_path, 0)
     for name in ("/f", "/g"):
@@ -129,11 +129,11 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
     reader.subscribe(told.append)
     with wanted(monkeypatch):
         reader.apply(written.entries, written.blocks)
-    seen: dict[Names, list[State | None]] = {path("/g"): [], path("/secret"): []}
+    seen: dict[Path, list[State | None]] = {path("/g"): [], path("/secret"): []}
     for applied in told:
         for change in applied.changes:
-            if change.names in seen:
-                seen[change.names].append(change.after)
+            if change.path in seen:
+                seen[change.path].append(change.after)
     assert None not in seen[path("/g")]
     assert [state.mode for state in seen[path("/secret")] if state] == [0o600]
     # However long a chain is.
@@ -144,7 +144,7 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
 
 
 def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(basefs.replica.replica, "LONG_HOLD", 0.0)
     # This thread may be away while all of it is applied, if seldom.
@@ -165,7 +165,7 @@ def test_who_waits_for_the_log_gets_it_in_the_middle_of_a_delivery(
     assert len(seen) > 2
 
 
-def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp_path: Path) -> None:
+def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     waiting: list[threading.Thread] = []
 
@@ -187,7 +187,7 @@ def test_who_waits_while_something_is_written_has_the_log_before_the_next_is(tmp
 
 
 def test_nobody_waits_for_signatures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     writer, reader, written = make_delivery(tmp_path, 3)
     answers: list[bool] = []
@@ -208,7 +208,7 @@ def test_nobody_waits_for_signatures(
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_what_came_by_another_way_meanwhile_and_what_comes_twice_is_taken_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
     writer, reader, written = make_delivery(tmp_path, 40)
     others = list(written.entries[:20])
@@ -232,7 +232,7 @@ def test_what_came_by_another_way_meanwhile_and_what_comes_twice_is_taken_once(
     reader.close()
 
 
-def test_what_is_known_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_is_not_decoded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, reader, written = make_delivery(tmp_path, 40)
     decoded: list[bytes] = []
 
@@ -252,7 +252,7 @@ def test_what_is_known_is_not_decoded(tmp_path: Path, monkeypatch: pytest.Monkey
     reader.close()
 
 
-def test_a_right_signature_vouches_for_no_other_one_of_the_same_entry(tmp_path: Path) -> None:
+def test_a_right_signature_vouches_for_no_other_one_of_the_same_entry(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     entry = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
     forged = replace(entry, signature=bytes(64))
@@ -263,7 +263,7 @@ def test_a_right_signature_vouches_for_no_other_one_of_the_same_entry(tmp_path: 
     replica.close()
 
 
-def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: Path) -> None:
+def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     parent = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
     forged = replace(ROOT_KEY.sign(parent.hash, 1, Action.MKDIR, b"e"), signature=bytes(64))
@@ -275,7 +275,7 @@ def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: Path)
 
 
 def test_contents_are_encoded_one_by_one_for_who_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     names = [path(f"/f{number}") for number in range(3)]
@@ -302,7 +302,7 @@ def test_contents_are_encoded_one_by_one_for_who_waits(
 
 
 def test_what_was_asked_for_is_known_anew_when_it_has_changed(
-    tmp_path: Path, in_time: Callable[[Callable[[], object]], bool]
+    tmp_path: pathlib.Path, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     """Whoever asks again waits for no batch; and a name that is gone is not kept."""
     writer, reader, written = make_delivery(tmp_path, 2)
@@ -330,7 +330,7 @@ def test_what_was_asked_for_is_known_anew_when_it_has_changed(
 
 
 def test_a_content_is_opened_while_a_transaction_is_under_way(
-    tmp_path: Path, in_time: Callable[[Callable[[], object]], bool]
+    tmp_path: pathlib.Path, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     writer, reader, written = make_delivery(tmp_path, 2)
     reader.apply(written.entries, written.blocks)
@@ -351,7 +351,7 @@ def test_a_content_is_opened_while_a_transaction_is_under_way(
     reader.close()
 
 
-def test_a_content_of_the_transaction_under_way_is_read_by_who_makes_it(tmp_path: Path) -> None:
+def test_a_content_of_the_transaction_under_way_is_read_by_who_makes_it(tmp_path: pathlib.Path) -> None:
     """Its entry and blocks are not committed, so only the log's own connection has them."""
     replica = make_replica(tmp_path, (ROOT_KEY,))
     read: list[bytes] = []
@@ -367,7 +367,7 @@ def test_a_content_of_the_transaction_under_way_is_read_by_who_makes_it(tmp_path
     replica.close()
 
 
-def test_damage_that_is_met_without_the_lock_is_told(tmp_path: Path) -> None:
+def test_damage_that_is_met_without_the_lock_is_told(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     applied = replica.commit(lambda author: author.write(path("/f"), noise(0, 3000)))
     replica.close()
@@ -385,7 +385,7 @@ def test_damage_that_is_met_without_the_lock_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would never be gossiped; whoever asks next meets the error."""
     writer, reader, written = make_delivery(tmp_path, 1)
@@ -398,7 +398,7 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     database = reader._store.database.main
     renew = Appearance.renew
 
-    def fail(appearance: Appearance, names: Collection[Names]) -> None:
+    def fail(appearance: Appearance, names: Collection[Path]) -> None:
         # As a page that cannot be read: whatever SQLite is asked now ends with an error.
         database.set_progress_handler(lambda: 1, 1)
         renew(appearance, names)
@@ -418,7 +418,7 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     reader.close()
 
 
-def test_no_log_is_closed_while_somebody_reads_it(tmp_path: Path) -> None:
+def test_no_log_is_closed_while_somebody_reads_it(tmp_path: pathlib.Path) -> None:
     """What a statement does while its connection is closed by another thread is undefined."""
     replica = make_replica(tmp_path, (ROOT_KEY,))
     written = replica.commit(lambda author: author.write(path("/f"), b"text"))
@@ -441,7 +441,7 @@ def test_no_log_is_closed_while_somebody_reads_it(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     """The first time after a restart it is compared with its hash, which takes long."""
     replica = make_replica(tmp_path, (ROOT_KEY,))
@@ -465,7 +465,7 @@ def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
     replica.close()
 
 
-def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: Path) -> None:
+def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path / "log")
     held, turned = threading.Event(), threading.Event()
     in_time: list[bool] = []
@@ -491,7 +491,7 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: Path) 
 
 
 def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The filesystem keeps from the kernel's caches what the kernel has not been told: it would show a part of it."""
     writer, reader, written = make_delivery(tmp_path, 2)
@@ -504,7 +504,7 @@ def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
     reader.subscribe(heard.append)
     attributes = Appearance.attributes
 
-    def show(appearance: Appearance, names: Names) -> Attributes:
+    def show(appearance: Appearance, names: Path) -> Attributes:
         # Another thread tells what there is to tell at any moment.
         reader._publisher.deliver()
         shown = attributes(appearance, names)

@@ -542,7 +542,7 @@ def test_what_was_committed_is_told_though_the_log_cannot_be_read_afterwards(
     assert b"alice" in [grant.entry.name for grant in replica.grants(path(where))]
     assert replica.check_view() == []
     below = ROOT_KEY.sign(DIRECTORY.hash, 3, Action.MKDIR, b"e")
-    assert [change.names for change in replica.apply([below], []).changes] == [path("/d/e")]
+    assert [change.path for change in replica.apply([below], []).changes] == [path("/d/e")]
     caplog.clear()
 
 

@@ -7,17 +7,17 @@ so that a failing example fails again.
 from __future__ import annotations
 
 import hashlib
+import pathlib
 import random
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from basefs.log.blocks import Block
 from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.states import Kind
 
@@ -49,7 +49,7 @@ KEY_NAMES = {
 }
 
 
-def path(text: str) -> Names:
+def path(text: str) -> Path:
     """`"/a/b"` as names."""
     return tuple(part.encode() for part in text.split("/") if part)
 
@@ -81,7 +81,7 @@ def genesis(keys: Sequence[SigningKey] = (ROOT_KEY,), *, nonce: bytes = NONCE) -
 
 
 def make_replica(
-    directory: Path,
+    directory: pathlib.Path,
     keys: Sequence[SigningKey] = (ROOT_KEY,),
     *,
     born: Sequence[Entry] | None = None,
@@ -103,7 +103,7 @@ def make_replica(
 
 
 def copy_replica(
-    replica: Replica, directory: Path, keys: Sequence[SigningKey] = (), *, clock: Clock | None = None
+    replica: Replica, directory: pathlib.Path, keys: Sequence[SigningKey] = (), *, clock: Clock | None = None
 ) -> Replica:
     """A replica that starts from a copy of another one's log: nothing but what is on disk."""
     directory.mkdir(parents=True)
@@ -128,13 +128,13 @@ class Shown:
     keys: tuple[tuple[str, int], ...]
 
 
-def keys_at(replica: Replica, names: Names) -> tuple[tuple[str, int], ...]:
+def keys_at(replica: Replica, names: Path) -> tuple[tuple[str, int], ...]:
     """The keys valid at a live path, each with the depth of its authority."""
     depths = replica._view.author.node(names).authority.depths
     return tuple(sorted((KEY_NAMES[fingerprint], depth) for fingerprint, depth in depths.items()))
 
 
-def tree_of(replica: Replica) -> dict[Names, Shown]:
+def tree_of(replica: Replica) -> dict[Path, Shown]:
     """Everything that a replica shows."""
     shown = {}
     for names, kind in replica.live_paths():

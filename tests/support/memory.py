@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
-from basefs.log.interface import AddResult, Digest, Listing, Path
+from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import verify
+from basefs.path import Path
 from basefs.sync.wire.limits import MAX_BLOCK_DATA
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
-from basefs.log.interface import LogState, Path
+from basefs.log.interface import LogState
 from basefs.log.keys import SigningKey
+from basefs.path import Path
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Role

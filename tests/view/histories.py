@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
 import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -89,7 +89,7 @@ def _born() -> _Born:
     directory = tempfile.TemporaryDirectory(dir=_memory())
     clock = Clock()
     born = genesis((ROOT_KEY, ALICE, DAVE))
-    node = Node(make_replica(Path(directory.name), (ROOT_KEY,), born=[], clock=clock))
+    node = Node(make_replica(pathlib.Path(directory.name), (ROOT_KEY,), born=[], clock=clock))
     node.receive(born, [])
     node.replica.commit(lambda author: author.make_directory((b"d",)))
     node.replica.commit(lambda author: author.grant((b"d",), b"bob", BOB.public))
@@ -97,9 +97,9 @@ def _born() -> _Born:
     return _Born(node.replica, node.entries, born[-1], clock.now, directory)
 
 
-def _memory() -> Path | None:
+def _memory() -> pathlib.Path | None:
     """A directory that is no disk, where the system has one."""
-    memory = Path("/dev/shm")
+    memory = pathlib.Path("/dev/shm")
     return memory if memory.is_dir() else None
 
 
@@ -111,7 +111,7 @@ class World:
         daves: the grant of Dave, the only one that he ever gets.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: pathlib.Path) -> None:
         born = _born()
         self.directory = directory
         self.daves = born.daves
@@ -128,7 +128,7 @@ class World:
     def temporary(cls) -> Iterator[World]:
         """A world that is gone afterwards; in memory where the system has a place for that."""
         with tempfile.TemporaryDirectory(dir=_memory()) as directory:
-            world = cls(Path(directory))
+            world = cls(pathlib.Path(directory))
             try:
                 yield world
             finally:
@@ -195,11 +195,11 @@ class World:
             # No permission, or the path is not what the step hoped for: a user would see an error too.
             return
 
-    def _pick(self, node: Node, index: int, *kinds: Kind) -> Names | None:
+    def _pick(self, node: Node, index: int, *kinds: Kind) -> Path | None:
         found = sorted(names for names, kind in node.replica.live_paths() if not kinds or kind in kinds)
         return found[index % len(found)] if found else None
 
-    def _new(self, node: Node, step: Step) -> Names:
+    def _new(self, node: Node, step: Step) -> Path:
         directory = self._pick(node, step.a, Kind.DIRECTORY)
         assert directory is not None, "the root is always there"
         return (*directory, NAMES[step.b % len(NAMES)])

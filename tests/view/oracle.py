@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from basefs import path as paths
 from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.keys import fingerprint_of
-from basefs.path import Names
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 Depths = dict[bytes, int]
@@ -53,10 +53,10 @@ class Oracle:
         self.place = lru_cache(None)(self._place)
         self.under = lru_cache(None)(self._under)
 
-    def tree(self) -> dict[Names, tuple[State, Depths]]:
+    def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
-        shown: dict[Names, tuple[State, Depths]] = {}
-        todo: list[tuple[Names, Branch | None]] = [((), self.path((), (b"",), {self.root.fingerprint: 0}))]
+        shown: dict[paths.Path, tuple[State, Depths]] = {}
+        todo: list[tuple[paths.Path, Branch | None]] = [((), self.path((), (b"",), {self.root.fingerprint: 0}))]
         while todo:
             names, branch = todo.pop()
             if branch is None or branch.state.kind is Kind.ABSENT:
@@ -68,7 +68,7 @@ class Oracle:
 
     # -- where entries stand ------------------------------------------------------------------------------------------
 
-    def _place(self, hash: bytes) -> tuple[Names, bytes]:
+    def _place(self, hash: bytes) -> tuple[paths.Path, bytes]:
         """The path of an entry, and the mkdir under which its chain lives."""
         entry = self.entries[hash]
         if entry.is_root:
@@ -86,7 +86,7 @@ class Oracle:
         """The names that were ever in a directory."""
         return {self.place(entry.hash)[0][-1] for mkdir in directories for entry in self.under(mkdir)}
 
-    def path(self, names: Names, directories: tuple[bytes, ...], keys: Depths) -> Branch | None:
+    def path(self, names: paths.Path, directories: tuple[bytes, ...], keys: Depths) -> Branch | None:
         """What a path is, in these incarnations of its directory, in which these keys are valid."""
         members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
         return Path(self, members, keys, len(names)).result()

@@ -6,15 +6,15 @@ the same, and returns what they show: so every test of a rule is a test of its i
 
 from __future__ import annotations
 
+import pathlib
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import encode_mode
 from tests.support.helpers import BIRTH, ROOT_KEY, Shown, genesis, make_replica, parcels, path, tree_of
@@ -47,7 +47,7 @@ class Story:
         keys: the last grant on the root directory, behind which the next one goes.
     """
 
-    def __init__(self, directory: Path, keys: Sequence[SigningKey] = (ROOT_KEY,)) -> None:
+    def __init__(self, directory: pathlib.Path, keys: Sequence[SigningKey] = (ROOT_KEY,)) -> None:
         self.directory = directory
         self.entries = genesis(keys)
         self.blocks: list[Block] = []
@@ -136,7 +136,7 @@ class Story:
         assert not applied.rejected
         return replica
 
-    def tree(self, *, without: Sequence[Block] = ()) -> dict[Names, Shown]:
+    def tree(self, *, without: Sequence[Block] = ()) -> dict[Path, Shown]:
         """What every replica shows that has everything, but some blocks."""
         replica = self.replica(without=without)
         expected = tree_of(replica)

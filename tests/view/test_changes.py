@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import given
 from basefs.errors import Exists
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
 from basefs.view.author import Author
 from basefs.view.changes import Change, in_order, visible
@@ -33,7 +33,7 @@ class Model:
         changes: all that was told, in order.
     """
 
-    def __init__(self, replica: Replica, states: dict[Names, State] | None = None) -> None:
+    def __init__(self, replica: Replica, states: dict[Path, State] | None = None) -> None:
         """`states`: only these paths were looked at, and the model must not look at others."""
         self.replica = replica
         self.states = states_of(replica) if states is None else states
@@ -46,7 +46,7 @@ class Model:
         for change in applied.changes:
             self._perform(change)
             self.changes.append(change)
-        seen = {change.names for change in applied.changes}
+        seen = {change.path for change in applied.changes}
         assert len(seen) == len(applied.changes), "a path changes once in a transaction"
         # Who caches attributes must hear of everything that `stat` tells.
         now = {names: stat(self.replica, names) for names in self.states if self.looks}
@@ -54,7 +54,7 @@ class Model:
         self.stat = now
 
     def _perform(self, change: Change) -> None:
-        names, states = change.names, self.states
+        names, states = change.path, self.states
         known = states.get(names)
         assert (known is None) == (change.before is None)
         if known is not None and change.before is not None:
@@ -74,13 +74,13 @@ class Model:
         assert {names: visible(state) for names, state in self.states.items()} == actual
 
 
-def stat(replica: Replica, names: Names) -> tuple[int, bool]:
+def stat(replica: Replica, names: Path) -> tuple[int, bool]:
     """What `stat` tells of a path and its state does not."""
     attributes = replica.attributes(names)
     return attributes.links, attributes.writable
 
 
-def states_of(replica: Replica) -> dict[Names, State]:
+def states_of(replica: Replica) -> dict[Path, State]:
     """Every live path and what is there."""
     return {names: node.state for names, node in replica._view.tree.walk()}
 
@@ -110,13 +110,13 @@ def test_who_is_told_the_tree_in_portions_has_it_with_all_changes_meanwhile(hist
         for step in history[:half]:
             world.play(step)
         late = world.copy(world.nodes[0])
-        states: dict[Names, State] = {}
+        states: dict[Path, State] = {}
 
         def follow(applied: Applied) -> None:
             for change in applied.changes:
-                states.pop(change.names, None)
+                states.pop(change.path, None)
                 if change.after is not None:
-                    states[change.names] = change.after
+                    states[change.path] = change.after
 
         late.replica.subscribe(follow)
         portions = late.replica.observed()
@@ -149,7 +149,7 @@ def test_whoever_looked_at_some_paths_hears_what_becomes_of_them(history: list[S
             if chance.random() < 0.5:
                 watched.replica.attributes(names)
         loaded = {}
-        todo: list[Names] = [()]
+        todo: list[Path] = [()]
         while todo:
             names = todo.pop()
             node = watched.replica._view.tree.find(names)
@@ -166,7 +166,7 @@ def test_whoever_looked_at_some_paths_hears_what_becomes_of_them(history: list[S
             assert visible(actual[names]) == visible(state)
 
 
-def observed(directory: Path, keys: tuple[SigningKey, ...] = (ROOT_KEY,)) -> tuple[Replica, Model]:
+def observed(directory: pathlib.Path, keys: tuple[SigningKey, ...] = (ROOT_KEY,)) -> tuple[Replica, Model]:
     replica = make_replica(directory, keys)
     replica.observe()
     return replica, Model(replica)
@@ -179,12 +179,12 @@ def told(model: Model) -> list[tuple[str, str]]:
         what = "create" if change.created else "remove" if change.removed else "change"
         if change.before is not None and change.after is not None and visible(change.before) == visible(change.after):
             what = "attributes"
-        found.append((what, "/" + "/".join(name.decode() for name in change.names)))
+        found.append((what, "/" + "/".join(name.decode() for name in change.path)))
     model.changes.clear()
     return found
 
 
-def test_a_write_is_one_change(tmp_path: Path) -> None:
+def test_a_write_is_one_change(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     replica.commit(lambda author: author.write((b"f",), b"one", mode=0o600))
     assert told(model) == [("create", "/f")]
@@ -197,7 +197,7 @@ def test_a_write_is_one_change(tmp_path: Path) -> None:
     assert told(model) == []
 
 
-def test_chmod_and_times_are_changes(tmp_path: Path) -> None:
+def test_chmod_and_times_are_changes(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     replica.commit(lambda author: author.make_directory((b"d",)))
     replica.commit(lambda author: author.write((b"f",), b"one"))
@@ -208,7 +208,7 @@ def test_chmod_and_times_are_changes(tmp_path: Path) -> None:
     assert told(model) == [("change", "/f"), ("change", "/f"), ("change", "/d")]
 
 
-def test_a_rename_can_be_recognised(tmp_path: Path) -> None:
+def test_a_rename_can_be_recognised(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     replica.commit(lambda author: author.write((b"f",), b"one"))
     told(model)
@@ -218,7 +218,7 @@ def test_a_rename_can_be_recognised(tmp_path: Path) -> None:
     assert told(model) == [("remove", "/f"), ("create", "/g")]
 
 
-def test_a_tree_is_made_from_above_and_removed_from_below(tmp_path: Path) -> None:
+def test_a_tree_is_made_from_above_and_removed_from_below(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     for names in ("/a", "/a/b"):
         replica.commit(lambda author, names=names: author.make_directory(path(names)))
@@ -235,7 +235,7 @@ def test_a_tree_is_made_from_above_and_removed_from_below(tmp_path: Path) -> Non
     ]
 
 
-def test_every_name_of_a_file_shows_its_new_content_and_number(tmp_path: Path) -> None:
+def test_every_name_of_a_file_shows_its_new_content_and_number(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     replica.commit(lambda author: author.write((b"f",), b"one"))
     told(model)
@@ -247,7 +247,7 @@ def test_every_name_of_a_file_shows_its_new_content_and_number(tmp_path: Path) -
     assert told(model) == [("remove", "/f"), ("attributes", "/g")]
 
 
-def test_grants_and_revokes_are_told_where_they_matter(tmp_path: Path) -> None:
+def test_grants_and_revokes_are_told_where_they_matter(tmp_path: pathlib.Path) -> None:
     replica, _ = observed(tmp_path / "root")
     replica.commit(lambda author: author.make_directory((b"d",)))
     replica.commit(lambda author: author.write(path("/d/f"), b""))
@@ -267,16 +267,16 @@ def entries_of(replica: Replica) -> list[Entry]:
     return [Entry.decode(raw) for raw in replica.walk(())]
 
 
-def test_an_empty_log_tells_all_that_comes_first(tmp_path: Path) -> None:
+def test_an_empty_log_tells_all_that_comes_first(tmp_path: pathlib.Path) -> None:
     source = make_replica(tmp_path / "source")
     source.commit(lambda author: author.write((b"f",), b""))
     empty = make_replica(tmp_path / "empty", born=[])
     empty.observe()
     changes = empty.apply(entries_of(source), []).changes
-    assert [change.names for change in changes] == [(b"f",)]
+    assert [change.path for change in changes] == [(b"f",)]
 
 
-def test_what_lost_and_wins_again_is_told(tmp_path: Path) -> None:
+def test_what_lost_and_wins_again_is_told(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, born=[])
     born = genesis((ROOT_KEY, ALICE))
     replica.apply(born, [])
@@ -304,11 +304,11 @@ def test_order() -> None:
         Change((b"c",), state, None, None),
         Change((b"c", b"d"), state, None, None),
     ]
-    names = [change.names for change in in_order(changes)]
+    names = [change.path for change in in_order(changes)]
     assert names == [(b"a", b"b"), (b"c", b"d"), (b"c",), (), (b"a",)]
 
 
-def test_many_drafts_in_one_transaction_are_told_once(tmp_path: Path) -> None:
+def test_many_drafts_in_one_transaction_are_told_once(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
 
     def make(author: Author) -> Iterator[Draft]:
@@ -322,7 +322,7 @@ def test_many_drafts_in_one_transaction_are_told_once(tmp_path: Path) -> None:
     model.check()
 
 
-def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
+def test_a_transaction_that_fails_changes_nothing(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     replica.commit(lambda author: author.write((b"f",), b"one"))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from basefs.log.hashes import Fingerprint
 from basefs.log.placement import Placed
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.ancestry import Ancestry
 from basefs.view.author import Author
@@ -48,7 +48,7 @@ def born(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Replica]:
     return {files: grow(tmp_path_factory.mktemp("born"), files) for files in (3, 30, 300)}
 
 
-def grow(directory: Path, files: int) -> Replica:
+def grow(directory: pathlib.Path, files: int) -> Replica:
     """A closed replica with `/d`, which holds many files, and `/e` with one."""
     replica = make_replica(directory)
 
@@ -64,7 +64,7 @@ def grow(directory: Path, files: int) -> Replica:
     return replica
 
 
-def looked_at(born: Replica, directory: Path) -> Replica:
+def looked_at(born: Replica, directory: pathlib.Path) -> Replica:
     """A copy, all of which has been looked at."""
     replica = copy_replica(born, directory, (ROOT_KEY,))
     replica.observe()
@@ -72,7 +72,7 @@ def looked_at(born: Replica, directory: Path) -> Replica:
 
 
 def cost(
-    born: Replica, directory: Path, make: Callable[[Author], Draft], monkeypatch: pytest.MonkeyPatch
+    born: Replica, directory: pathlib.Path, make: Callable[[Author], Draft], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
     replica = looked_at(born, directory)
     applied = replica.plan(make)
@@ -94,7 +94,7 @@ CHANGES: list[Callable[[Author], Draft]] = [
 
 @pytest.mark.parametrize("make", CHANGES)
 def test_one_entry_costs_its_path_only(
-    born: dict[int, Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Author], Draft]
+    born: dict[int, Replica], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Author], Draft]
 ) -> None:
     few = cost(born[3], tmp_path / "few", make, monkeypatch)
     many = cost(born[300], tmp_path / "many", make, monkeypatch)
@@ -103,13 +103,13 @@ def test_one_entry_costs_its_path_only(
 
 
 def test_a_write_behind_the_current_one_resolves_nothing(
-    born: dict[int, Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    born: dict[int, Replica], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cost(born[30], tmp_path / "copy", CHANGES[0], monkeypatch)["paths"] == 0
 
 
 def test_a_grant_and_a_revoke_cost_their_subtree(
-    born: dict[int, Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    born: dict[int, Replica], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = looked_at(born[300], tmp_path / "copy")
     for make in (
@@ -128,13 +128,13 @@ def test_a_grant_and_a_revoke_cost_their_subtree(
     replica.close()
 
 
-def test_a_hard_link_costs_the_same_however_deep_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hard_link_costs_the_same_however_deep_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     costs = []
     for depth in (5, 60):
         replica = make_replica(tmp_path / str(depth))
         directory = tuple(b"%d" % number for number in range(depth))
 
-        def make(author: Author, directory: Names = directory) -> Iterator[Draft]:
+        def make(author: Author, directory: Path = directory) -> Iterator[Draft]:
             for length in range(1, len(directory) + 1):
                 yield author.make_directory(directory[:length])
             yield author.write((*directory, b"f"), b"")
@@ -152,13 +152,13 @@ def test_a_hard_link_costs_the_same_however_deep_it_is(tmp_path: Path, monkeypat
     assert 0 < costs[0] == costs[1]
 
 
-def placed_at(replica: Replica, names: Names) -> Placed:
+def placed_at(replica: Replica, names: Path) -> Placed:
     node = replica._view.tree.find(names)
     assert node is not None
     return replica._store.entries_at(node.path)[0]
 
 
-def test_the_keys_above_an_entry_follow_each_grant(tmp_path: Path) -> None:
+def test_the_keys_above_an_entry_follow_each_grant(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
     for length in (1, 2, 3):
         replica.commit(lambda author, length=length: author.make_directory(path("/a/b/c")[:length]))  # type: ignore[misc]

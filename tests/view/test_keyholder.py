@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import pathlib
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import given
 from basefs.errors import PathError, PermissionDenied
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.keyholder import Plan
 from basefs.view.supposing import Difference
 from basefs.view.walk import SAME_FILE
@@ -21,12 +21,12 @@ from tests.view.stories import Story, above, below
 from tests.view.test_author import User
 
 
-def plain(tree: dict[Names, Shown]) -> dict[Names, tuple[object, ...]]:
+def plain(tree: dict[Path, Shown]) -> dict[Path, tuple[object, ...]]:
     """What users see: without keys and entries, which acks and grants change."""
     return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.links, s.mtime) for names, s in tree.items()}
 
 
-def bobs(user: User, tmp_path: Path, key: SigningKey = BOB) -> Node:
+def bobs(user: User, tmp_path: pathlib.Path, key: SigningKey = BOB) -> Node:
     """A node of somebody else that knows what the user knows."""
     return Node(copy_replica(user.replica, tmp_path / "other" / str(key.fingerprint.hex()), (key,)))
 
@@ -35,7 +35,7 @@ def carry(source: Node, user: User) -> None:
     user.node.receive(list(source.entries.values()), list(source.blocks.values()))
 
 
-def test_a_rename_by_a_revoked_key_stays(tmp_path: Path) -> None:
+def test_a_rename_by_a_revoked_key_stays(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     user.writes("/d/old", b"text")
@@ -49,7 +49,7 @@ def test_a_rename_by_a_revoked_key_stays(tmp_path: Path) -> None:
     bob.replica.close()
 
 
-def test_a_file_that_a_revoked_key_changed_and_renamed_stays(tmp_path: Path) -> None:
+def test_a_file_that_a_revoked_key_changed_and_renamed_stays(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     user.does(lambda author: author.grant(path("/d"), b"bob", BOB.public))
@@ -70,7 +70,7 @@ def test_a_file_that_a_revoked_key_changed_and_renamed_stays(tmp_path: Path) -> 
     bob.replica.close()
 
 
-def test_a_link_to_what_lost_at_its_own_path_stays(tmp_path: Path) -> None:
+def test_a_link_to_what_lost_at_its_own_path_stays(tmp_path: pathlib.Path) -> None:
     story = Story(tmp_path, (ROOT_KEY, ALICE, DAVE))
     d = story.mkdir(ROOT_KEY, story.root, "d")
     winner = story.write(DAVE, d, b"dave", "a")
@@ -85,7 +85,7 @@ def test_a_link_to_what_lost_at_its_own_path_stays(tmp_path: Path) -> None:
     replica.close()
 
 
-def test_what_a_revoked_key_granted_others_and_what_they_wrote_stays(tmp_path: Path) -> None:
+def test_what_a_revoked_key_granted_others_and_what_they_wrote_stays(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     user.does(lambda author: author.grant(path("/d"), b"bob", BOB.public))
@@ -114,7 +114,7 @@ def test_what_a_revoked_key_granted_others_and_what_they_wrote_stays(tmp_path: P
     carol.replica.close()
 
 
-def test_grants_of_a_directory_that_was_removed_twice_stay(tmp_path: Path) -> None:
+def test_grants_of_a_directory_that_was_removed_twice_stay(tmp_path: pathlib.Path) -> None:
     story = Story(tmp_path)
     d = story.mkdir(ROOT_KEY, story.root, "d")
     story.grant(ROOT_KEY, d, BOB)
@@ -127,7 +127,7 @@ def test_grants_of_a_directory_that_was_removed_twice_stay(tmp_path: Path) -> No
     assert path("/d/f") in shown
 
 
-def test_a_grant_that_gives_a_loser_the_upper_hand_acknowledges_the_winner(tmp_path: Path) -> None:
+def test_a_grant_that_gives_a_loser_the_upper_hand_acknowledges_the_winner(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     grants = user.does(lambda author: author.grant(path("/d"), b"bob", BOB.public)).entries
@@ -145,7 +145,7 @@ def test_a_grant_that_gives_a_loser_the_upper_hand_acknowledges_the_winner(tmp_p
     assert plain(user.sees()) == before  # type: ignore[arg-type]
 
 
-def test_a_grant_that_changes_nothing_has_no_acks(tmp_path: Path) -> None:
+def test_a_grant_that_changes_nothing_has_no_acks(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     user.writes("/d/f", b"x")
@@ -154,7 +154,7 @@ def test_a_grant_that_changes_nothing_has_no_acks(tmp_path: Path) -> None:
     assert not user.does(lambda author: author.grant((), b"bob", BOB.public)).entries, "the same grant again"
 
 
-def test_a_revoke_without_authority_leaves_nothing_in_the_log(tmp_path: Path) -> None:
+def test_a_revoke_without_authority_leaves_nothing_in_the_log(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     user.does(lambda author: author.grant(path("/d"), b"bob", BOB.public))
@@ -166,7 +166,7 @@ def test_a_revoke_without_authority_leaves_nothing_in_the_log(tmp_path: Path) ->
     bob.replica.close()
 
 
-def test_a_key_revoked_on_two_chains_at_once_can_be_granted_again(tmp_path: Path) -> None:
+def test_a_key_revoked_on_two_chains_at_once_can_be_granted_again(tmp_path: pathlib.Path) -> None:
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     grant = user.does(lambda author: author.grant(path("/d"), b"bob", BOB.public)).entries[0]
@@ -182,7 +182,7 @@ def test_a_key_revoked_on_two_chains_at_once_can_be_granted_again(tmp_path: Path
     assert dict(user.sees()["/d"].keys) == {"root": 0, "alice": 0, "bob": 1}
 
 
-def test_an_answer_must_count_itself(tmp_path: Path) -> None:
+def test_an_answer_must_count_itself(tmp_path: pathlib.Path) -> None:
     story = Story(tmp_path, (ROOT_KEY, ALICE))
     d = story.mkdir(ROOT_KEY, story.root, "d")
     grant = story.grant(ROOT_KEY, d, BOB)
@@ -200,7 +200,7 @@ def test_an_answer_must_count_itself(tmp_path: Path) -> None:
     assert answer
 
 
-def test_a_key_of_one_merged_branch_may_not_change_the_other(tmp_path: Path) -> None:
+def test_a_key_of_one_merged_branch_may_not_change_the_other(tmp_path: pathlib.Path) -> None:
     story = Story(tmp_path, (ROOT_KEY, ALICE))
     first = story.mkdir(ROOT_KEY, story.root, "d")
     second = story.mkdir(ALICE, story.root, "d", below(first))
@@ -219,7 +219,7 @@ def test_a_key_of_one_merged_branch_may_not_change_the_other(tmp_path: Path) -> 
     bob.close()
 
 
-def test_a_key_of_the_leading_branch_changes_the_directory(tmp_path: Path) -> None:
+def test_a_key_of_the_leading_branch_changes_the_directory(tmp_path: pathlib.Path) -> None:
     story = Story(tmp_path, (ROOT_KEY, ALICE))
     first = story.mkdir(ROOT_KEY, story.root, "d")
     second = story.mkdir(ALICE, story.root, "d", above(first))
@@ -259,12 +259,12 @@ def test_revokes_and_grants_of_the_root_key_change_nothing_that_users_see(
                 # A grant lets in what its key has signed before.
                 continue
             after = plain(tree_of(node.replica))
-            changed = {difference.names for difference in plan.changed}
+            changed = {difference.path for difference in plan.changed}
             differing = {names for names in before.keys() | after.keys() if before.get(names) != after.get(names)}
             # The numbers of names of a file, and directories that merge alike, are seen by one side only.
             assert {n for n in differing if without_links(before.get(n)) != without_links(after.get(n))} <= changed
             if step.c % 2:
-                lost = {d.names: d for d in plan.changed if not leads_elsewhere(d)}
+                lost = {d.path: d for d in plan.changed if not leads_elsewhere(d)}
                 for path, difference in lost.items():
                     if not any(path[:depth] in lost for depth in range(len(path))):
                         assert not can_be_kept(world, node, difference, before[path]), "acknowledged as far as possible"
@@ -297,7 +297,7 @@ def can_be_kept(world: World, node: Node, difference: Difference, shown: tuple[o
     for entries in attempts:
         copy = world.copy(node)
         copy.receive(entries, [])
-        there = plain(tree_of(copy.replica)).get(difference.names)
+        there = plain(tree_of(copy.replica)).get(difference.path)
         if there is not None and shown is not None and (there[0], there[4]) == (shown[0], shown[4]):
             return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from basefs.log.entries import Entry
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import State
 from tests.support.helpers import Node
@@ -26,7 +26,7 @@ def oracle_of(node: Node) -> Oracle:
     return Oracle(node.entries.values(), complete)
 
 
-def shown(replica: Replica) -> dict[Names, tuple[State, Depths]]:
+def shown(replica: Replica) -> dict[Path, tuple[State, Depths]]:
     """Every live path with its state and the keys valid there."""
     return {names: (node.state, dict(node.authority.depths)) for names, node in replica._view.tree.walk()}
 

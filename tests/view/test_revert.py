@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pathlib
 from dataclasses import replace
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.changes import visible
 from basefs.view.states import State
@@ -18,12 +18,12 @@ from tests.support.helpers import Clock, make_replica, path
 from tests.view.histories import Step, World, steps
 
 
-def states(tree: Tree) -> dict[Names, State]:
+def states(tree: Tree) -> dict[Path, State]:
     """What a tree shows, without times: a revert is a change itself."""
     return {names: replace(visible(node.state), mtime=0) for names, node in tree.walk()}
 
 
-def past(replica: Replica, sequence: int) -> dict[Names, State]:
+def past(replica: Replica, sequence: int) -> dict[Path, State]:
     """What this log showed when it had so many entries."""
     with replica._store.as_of(sequence):
         return states(Tree(replica._store, replica._view.tree.resolver))
@@ -34,7 +34,7 @@ def past(replica: Replica, sequence: int) -> dict[Names, State]:
 def test_the_past_is_what_was_shown_then(history: list[Step]) -> None:
     with World.temporary() as world:
         node = world.nodes[0]
-        seen: dict[int, dict[Names, State]] = {}
+        seen: dict[int, dict[Path, State]] = {}
         blocks = 0
         for step in history:
             world.play(step)
@@ -64,7 +64,7 @@ def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence)).entries
 
 
-def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: Path) -> None:
+def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
     replica.commit(lambda author: author.write((b"f",), b"one", mtime=2_000_000_000))
     first = replica._clock()
@@ -76,7 +76,7 @@ def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: Path)
     replica.close()
 
 
-def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: Path) -> None:
+def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: pathlib.Path) -> None:
     """A machine begins in 1970, or in 2100, until somebody tells it the time."""
     clock = Clock(1_000_000_000)
     replica = make_replica(tmp_path, clock=clock)

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from basefs.daemon.api.textpaths import to_names, to_text
 from basefs.errors import NotFound, UsageError
 from basefs.log.forks import forked_paths
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.path import Names, display
+from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -27,12 +26,12 @@ class PastServices:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def _surveys(self, names: Names) -> Iterator[tuple[Names, Survey]]:
+    def _surveys(self, top: Path) -> Iterator[tuple[Path, Survey]]:
         """Every path that ever was at and below one; the lock is taken for one path at a time."""
-        for path in self._replica.plan(lambda author: author.past.paths(names)):
+        for path in self._replica.plan(lambda author: author.past.paths(top)):
             yield path, self._replica.survey(path)
 
-    def _forked(self) -> list[Names]:
+    def _forked(self) -> list[Path]:
         """The paths where something can have lost."""
         forked = forked_paths(self._replica.directory / LOG_FILE)
         return self._replica.plan(lambda author: author.past.names_of(forked))
@@ -43,11 +42,11 @@ class PastServices:
 
     def do_log(self, path: str, below: bool = False) -> Json:
         """Every revision of a path, the newest first; with `below` also those of all paths below it."""
-        names = to_names(path)
+        at = parse(path)
         key_names = self._replica.key_names()
         if not below:
-            return [_row(names, revision, key_names) for revision in self._replica.survey(names).revisions()]
-        found = [(path, revision) for path, survey in self._surveys(names) for revision in survey.revisions()]
+            return [_row(at, revision, key_names) for revision in self._replica.survey(at).revisions()]
+        found = [(path, revision) for path, survey in self._surveys(at) for revision in survey.revisions()]
         hashes = [revision.entry.hash for _, revision in found]
         order = self._replica.plan(lambda author: [author.past.sequence(hash) for hash in hashes])
         rows = sorted(zip(order, found, strict=True), key=lambda row: row[0], reverse=True)
@@ -57,9 +56,9 @@ class PastServices:
         """The entries of all paths at and below one, each path's in the order in which they build on each other."""
         rows = []
         key_names = self._replica.key_names()
-        for names, survey in self._surveys(to_names(path)):
+        for at, survey in self._surveys(parse(path)):
             for depth, revision in survey.branches():
-                rows.append({**_row(names, revision, key_names), "depth": depth, "parent": revision.entry.parent.hex()})
+                rows.append({**_row(at, revision, key_names), "depth": depth, "parent": revision.entry.parent.hex()})
         return rows
 
     def do_content(self, entry: str) -> Json:
@@ -75,31 +74,31 @@ class PastServices:
                 when that entry had arrived here comes back.
             at: UNIX seconds: the path and all below it come back as they were on this node then.
         """
-        names = to_names(path)
+        top = parse(path)
         target = None if entry is None else self._entry(entry)
 
         def make(author: Author) -> Draft:
             if at is not None:
-                return author.reverter.tree(names, author.past.sequence_at(at))
+                return author.reverter.tree(top, author.past.sequence_at(at))
             assert target is not None, "either an entry or a time"
             place = author.past.path_of(target)
-            if place == names:
-                return author.reverter.path(names, target)
-            if place[: len(names)] != names:
+            if place == top:
+                return author.reverter.path(top, target)
+            if place[: len(top)] != top:
                 raise NotFound(
-                    f"{target.hex()[:12]} is no revision of {display(names)}, nor of anything below it: 'basefs log' "
+                    f"{target.hex()[:12]} is no revision of {display(top)}, nor of anything below it: 'basefs log' "
                     "lists them"
                 )
-            return author.reverter.tree(names, author.past.sequence(target))
+            return author.reverter.tree(top, author.past.sequence(target))
 
         return len(self._replica.commit(make).entries)
 
     def do_conflicts(self, path: str) -> Json:
         """The branches that lost, at and below a path, deleted paths included."""
-        names = to_names(path)
-        self._replica.plan(lambda author: author.past.paths(names))
+        at = parse(path)
+        self._replica.plan(lambda author: author.past.paths(at))
         key_names = self._replica.key_names()
-        forked = [place for place in self._forked() if place[: len(names)] == names]
+        forked = [place for place in self._forked() if place[: len(at)] == at]
         return [
             {
                 "path": to_text(place),
@@ -120,7 +119,7 @@ class PastServices:
         """Accept what has won at and below a path; returns the rows of `do_conflicts`, with what is settled of them."""
         rows = self.do_conflicts(path)
         settled: set[str] = set()
-        for place in sorted({to_names(row["path"]) for row in rows}):
+        for place in sorted({parse(row["path"]) for row in rows}):
             applied = self._replica.commit(partial(_accept, place))
             settled.update(entry.parent.hex() for entry in applied.entries)
         return [{**row, "settled": row["lost"] in settled} for row in rows]
@@ -135,8 +134,8 @@ class PastServices:
         return found[0]
 
 
-def _accept(names: Names, author: Author) -> Draft:
-    return author.reverter.accept(names)
+def _accept(path: Path, author: Author) -> Draft:
+    return author.reverter.accept(path)
 
 
 def _kind(survey: Survey, entry: EntryHash) -> str:
@@ -144,10 +143,10 @@ def _kind(survey: Survey, entry: EntryHash) -> str:
     return Kind.ABSENT.value if state is None else state.kind.value
 
 
-def _row(names: Names, revision: Revision, key_names: Mapping[Fingerprint, str]) -> dict[str, Json]:
+def _row(path: Path, revision: Revision, key_names: Mapping[Fingerprint, str]) -> dict[str, Json]:
     entry, state = revision.entry, revision.state
     return {
-        "path": to_text(names),
+        "path": to_text(path),
         "entry": entry.hash.hex(),
         "time": entry.timestamp,
         "action": entry.action.name.lower(),

@@ -17,13 +17,13 @@ from typing import Any
 from basefs.daemon.api.history import PastServices
 from basefs.daemon.api.keys import KeyServices
 from basefs.daemon.api.status import StatusServices
-from basefs.daemon.api.textpaths import to_names, to_text
 from basefs.errors import BaseFSError, Unsupported, UsageError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
 from basefs.gossip.members import join_host_port
 from basefs.gossip.service import Gossip
+from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
 from basefs.view.states import Kind
@@ -49,14 +49,14 @@ class LogServices(KeyServices, PastServices, StatusServices):
 
     def do_show(self, path: str) -> Json:
         """The live paths at and below a path."""
-        start = to_names(path)
+        start = parse(path)
         listed = []
-        for names, kind in self._replica.live_paths():
-            if names[: len(start)] == start:
-                attributes = self._replica.attributes(names)
+        for at, kind in self._replica.live_paths():
+            if at[: len(start)] == start:
+                attributes = self._replica.attributes(at)
                 listed.append(
                     {
-                        "path": to_text(names),
+                        "path": to_text(at),
                         "kind": kind.value,
                         "mode": f"{attributes.mode:04o}",
                         "size": attributes.size,
@@ -71,7 +71,7 @@ class LogServices(KeyServices, PastServices, StatusServices):
 
     def do_names(self, path: str) -> Json:
         """The names in a directory, each with whether it is a directory itself."""
-        found = self._replica.names_in(to_names(path))
+        found = self._replica.names_in(parse(path))
         return sorted([to_text((name,))[1:], kind is Kind.DIRECTORY] for name, kind in found.items())
 
     def do_blocks(self) -> Json:
@@ -81,7 +81,7 @@ class LogServices(KeyServices, PastServices, StatusServices):
             "blocks": self._replica.totals()["blocks"],
             "incomplete": [
                 {
-                    "path": to_text(names),
+                    "path": to_text(path),
                     "entry": entry.hash.hex(),
                     "state": "stalled" if incomplete.stalled else "receiving",
                     "blocks": incomplete.blocks,
@@ -89,7 +89,7 @@ class LogServices(KeyServices, PastServices, StatusServices):
                     "size": entry.size,
                     "since": max(now - incomplete.changed, 0.0),
                 }
-                for names, entry, incomplete in self._replica.incomplete()
+                for path, entry, incomplete in self._replica.incomplete()
             ],
         }
 
@@ -105,7 +105,7 @@ class LogServices(KeyServices, PastServices, StatusServices):
 
     def do_check_view(self) -> Json:
         """The paths where the live view differs from one made from scratch."""
-        return [to_text(names) for names in self._replica.check_view()]
+        return [to_text(path) for path in self._replica.check_view()]
 
 
 class Services(LogServices):
@@ -151,12 +151,12 @@ class Services(LogServices):
 
     async def _watch(self, path: str, since: str | None) -> AsyncIterator[Json]:
         """The changes at and below a path, each with the token from which to go on, and tokens alone."""
-        async for token, record in self._feed.follow(since, to_names(path)):
+        async for token, record in self._feed.follow(since, parse(path)):
             item: dict[str, Json] = {"token": token}
             if record is not None:
                 item.update(
                     type=record.type.value,
-                    path=to_text(record.names),
+                    path=to_text(record.path),
                     kind=record.kind.value,
                     time=record.time,
                     entry=record.entry.hex() or None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from basefs.daemon.api.history import PastServices
-from basefs.daemon.api.textpaths import to_text
+from basefs.path import to_text
 from basefs.replica.replica import Replica
 
 Json = Any
@@ -42,7 +42,7 @@ class StatusServices:
             "conflicts": self._conflicts(),
             "keys": len(mine),
             "writable": sorted(
-                {to_text(one.names) for one in granted if one.standing == "valid" and one.fingerprint in mine}
+                {to_text(one.path) for one in granted if one.standing == "valid" and one.fingerprint in mine}
             ),
         }
         # Last, since it also tells of the damage that was met on the way.
@@ -61,7 +61,7 @@ class StatusServices:
         if found is None:
             return None
         return {
-            "path": to_text(found.names),
+            "path": to_text(found.path),
             "entry": found.entry.hash.hex(),
             "action": found.entry.action.name.lower(),
             "key": self._replica.key_names().get(found.entry.fingerprint),

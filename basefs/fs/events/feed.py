@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import pathlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 from basefs.errors import StoreError
 from basefs.fs.events.journal import JOURNAL_FILE, Journal, Live, Record
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.changes import Change, in_order
 from basefs.view.events import shape_of
 
@@ -29,7 +29,7 @@ _SLICE = 200
 class Feed:
     """Keeps the journal and wakes who waits for it.  Used in one event loop, but for `changed`."""
 
-    def __init__(self, directory: Path, tree: Callable[[], Iterable[Live]], clock: Callable[[], float]) -> None:
+    def __init__(self, directory: pathlib.Path, tree: Callable[[], Iterable[Live]], clock: Callable[[], float]) -> None:
         """Needs a running event loop.
 
         Args:
@@ -46,7 +46,7 @@ class Feed:
         self._waiting: deque[Change] = deque()
         self._opening: asyncio.Task[Journal] | None = None
         #: What has changed since that began: the last change of each path, which counts.
-        self._meanwhile: dict[Names, Change] = {}
+        self._meanwhile: dict[Path, Change] = {}
         self._stopped = False
         self._failure: StoreError | None = None
 
@@ -117,7 +117,7 @@ class Feed:
     def _take(self, changes: Sequence[Change]) -> None:
         if self._opening is not None:
             for change in changes:
-                self._meanwhile[change.names] = change
+                self._meanwhile[change.path] = change
             return
         if not self._waiting:
             self._loop.call_soon(self._write_some)
@@ -131,7 +131,7 @@ class Feed:
         if self._journal is None:
             return
         found = (
-            Live(change.names, shape_of(change.after), None if change.entry is None else change.entry.hash)
+            Live(change.path, shape_of(change.after), None if change.entry is None else change.entry.hash)
             for change in some
         )
         try:
@@ -147,7 +147,7 @@ class Feed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def follow(self, since: str | None, below: Names) -> AsyncIterator[tuple[str, Record | None]]:
+    async def follow(self, since: str | None, below: Path) -> AsyncIterator[tuple[str, Record | None]]:
         """The changes at and below a path, for ever.
 
         Args:
@@ -173,11 +173,11 @@ class Feed:
             records = journal.read(place, _PAGE)
             for record in records:
                 place = record.number
-                if record.names[: len(below)] == below:
+                if record.path[: len(below)] == below:
                     yield journal.token(place), record
             if not records:
                 await news.wait()
-            elif records[-1].names[: len(below)] != below:
+            elif records[-1].path[: len(below)] != below:
                 yield journal.token(place), None
 
 

@@ -11,15 +11,15 @@ Invariant: who applies the records in order to nothing but names and shapes has 
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from basefs.errors import StoreError, UsageError
 from basefs.log.hashes import EntryHash
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.events import EventType, Shape, events_between
 from basefs.view.states import Kind
 
@@ -49,12 +49,12 @@ class Live:
     """What a path is now.
 
     Attributes:
-        names: the path.
+        path: the path.
         shape: `None` where nothing is there.
         entry: the entry that it ends with, `None` where that is unknown.
     """
 
-    names: Names
+    path: Path
     shape: Shape | None
     entry: EntryHash | None
 
@@ -75,7 +75,7 @@ class Record:
     number: int
     time: int
     type: EventType
-    names: Names
+    path: Path
     kind: Kind
     entry: bytes
 
@@ -83,7 +83,7 @@ class Record:
 class Journal:
     """The journal of one filesystem.  Used in one thread at a time."""
 
-    def __init__(self, path: Path, *, kept: int = KEPT) -> None:
+    def __init__(self, path: pathlib.Path, *, kept: int = KEPT) -> None:
         """Open it, or begin one.  `kept`: records that are kept at least.  Raises `StoreError`."""
         self._kept = kept
         with _translated():
@@ -115,22 +115,22 @@ class Journal:
         with _translated():
             known = {_decode(path) for (path,) in self._db.execute("SELECT path FROM seen")}
             found = list(tree)
-            gone = known - {live.names for live in found}
+            gone = known - {live.path for live in found}
             # As it can be performed on a plain directory tree: removals from below, then the rest from above.
-            removals = (Live(names, None, None) for names in sorted(gone, key=lambda names: (-len(names), names)))
-            rest = sorted(found, key=lambda live: (len(live.names), live.names))
+            removals = (Live(at, None, None) for at in sorted(gone, key=lambda at: (-len(at), at)))
+            rest = sorted(found, key=lambda live: (len(live.path), live.path))
             self.add([*removals, *rest], now=now)
 
     def add(self, changed: Iterable[Live], *, now: int) -> None:
         """Take in what paths are now; what is no change is not told.  Raises `StoreError`."""
         with _translated(), self._transaction():
             for live in changed:
-                before = self._seen(live.names)
+                before = self._seen(live.path)
                 for type in events_between(before, live.shape):
                     shape = before if type is EventType.DELETE else live.shape
                     assert shape is not None
                     entry = live.entry or b""
-                    row = (now, type.value, _encode(live.names), shape.kind.value, entry)
+                    row = (now, type.value, _encode(live.path), shape.kind.value, entry)
                     self._db.execute("INSERT INTO record (time, type, path, kind, entry) VALUES (?, ?, ?, ?, ?)", row)
                 if before != live.shape:
                     self._remember(live)
@@ -139,13 +139,13 @@ class Journal:
                 self._pruned = last - self._kept
                 self._db.execute("DELETE FROM record WHERE number <= ?", (self._pruned,))
 
-    def _seen(self, names: Names) -> Shape | None:
+    def _seen(self, path: Path) -> Shape | None:
         query = "SELECT kind, content, attributes FROM seen WHERE path = ?"
-        row = self._db.execute(query, (_encode(names),)).fetchone()
+        row = self._db.execute(query, (_encode(path),)).fetchone()
         return None if row is None else Shape(Kind(row[0]), row[1], row[2])
 
     def _remember(self, live: Live) -> None:
-        path, shape = _encode(live.names), live.shape
+        path, shape = _encode(live.path), live.shape
         if shape is None:
             self._db.execute("DELETE FROM seen WHERE path = ?", (path,))
         else:
@@ -210,9 +210,9 @@ def _translated() -> Iterator[None]:
         raise StoreError(f"the journal {JOURNAL_FILE} cannot be used: {error}; it may be deleted") from error
 
 
-def _encode(names: Names) -> bytes:
-    return b"/" + b"/".join(names)
+def _encode(path: Path) -> bytes:
+    return b"/" + b"/".join(path)
 
 
-def _decode(path: bytes) -> Names:
+def _decode(path: bytes) -> Path:
     return tuple(path[1:].split(b"/")) if path != b"/" else ()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from basefs.fs.events.rules import Rule, matching
-from basefs.path import Names
+from basefs.path import Path
 
 #: The event type that tells a handler that it has missed something, and must look at everything it cares for.
 OVERFLOW = "overflow"
@@ -26,12 +26,12 @@ class Event:
 
     Attributes:
         type: create, modify, attributes, delete or overflow.
-        names: the path; the root for an overflow.
+        path: the path; the root for an overflow.
         kind: file, directory or symlink; what was there, for a delete.
     """
 
     type: str
-    names: Names
+    path: Path
     kind: str
 
 
@@ -68,9 +68,9 @@ class Queue:
         self._rules = rules
         self._at_most = at_most
         self._capacity = capacity
-        self._waiting: dict[Names, deque[Job]] = {}
-        self._ready: deque[Names] = deque()
-        self._running: set[Names] = set()
+        self._waiting: dict[Path, deque[Job]] = {}
+        self._ready: deque[Path] = deque()
+        self._running: set[Path] = set()
         self._overflowed: set[Rule] = set()
         self._queued = 0
         self.counts = Counts()
@@ -88,7 +88,7 @@ class Queue:
     def put(self, event: Event) -> bool:
         """Queue the jobs of an event.  Returns whether there was room for all of them."""
         fits = True
-        for rule in matching(self._rules, event.names):
+        for rule in matching(self._rules, event.path):
             job = Job(rule, event)
             if self._queued < self._capacity:
                 self._add(job)
@@ -99,17 +99,17 @@ class Queue:
         return fits
 
     def _add(self, job: Job) -> None:
-        names = job.event.names
-        if names not in self._waiting:
-            self._waiting[names] = deque()
-            if names not in self._running:
-                self._ready.append(names)
-        self._waiting[names].append(job)
+        path = job.event.path
+        if path not in self._waiting:
+            self._waiting[path] = deque()
+            if path not in self._running:
+                self._ready.append(path)
+        self._waiting[path].append(job)
         self._queued += 1
 
     def _coalesce(self, job: Job) -> bool:
         """Make one of a job and the last one of the same path and rule that waits, if there is one."""
-        jobs = self._waiting.get(job.event.names, deque())
+        jobs = self._waiting.get(job.event.path, deque())
         for index in reversed(range(len(jobs))):
             if jobs[index].rule == job.rule:
                 jobs[index] = Job(job.rule, _merge(jobs[index].event, job.event))
@@ -127,12 +127,12 @@ class Queue:
         """The next job to run now; `None` if there is none, or enough are running.  Tell `done` when it has ended."""
         if len(self._running) >= self._at_most or not self._ready:
             return None
-        names = self._ready.popleft()
-        jobs = self._waiting[names]
+        path = self._ready.popleft()
+        jobs = self._waiting[path]
         job = jobs.popleft()
         if not jobs:
-            del self._waiting[names]
-        self._running.add(names)
+            del self._waiting[path]
+        self._running.add(path)
         self._queued -= 1
         if job.event.type == OVERFLOW:
             # What no longer fits from now on happens after this job has begun, so it needs another one.
@@ -141,10 +141,10 @@ class Queue:
 
     def done(self, job: Job, *, failed: bool) -> None:
         """A job has ended."""
-        names = job.event.names
-        self._running.discard(names)
-        if names in self._waiting:
-            self._ready.append(names)
+        path = job.event.path
+        self._running.discard(path)
+        if path in self._waiting:
+            self._ready.append(path)
         if failed:
             self.counts.failed += 1
         else:
@@ -163,4 +163,4 @@ def _merge(earlier: Event, later: Event) -> Event:
         type = later.type
     else:
         type = earlier.type
-    return Event(type, later.names, later.kind)
+    return Event(type, later.path, later.kind)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from basefs.errors import UsageError
-from basefs.path import Names
+from basefs.path import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class Rule:
             raise UsageError(f"the handler {text!r} has no command: write 'CMD' or 'GLOB=CMD'")
         return cls(command, glob or None)
 
-    def matches(self, names: Names) -> bool:
+    def matches(self, path: Path) -> bool:
         """Whether it is about a path.  A glob that begins with `*` is held against the last name alone."""
         if self.glob is None:
             return True
         if self.glob.startswith("/"):
-            return _compile(self.glob).fullmatch(b"/" + b"/".join(names)) is not None
-        return _compile(self.glob).fullmatch(names[-1] if names else b"") is not None
+            return _compile(self.glob).fullmatch(b"/" + b"/".join(path)) is not None
+        return _compile(self.glob).fullmatch(path[-1] if path else b"") is not None
 
 
-def matching(rules: Sequence[Rule], names: Names) -> list[Rule]:
+def matching(rules: Sequence[Rule], path: Path) -> list[Rule]:
     """The rules for a path, in the order in which they were given."""
-    return [rule for rule in rules if rule.matches(names)]
+    return [rule for rule in rules if rule.matches(path)]
 
 
 def _compile(glob: str) -> re.Pattern[bytes]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from basefs.fs.events.process import run
 from basefs.fs.events.queue import Event, Job, Queue
 from basefs.fs.events.rules import Rule
-from basefs.path import Names
+from basefs.path import to_text
 from basefs.view.changes import Change
 from basefs.view.events import EventType, events_between, shape_of
 
@@ -92,7 +91,7 @@ class Runner:
 
     async def _run_process(self, job: Job) -> bool:
         """Run one handler to its end; returns whether it failed."""
-        path = _to_text(job.event.names)
+        path = to_text(job.event.path)
         event = {
             "BASEFS_EVENT_TYPE": job.event.type,
             "BASEFS_EVENT_PATH": path,
@@ -132,8 +131,4 @@ def _events(changes: Iterable[Change]) -> Iterable[Event]:
         for type in events_between(before, after):
             shape = before if type is EventType.DELETE else after
             assert shape is not None
-            yield Event(type.value, change.names, shape.kind.value)
-
-
-def _to_text(names: Names) -> str:
-    return "/" + "/".join(os.fsdecode(name) for name in names)
+            yield Event(type.value, change.path, shape.kind.value)

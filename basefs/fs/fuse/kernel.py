@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from basefs.path import Names
+from basefs.path import Path
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,9 @@ MAX_AWAITED = 32
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def path_of(names: Names) -> bytes:
+def path_of(path: Path) -> bytes:
     """A path as libfuse knows it."""
-    return b"/" + b"/".join(names)
+    return b"/" + b"/".join(path)
 
 
 class Kernel:
@@ -47,9 +47,9 @@ class Kernel:
         self._queue: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         #: What is to be forgotten.  A path that is asked for again meanwhile is done once.
-        self._paths: dict[Names, None] = {}
+        self._paths: dict[Path, None] = {}
         #: Those that the thread has taken and not done yet.
-        self._taken: set[Names] = set()
+        self._taken: set[Path] = set()
 
     def attach(self, library: Any, fuse: int, config: Any) -> None:
         """The mount has begun.
@@ -70,7 +70,7 @@ class Kernel:
         if self._config is not None:
             self._config.entry_timeout = self._config.attr_timeout = seconds
 
-    def invalidate(self, paths: Iterable[Names], *, wait: bool = False) -> None:
+    def invalidate(self, paths: Iterable[Path], *, wait: bool = False) -> None:
         """Have attributes and pages of these paths read again; `wait` until that is done, but not for long."""
         if self._fuse is None:
             return
@@ -82,10 +82,10 @@ class Kernel:
         if wait and len(added) <= MAX_AWAITED:
             done.wait(WAIT_SECONDS)
 
-    def has_forgotten(self, names: Names) -> bool:
+    def has_forgotten(self, path: Path) -> bool:
         """Whether nothing of a path is left to be forgotten."""
         with self._lock:
-            return names not in self._paths and names not in self._taken
+            return path not in self._paths and path not in self._taken
 
     def detach(self) -> None:
         """The mount has ended; libfuse's structures are gone."""
@@ -99,12 +99,12 @@ class Kernel:
             with self._lock:
                 paths, self._paths = self._paths, {}
                 self._taken = set(paths)
-            for names in paths:
+            for path in paths:
                 if self._fuse is not None:
                     # A path that the kernel does not know is an error that says just that.
-                    self._library.fuse_invalidate_path(self._fuse, path_of(names))
+                    self._library.fuse_invalidate_path(self._fuse, path_of(path))
                 with self._lock:
-                    self._taken.discard(names)
+                    self._taken.discard(path)
             done.set()
 
 

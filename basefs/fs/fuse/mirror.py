@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pathlib
 import threading
 import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from basefs.fs.fuse.kernel import TIMEOUT, Kernel, leave_files, mark_modified
 from basefs.fs.fuse.reach import Reach, path_of
@@ -28,7 +28,7 @@ from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.staging.workingset import WorkingSet
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Applied
 from basefs.view.changes import Change
 from basefs.view.states import Kind, State
@@ -56,7 +56,7 @@ class _Watch:
         descriptor: what only refers to it, of the thread's own file table.
     """
 
-    where: Names
+    where: Path
     descriptor: int
 
 
@@ -87,26 +87,26 @@ class Mirror:
         present: paths that it shall find as they were, since it is about to remove them.
     """
 
-    def __init__(self, working: WorkingSet, kernel: Kernel, mountpoint: Path) -> None:
+    def __init__(self, working: WorkingSet, kernel: Kernel, mountpoint: pathlib.Path) -> None:
         self._working = working
         self._kernel = kernel
         self._reach = Reach(os.fsencode(mountpoint))
-        self._waiting: OrderedDict[Names, tuple[State | None, State | None]] = OrderedDict()
+        self._waiting: OrderedDict[Path, tuple[State | None, State | None]] = OrderedDict()
         #: Files that wait and of which the kernel had to forget what it knew: what it was told last since.
-        self._told: dict[Names, _Told] = {}
+        self._told: dict[Path, _Told] = {}
         self._wake = threading.Condition()
         #: When the change that is being performed was begun, monotonic seconds.
         self._since: float | None = None
-        self._performing: Names | None = None
+        self._performing: Path | None = None
         self._stopped = False
         #: Whether a change hung, so that the kernel must be told of all others without the mount.
         self._given_up = False
         self.number = working.identities.new_number()
         self.thread = 0
-        self.absent: Names | None = None
-        self.present: dict[Names, Kind] = {}
+        self.absent: Path | None = None
+        self.present: dict[Path, Kind] = {}
         self.held: list[Inode] = []
-        self.kept: Names | None = None
+        self.kept: Path | None = None
         self.watched: dict[Inode, _Watch] = {}
         #: Whether one of them may be open no more.
         self._closed = False
@@ -127,14 +127,14 @@ class Mirror:
             self._told.clear()
             self._wake.notify()
 
-    def let_go(self, kept: Names) -> None:
+    def let_go(self, kept: Path) -> None:
         """Nobody has the file of this name open any more; what the kernel knows of it shall go."""
         if self.watched and kept[-1].startswith(HIDDEN_PREFIX):
             with self._wake:
                 self._closed = True
                 self._wake.notify()
 
-    def move(self, source: Names, target: Names, *, exchange: bool) -> None:
+    def move(self, source: Path, target: Path, *, exchange: bool) -> None:
         """Something has moved here, or two have changed places: what is open goes along.
 
         But not to a name that never leaves this node: what is saved under the old one is the next version of the file.
@@ -158,34 +158,34 @@ class Mirror:
         with self._wake:
             return len(self._waiting) + (self._since is not None)
 
-    def is_settled(self, names: Names, size: int, thread: int) -> bool:
+    def is_settled(self, path: Path, size: int, thread: int) -> bool:
         """Whether the kernel knows this size of what a thread opens at a path; what it has cached may be older if not.
 
         It does when the change was performed.  It also does before, if it had to forget the old size, and has asked for
         this one since: who opens a file has its permissions checked first, so that its attributes are known again
         (Linux, fs/fuse/dir.c, `fuse_permission`).
         """
-        if not self._working.replica.is_told(names):
+        if not self._working.replica.is_told(path):
             return False
         with self._wake:
-            if names == self._performing:
+            if path == self._performing:
                 # What it is told now may be overtaken by an older answer to the mirror's thread.
                 return False
-            if names not in self._waiting:
+            if path not in self._waiting:
                 return True
-            told = self._told.get(names)
+            told = self._told.get(path)
             if told is None or told.size != size or told.thread not in (0, thread):
                 return False
             told.thread = 0
-            return self._kernel.has_forgotten(names)
+            return self._kernel.has_forgotten(path)
 
-    def answered(self, names: Names, size: int, thread: int) -> None:
+    def answered(self, path: Path, size: int, thread: int) -> None:
         """The kernel, asking for a thread that is not the mirror's, is told that what is at a path has this size."""
-        if names in self._told:
+        if path in self._told:
             with self._wake:
                 # What it is told before it forgets, it forgets.
-                if names in self._told and names != self._performing and self._kernel.has_forgotten(names):
-                    told = self._told[names]
+                if path in self._told and path != self._performing and self._kernel.has_forgotten(path):
+                    told = self._told[path]
                     if told.size != size:
                         told.size, told.thread = size, thread
 
@@ -212,26 +212,24 @@ class Mirror:
         self.stop()
         self._forget(missed)
 
-    def _forget(self, paths: list[Names]) -> None:
+    def _forget(self, paths: list[Path]) -> None:
         """Have the kernel ask again for what it learned of these paths while it was told to believe it for long."""
-        self._kernel.invalidate({path for names in paths for path in (names, names[:-1])})
+        self._kernel.invalidate({path for one in paths for path in (one, one[:-1])})
 
     def _on_applied(self, applied: Applied) -> None:
         # No lock of the working set here: whoever commits may hold it, and wait for this to end.
         own = self._working.in_flight if applied.local else frozenset()
-        changes = [
-            c for c in applied.changes if c.names and c.names not in own and not self._working.is_moving(c.names)
-        ]
+        changes = [c for c in applied.changes if c.path and c.path not in own and not self._working.is_moving(c.path)]
         if own:
             # What this node does to one name of a file is no event of its others; the kernel asks for their number.
-            self._kernel.invalidate([c.names for c in changes if c.before is c.after])
+            self._kernel.invalidate([c.path for c in changes if c.before is c.after])
             changes = [c for c in changes if c.before is not c.after]
         if self._given_up:
-            self._forget([c.names for c in changes])
+            self._forget([c.path for c in changes])
         if self._stopped or not changes:
             return
         held = {inode.origin for inode in list(self._working.opened)}
-        forgotten = {c.names for c in changes if c.before and c.after and c.before.origin not in held}
+        forgotten = {c.path for c in changes if c.before and c.after and c.before.origin not in held}
         # Known at once to those who ask, and to those who watch a moment later.  Before the changes wait: what the
         # kernel is told of them from then on, nobody makes it forget.
         self._kernel.invalidate(forgotten)
@@ -239,26 +237,26 @@ class Mirror:
             if self._stopped:
                 return
             for change in changes:
-                self._add(change, is_forgotten=change.names in forgotten)
+                self._add(change, is_forgotten=change.path in forgotten)
             self._wake.notify()
 
-    def _on_overruled(self, names: Names, before: State | None, after: State) -> None:
+    def _on_overruled(self, path: Path, before: State | None, after: State) -> None:
         """What was changed here, which the kernel knows, has given way to what another node had made of the path."""
         if self._given_up:
-            self._forget([names])
+            self._forget([path])
         with self._wake:
             if not self._stopped:
-                self._add(Change(names, before, after, None), is_forgotten=False)
+                self._add(Change(path, before, after, None), is_forgotten=False)
                 self._wake.notify()
 
     def _add(self, change: Change, *, is_forgotten: bool) -> None:
         """Several changes of a path that wait become one."""
-        names, after = change.names, change.after
-        before, _ = self._waiting.pop(names, (change.before, None))
-        self._waiting[names] = (before, after)
-        self._told.pop(names, None)
+        path, after = change.path, change.after
+        before, _ = self._waiting.pop(path, (change.before, None))
+        self._waiting[path] = (before, after)
+        self._told.pop(path, None)
         if is_forgotten and before is not None and after is not None and before.kind is after.kind is Kind.FILE:
-            self._told[names] = _Told()
+            self._told[path] = _Told()
         if len(self._waiting) > MAX_WAITING:
             dropped, _ = self._waiting.popitem(last=False)
             self._told.pop(dropped, None)
@@ -289,11 +287,11 @@ class Mirror:
             with self._wake:
                 if not self._waiting:
                     continue
-                names, (before, after) = self._waiting.popitem(last=False)
-                self._performing = names
+                path, (before, after) = self._waiting.popitem(last=False)
+                self._performing = path
                 self._since = time.monotonic()
             try:
-                self._perform(names, before, after)
+                self._perform(path, before, after)
             except OSError:
                 pass  # somebody here has changed the path meanwhile, and the kernel knows that
             except Exception:
@@ -302,7 +300,7 @@ class Mirror:
                 self._end()
                 with self._wake:
                     # If it waits again: the kernel may have been told of an older version in answer to this thread.
-                    self._told.pop(names, None)
+                    self._told.pop(path, None)
                     self._since = self._performing = None
 
     def _end(self) -> None:
@@ -314,73 +312,73 @@ class Mirror:
             self._kernel.invalidate([self.kept])
         self.absent, self.present, self.held, self.kept = None, {}, [], None
 
-    def _perform(self, names: Names, before: State | None, after: State | None) -> None:
+    def _perform(self, path: Path, before: State | None, after: State | None) -> None:
         working = self._working
         with working.lock:
-            slot = working.overlay.get(names)
-            if slot is not MISSING or working.overlay.hides(names):
+            slot = working.overlay.get(path)
+            if slot is not MISSING or working.overlay.hides(path):
                 # What this node shows is its own change, which it publishes in a moment.
-                self._kernel.invalidate([names])
+                self._kernel.invalidate([path])
                 return
             self.held = [] if before is None else working.stale(before.origin, None if after is None else after.content)
         if after is None:
             # The directories above may be gone as well, and are to be removed afterwards.
-            self.present = {names[:depth]: Kind.DIRECTORY for depth in range(1, len(names))}
-        with self._reach.directory(names[:-1]) as directory:
-            self._perform_in(directory, names, before, after)
+            self.present = {path[:depth]: Kind.DIRECTORY for depth in range(1, len(path))}
+        with self._reach.directory(path[:-1]) as directory:
+            self._perform_in(directory, path, before, after)
 
-    def _perform_in(self, directory: int, names: Names, before: State | None, after: State | None) -> None:
+    def _perform_in(self, directory: int, path: Path, before: State | None, after: State | None) -> None:
         if before is not None and after is not None and before.kind is after.kind:
             if after.kind is Kind.FILE and before.content != after.content:
                 for inode, watch in self.watched.items():
-                    if watch.where == names:
+                    if watch.where == path:
                         self._announce(watch.descriptor, [inode])
                 if self.held:
                     # Who has it open keeps it: the kernel must take what comes now for another file.
-                    self._watch(names, directory, before)
-                    self._make(names, directory, after)
+                    self._watch(path, directory, before)
+                    self._make(path, directory, after)
                 else:
-                    self._rewrite(names[-1], directory)
+                    self._rewrite(path[-1], directory)
                 return
             if after.kind is not Kind.SYMLINK or before.target == after.target:
-                self._touch(names[-1], directory, after)
+                self._touch(path[-1], directory, after)
                 return
         if before is not None:
-            self._remove(names, directory, before)
+            self._remove(path, directory, before)
         if after is not None:
-            self._make(names, directory, after)
+            self._make(path, directory, after)
 
-    def _make(self, names: Names, directory: int, after: State) -> None:
+    def _make(self, path: Path, directory: int, after: State) -> None:
         for inode in self.held:
             inode.parted = True
-        self.absent = names
+        self.absent = path
         if after.kind is Kind.DIRECTORY:
-            os.mkdir(names[-1], dir_fd=directory)
+            os.mkdir(path[-1], dir_fd=directory)
         elif after.kind is Kind.SYMLINK:
-            os.symlink(after.target, names[-1], dir_fd=directory)
+            os.symlink(after.target, path[-1], dir_fd=directory)
         else:
-            os.close(os.open(names[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=directory))
+            os.close(os.open(path[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=directory))
 
-    def _remove(self, names: Names, directory: int, before: State) -> None:
-        self.present[names] = before.kind
+    def _remove(self, path: Path, directory: int, before: State) -> None:
+        self.present[path] = before.kind
         if before.kind is Kind.DIRECTORY:
-            os.rmdir(names[-1], dir_fd=directory)
+            os.rmdir(path[-1], dir_fd=directory)
         else:
-            os.unlink(names[-1], dir_fd=directory)
+            os.unlink(path[-1], dir_fd=directory)
 
-    def _watch(self, names: Names, directory: int, before: State) -> None:
+    def _watch(self, path: Path, directory: int, before: State) -> None:
         """Remove a file that somebody has open, and have those who watch it hear of the next change as well."""
-        with self._reach.entry(names[-1], directory) as found:
+        with self._reach.entry(path[-1], directory) as found:
             self._announce(found, self.held)
             # It keeps nobody from closing the file, and the kernel does not tell of it.
             descriptor = os.dup(found)
         try:
-            self._remove(names, directory, before)
+            self._remove(path, directory, before)
         finally:
             if self.kept is None:
                 os.close(descriptor)
             else:
-                self.watched[self.held[0]] = _Watch(names, descriptor)
+                self.watched[self.held[0]] = _Watch(path, descriptor)
                 # It may have been closed before anybody could know that it is watched.
                 self._unwatch_closed()
         if len(self.watched) > MAX_WATCHED:

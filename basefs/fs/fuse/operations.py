@@ -10,15 +10,15 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from basefs.errors import BaseFSError, NameTooLong, NotADirectory, NotFound
+from basefs import path as paths
+from basefs.errors import BaseFSError, NotADirectory, NotFound
 from basefs.fs.files import Pages
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.fuse.errno import errno_of
 from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.metadata import ATTRIBUTES, KIND_BITS, Stat
-from basefs.log.entries import MAX_NAME
-from basefs.path import Names
+from basefs.path import Path
 
 log = logging.getLogger(__name__)
 
@@ -51,19 +51,15 @@ def _translated(handler: _Handler) -> _Handler:
     return wrapper  # type: ignore[return-value]
 
 
-def parse(path: str | None) -> Names:
-    """The names in a path as mfusepy gives it: UTF-8 with surrogate escapes, so that every byte survives.
+def parse(path: str | None) -> Path:
+    """A path as mfusepy gives it.
 
     `None` is the path of something that is open and whose directory is gone.  Raises `OSError` for it, and
     `NameTooLong`: for FUSE the kernel's own limit is 1024 bytes or more.
     """
     if path is None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-    raw = path.encode("utf-8", "surrogateescape")
-    names = tuple(raw.split(b"/")[1:]) if raw != b"/" else ()
-    if any(len(name) > MAX_NAME for name in names):
-        raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
-    return names
+    return paths.parse(path)
 
 
 class Operations:
@@ -124,10 +120,10 @@ class Operations:
         if self._kernel is not None:
             self._kernel.detach()
 
-    def _other_names(self, path: str | None) -> list[Names]:
+    def _other_names(self, path: str | None) -> list[Path]:
         return [] if self._kernel is None or path is None else self._fs.other_names(parse(path))
 
-    def _tell(self, others: list[Names]) -> None:
+    def _tell(self, others: list[Path]) -> None:
         """The kernel knows each name of a file as a file: what one did must be asked anew for the others."""
         if others and self._kernel is not None:
             self._kernel.invalidate(others, wait=True)
@@ -142,13 +138,13 @@ class Operations:
             if mirror is None and self._mirror is not None and self._mirror.waiting and path is not None:
                 self._mirror.answered(parse(path), found.size, self._thread())
             return found
-        names = parse(path)
-        if names == mirror.absent:
+        at = parse(path)
+        if at == mirror.absent:
             raise NotFound("the mirror is about to make it")
         try:
-            return fs.stat(names)
+            return fs.stat(at)
         except (NotFound, NotADirectory):
-            kind = mirror.present.get(names)
+            kind = mirror.present.get(at)
             if kind is None:
                 raise
             return Stat(KIND_BITS[kind] | 0o755, 1, os.getuid(), os.getgid(), 0, 0, 0, mirror.number)
@@ -174,9 +170,9 @@ class Operations:
     @_translated
     def listed(self, path: str | None) -> list[tuple[bytes, int, int]]:
         """`readdir` without dictionaries: names, type bits, inode numbers."""
-        names = parse(path)
-        listed = self._fs.list(names)
-        here, above = self._fs.stat(names).number, self._fs.stat(names[:-1]).number
+        at = parse(path)
+        listed = self._fs.list(at)
+        here, above = self._fs.stat(at).number, self._fs.stat(at[:-1]).number
         return [(b".", stat.S_IFDIR, here), (b"..", stat.S_IFDIR, above), *listed]
 
     def readdir(self, path: str, fh: int) -> Iterable[tuple[str, dict[str, int], int]]:
@@ -221,11 +217,11 @@ class Operations:
 
     def opened(self, path: str, handle: int) -> Pages:
         """What the kernel may do with the pages of a file that was just opened."""
-        names = parse(path)
+        at = parse(path)
         mirror = self._mirror
         thread = self._thread() if mirror is not None and mirror.waiting else 0
-        settled = mirror is None or mirror.is_settled(names, self._fs.inode_of(handle).size, thread)
-        return self._fs.pages(names, handle, settled=settled)
+        settled = mirror is None or mirror.is_settled(at, self._fs.inode_of(handle).size, thread)
+        return self._fs.pages(at, handle, settled=settled)
 
     def writes(self, handle: int) -> bool:
         """Whether anything can be written by a handle; never by the mirror's."""
@@ -374,14 +370,14 @@ class Operations:
     @_translated
     def utimens(self, path: str | None, times: tuple[int, int] | None = None) -> int:
         """utimensat(2), in nanoseconds."""
-        names = parse(path)
+        at = parse(path)
         atime, mtime = (_UTIME_NOW, _UTIME_NOW) if times is None else times
         if self._mirroring() is not None:
             return 0
         if atime != _UTIME_OMIT:
-            self._fs.set_access_time(names, None if atime == _UTIME_NOW else atime)
+            self._fs.set_access_time(at, None if atime == _UTIME_NOW else atime)
         if mtime != _UTIME_OMIT:
-            self._fs.set_times(names, None if mtime == _UTIME_NOW else mtime)
+            self._fs.set_times(at, None if mtime == _UTIME_NOW else mtime)
         self._tell(self._other_names(path))
         return 0
 

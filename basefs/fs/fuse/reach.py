@@ -13,7 +13,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from basefs.path import Names
+from basefs.path import Path
 
 
 class Reach:
@@ -37,14 +37,14 @@ class Reach:
             os.close(root)
 
     @contextlib.contextmanager
-    def directory(self, names: Names) -> Iterator[int]:
+    def directory(self, path: Path) -> Iterator[int]:
         """A descriptor of a directory, for `dir_fd`.
 
         Raises `OSError`: it is not there, it is no directory, or (EXDEV) it is not of this mount.
         """
         descriptor = self._open_root()
         try:
-            for name in names:
+            for name in path:
                 inner = _open(name, descriptor, os.O_DIRECTORY)
                 os.close(descriptor)
                 descriptor = inner

@@ -13,7 +13,7 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, PathError
 from basefs.fs.publish.plan import Do, Step
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.node import Node
@@ -32,7 +32,7 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
     for step in (step for step in steps if step.do <= Do.MAKE):
         if step.do is Do.MAKE_DIRECTORY:
             yield from _tried(author, step, _make_directory(author, step))
-        elif any(_is_directory(author, names) for names in step.names):
+        elif any(_is_directory(author, path) for path in step.names):
             # What is deleted now has to make room first.
             waiting.append(step)
         else:
@@ -63,60 +63,60 @@ def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]
         author.seen.end()
 
 
-def _find(author: Author, names: Names) -> Node | None:
+def _find(author: Author, path: Path) -> Node | None:
     try:
-        return author.node(names)
+        return author.node(path)
     except (NotFound, NotADirectory):
         return None
 
 
-def _is_directory(author: Author, names: Names) -> bool:
-    node = _find(author, names)
+def _is_directory(author: Author, path: Path) -> bool:
+    node = _find(author, path)
     return node is not None and node.is_directory
 
 
-def _parents(author: Author, names: Names) -> Iterator[Draft]:
+def _parents(author: Author, path: Path) -> Iterator[Draft]:
     """Make the directories above again that another node has removed: what is written in them must not be lost."""
-    there = len(names) - 1
-    while there > 0 and _find(author, names[:there]) is None:
+    there = len(path) - 1
+    while there > 0 and _find(author, path[:there]) is None:
         there -= 1
-    for depth in range(there + 1, len(names)):
-        yield author.make_directory(names[:depth])
+    for depth in range(there + 1, len(path)):
+        yield author.make_directory(path[:depth])
 
 
 def _make_directory(author: Author, step: Step) -> Iterator[Draft]:
-    names = step.names[0]
-    node = _find(author, names)
+    path = step.names[0]
+    node = _find(author, path)
     if node is not None and node.is_directory:
         if (step.mode, step.owner) != (None, None):
-            yield author.set_attributes(names, mode=step.mode, owner=step.owner)
+            yield author.set_attributes(path, mode=step.mode, owner=step.owner)
         return
     if step.origin is not None:
         # Another node has removed it, or put something else there: an attribute alone does not bring it back.
         return
     if node is not None:
-        yield author.remove(names, directory=False)
-    yield from _parents(author, names)
+        yield author.remove(path, directory=False)
+    yield from _parents(author, path)
     mode = DIRECTORY_MODE if step.mode is None else step.mode
-    yield author.make_directory(names, mode=mode, owner=step.owner, mtime=step.mtime)
+    yield author.make_directory(path, mode=mode, owner=step.owner, mtime=step.mtime)
 
 
-def _delete(author: Author, names: Names) -> Iterator[Draft]:
-    node = _find(author, names)
+def _delete(author: Author, path: Path) -> Iterator[Draft]:
+    node = _find(author, path)
     if node is not None:
-        yield author.remove(names, directory=node.is_directory)
+        yield author.remove(path, directory=node.is_directory)
 
 
-def _set(author: Author, step: Step, names: Names) -> Iterator[Draft]:
+def _set(author: Author, step: Step, path: Path) -> Iterator[Draft]:
     mtime = step.mtime if step.exact else None
     if (step.mode, step.owner, mtime) != (None, None, None):
-        yield author.set_attributes(names, mode=step.mode, owner=step.owner, mtime=mtime)
+        yield author.set_attributes(path, mode=step.mode, owner=step.owner, mtime=mtime)
 
 
 def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
     """A file or a symbolic link, under all of its names."""
-    names = sorted(step.names, key=lambda name: not _is_same(author, step, _find(author, name)))
-    first = names[0]
+    path = sorted(step.names, key=lambda name: not _is_same(author, step, _find(author, name)))
+    first = path[0]
     yield from _parents(author, first)
     there = _find(author, first)
     at_home = None if step.home is None else _find(author, step.home)
@@ -129,7 +129,7 @@ def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
         yield from _fill(author, step, first)
     else:
         yield from _make_anew(author, step, first, there, load)
-    for other in names[1:]:
+    for other in path[1:]:
         there = _find(author, other)
         made = author.node(first)
         if there is None or there.state.origin != made.state.origin:
@@ -139,7 +139,7 @@ def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
             yield author.make_link(other, first)
 
 
-def _make_anew(author: Author, step: Step, names: Names, there: Node | None, load: Load) -> Iterator[Draft]:
+def _make_anew(author: Author, step: Step, path: Path, there: Node | None, load: Load) -> Iterator[Draft]:
     """A file or a symbolic link that cannot be moved from anywhere."""
     if step.shown is not None:
         step.mode = step.shown.mode if step.mode is None else step.mode
@@ -147,28 +147,28 @@ def _make_anew(author: Author, step: Step, names: Names, there: Node | None, loa
         step.mtime = step.shown.mtime if step.mtime is None else step.mtime
     # Before anything makes room for it: it may not be here.
     content = load(step.base) if step.content is None and step.kind is not Kind.SYMLINK else step.content
-    if there is not None and (there.is_directory or len(author.names_of(names, there)) > 1):
+    if there is not None and (there.is_directory or len(author.names_of(path, there)) > 1):
         # Its other names keep what they have.
-        yield from _delete(author, names)
+        yield from _delete(author, path)
     if step.kind is Kind.SYMLINK:
-        yield author.make_symlink(names, step.target, mtime=step.mtime, replace=True)
-        yield from _set(author, step, names)
+        yield author.make_symlink(path, step.target, mtime=step.mtime, replace=True)
+        yield from _set(author, step, path)
     else:
         assert content is not None
-        yield _write(author, step, names, content)
+        yield _write(author, step, path, content)
 
 
-def _fill(author: Author, step: Step, names: Names) -> Iterator[Draft]:
+def _fill(author: Author, step: Step, path: Path) -> Iterator[Draft]:
     """The content and attributes of a file that is published at this path."""
     if step.content is None:
-        yield from _set(author, step, names)
+        yield from _set(author, step, path)
     else:
-        yield _write(author, step, names, step.content)
+        yield _write(author, step, path, step.content)
 
 
-def _write(author: Author, step: Step, names: Names, content: Content) -> Draft:
+def _write(author: Author, step: Step, path: Path, content: Content) -> Draft:
     mtime = step.mtime if step.exact else None
-    return author.write(names, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
+    return author.write(path, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
 
 
 def _is_same(author: Author, step: Step, node: Node | None) -> bool:

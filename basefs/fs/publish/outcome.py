@@ -12,7 +12,7 @@ from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.scratch import is_scratch
 from basefs.fs.staging.workingset import WorkingSet
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.states import Kind, State
 
@@ -31,18 +31,18 @@ def take_over(working: WorkingSet, step: Step) -> None:
     else:
         assert step.inode is not None
         _take_over_inode(working, step, step.inode)
-    for names in step.names:
-        working.settle_directory(names[:-1])
+    for path in step.names:
+        working.settle_directory(path[:-1])
 
 
 def _take_over_deletion(working: WorkingSet, step: Step) -> None:
-    names = step.names[0]
+    path = step.names[0]
     if step.error is not None and not isinstance(step.error, NotEmpty):
-        log.warning("%s was removed here only and is back: %s", display(names), step.error)
+        log.warning("%s was removed here only and is back: %s", display(path), step.error)
     # A directory that is not empty holds what another node has made in it meanwhile, so it stays.
-    if working.overlay.get(names) is None:
-        working.drop(names)
-        _tell(working, names, None)
+    if working.overlay.get(path) is None:
+        working.drop(path)
+        _tell(working, path, None)
     for inode in list(working.by_origin.values()):
         working.forget_idle(inode)
 
@@ -67,7 +67,7 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
         return
     if inode.unlinked:
         return
-    lost = {names: state for names in step.names if (state := _lost(working, names)) is not None}
+    lost = {path: state for path in step.names if (state := _lost(working, path)) is not None}
     attributes = _published(working, step)
     if (own := lost.get(step.names[0])) is not None:
         attributes = _attributes(working, step.names[0], own)
@@ -88,44 +88,44 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     _release(working, step, inode)
     if inode.handles or inode.names:
         working.by_origin[attributes.origin] = inode
-    for names, state in lost.items():
-        _tell(working, names, state)
+    for path, state in lost.items():
+        _tell(working, path, state)
 
 
-def _lost(working: WorkingSet, names: Names) -> State | None:
+def _lost(working: WorkingSet, path: Path) -> State | None:
     """What a path is in the branch of this node, where the view shows that of another one."""
-    seen = working.overlay.seen(names)
+    seen = working.overlay.seen(path)
     with contextlib.suppress(PathError):
         if seen:
-            shown = working.replica.attributes(names)
+            shown = working.replica.attributes(path)
             # Of merged directories all branches are shown.
             if not (shown.version[-1] in seen or (shown.kind is Kind.DIRECTORY and set(seen) & set(shown.version))):
                 return working.replica.state_after(seen[-1])
     return None
 
 
-def _attributes(working: WorkingSet, names: Names, own: State) -> Attributes:
+def _attributes(working: WorkingSet, path: Path, own: State) -> Attributes:
     """The attributes of a path in the branch of this node."""
     return replace(
-        working.replica.attributes(names),
+        working.replica.attributes(path),
         kind=own.kind,
         mode=own.mode,
         owner=own.owner,
         size=own.size,
         mtime=own.mtime,
-        version=working.overlay.seen(names) or (),
+        version=working.overlay.seen(path) or (),
         origin=own.origin,
         content=own.content,
     )
 
 
-def _tell(working: WorkingSet, names: Names, before: State | None) -> None:
+def _tell(working: WorkingSet, path: Path, before: State | None) -> None:
     """A path is what the view shows now, and that is not what was done here."""
     with contextlib.suppress(PathError):
-        tip = working.replica.attributes(names).entry
-        after = working.replica.survey(names).outcome
-        if after is not None and after.tips[0].hash == tip and working.overlay.get(names) is MISSING:
-            working.overruled(names, before, after.state)
+        tip = working.replica.attributes(path).entry
+        after = working.replica.survey(path).outcome
+        if after is not None and after.tips[0].hash == tip and working.overlay.get(path) is MISSING:
+            working.overruled(path, before, after.state)
 
 
 def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:
@@ -156,10 +156,10 @@ def _remember(working: WorkingSet, inode: Inode, attributes: Attributes) -> None
 
 def _release(working: WorkingSet, step: Step, inode: Inode) -> None:
     inode.settle()
-    for names in step.names:
-        if working.overlay.get(names) is inode:
-            working.drop(names)
-            inode.names.pop(names, None)
+    for path in step.names:
+        if working.overlay.get(path) is inode:
+            working.drop(path)
+            inode.names.pop(path, None)
     working.forget_idle(inode)
 
 

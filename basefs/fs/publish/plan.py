@@ -20,7 +20,7 @@ from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Attributes
 from basefs.view.seen import Version
 from basefs.view.states import Kind, Owner
@@ -65,7 +65,7 @@ class Step:
     """
 
     do: Do
-    names: tuple[Names, ...]
+    names: tuple[Path, ...]
     inode: Inode | None = None
     kind: Kind = Kind.ABSENT
     content: Content | None = None
@@ -76,10 +76,10 @@ class Step:
     mtime: int | None = None
     exact: bool = False
     origin: EntryHash | None = None
-    home: Names | None = None
+    home: Path | None = None
     leaves_home: bool = False
     shown: Attributes | None = None
-    seen: Mapping[Names, Version | None] = field(default_factory=dict)
+    seen: Mapping[Path, Version | None] = field(default_factory=dict)
     version: int = 0
     content_version: int = 0
     error: BaseFSError | None = None
@@ -107,17 +107,17 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     now = time.monotonic()
     if not patient:
         working.vacancies.end()
-    made: dict[Inode, tuple[Names, ...]] = {}
-    gone: set[Names] = set()
+    made: dict[Inode, tuple[Path, ...]] = {}
+    gone: set[Path] = set()
     held = set()
     waits: list[float] = []
-    for names, inode in sorted(working.overlay.items(), key=lambda item: item[0]):
+    for path, inode in sorted(working.overlay.items(), key=lambda item: item[0]):
         if inode is None:
-            if until := working.vacancies.until(names, now):
+            if until := working.vacancies.until(path, now):
                 waits.append(until)
             else:
-                gone.add(names)
-        elif is_scratch(names) and not working.is_published(names):
+                gone.add(path)
+        elif is_scratch(path) and not working.is_published(path):
             continue
         elif inode.unflushed and inode.kind is Kind.FILE:
             # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
@@ -126,20 +126,20 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
         elif patient and inode.closed_at + RENAME_SECONDS > now and _is_temporary(inode):
             waits.append(inode.closed_at + RENAME_SECONDS)
         else:
-            made[inode] = (*made.get(inode, ()), names)
+            made[inode] = (*made.get(inode, ()), path)
     gone -= held
     _uproot(working, made, gone)
-    steps = [_step(working, inode, names) for inode, names in made.items()]
+    steps = [_step(working, inode, path) for inode, path in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
-    removals = [Step(Do.DELETE, (names,), seen={names: working.overlay.seen(names)}) for names in sorted(gone)]
+    removals = [Step(Do.DELETE, (path,), seen={path: working.overlay.seen(path)}) for path in sorted(gone)]
     return Plan([*steps, *times, *removals], min(waits, default=None))
 
 
 def _is_temporary(inode: Inode) -> bool:
-    return inode.is_new and inode.kind is Kind.FILE and all(is_temporary_name(names[-1]) for names in inode.names)
+    return inode.is_new and inode.kind is Kind.FILE and all(is_temporary_name(path[-1]) for path in inode.names)
 
 
-def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names]) -> None:
+def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Path]) -> None:
     """What loses its place in the view by this plan, and is not moved from there, is a new file before that happens.
 
     Otherwise it would be taken for what is published at that place, between two transactions or after a restart.
@@ -159,7 +159,7 @@ def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Names])
             working.uproot(inode)
 
 
-def _step(working: WorkingSet, inode: Inode, names: tuple[Names, ...]) -> Step:
+def _step(working: WorkingSet, inode: Inode, names: tuple[Path, ...]) -> Step:
     return Step(
         Do.MAKE_DIRECTORY if inode.kind is Kind.DIRECTORY else Do.MAKE,
         names,
@@ -206,7 +206,7 @@ def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield portion
 
 
-def _order(step: Step, emptied: set[Names]) -> tuple[bool, int, int, tuple[Names, ...]]:
+def _order(step: Step, emptied: set[Path]) -> tuple[bool, int, int, tuple[Path, ...]]:
     depth = len(step.names[0])
     # What takes the place of a directory can be made when nothing is left in that.
     is_late = step.do is Do.SET_TIME or (step.do is Do.MAKE and not emptied.isdisjoint(step.names))

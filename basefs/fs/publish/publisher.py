@@ -138,7 +138,7 @@ class Publisher:
                 steps = plan.steps
                 with self._wake:
                     self._timing.hold(plan.due)
-                working.in_flight = {names for step in steps for names in step.names}
+                working.in_flight = {path for step in steps for path in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
             try:
                 if working.must_sync:

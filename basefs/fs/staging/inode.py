@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from basefs.fs.staging.spool import Spool
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import Attributes
 from basefs.view.states import Kind, Owner
 
@@ -47,8 +47,8 @@ class Inode:
 
     number: int
     kind: Kind
-    names: dict[Names, None] = field(default_factory=dict)
-    home: Names | None = None
+    names: dict[Path, None] = field(default_factory=dict)
+    home: Path | None = None
     origin: EntryHash | None = None
     shown: Attributes | None = None
     base: EntryHash | None = None

@@ -25,8 +25,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import pathlib
 from collections.abc import Sequence, Set
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basefs.durable import sync_directory
@@ -37,7 +37,7 @@ from basefs.fs.staging.spool import Spool, TornSpool, as_store_error
 from basefs.log.content import BytesContent, Content
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.view.seen import Version
 from basefs.view.states import Kind, Owner
 
@@ -50,7 +50,7 @@ JOURNAL_FILE = "journal"
 #: Where these stand in the record of an inode.
 _CONTENT, _FACE, _VERSIONS = 13, 14, 15
 #: An old and a new place of what is pending.
-Move = tuple[Names, Names]
+Move = tuple[Path, Path]
 #: Name, size and checksum of a spool file; older records told no checksum.
 _File = tuple[str, int] | tuple[str, int, "int | None"]
 
@@ -62,7 +62,7 @@ class Ledger:
         is_synced: whether any of it was made to survive a power cut, or is about to be.
     """
 
-    def __init__(self, working: WorkingSet, directory: Path) -> None:
+    def __init__(self, working: WorkingSet, directory: pathlib.Path) -> None:
         """Open the journal in a directory that is made if it is missing.  Raises `StoreError`."""
         try:
             if not directory.exists():
@@ -83,7 +83,7 @@ class Ledger:
         #: Inodes that the journal has told of since it was begun.
         self._known: set[int] = set()
         #: Spool files that a record on the disk may name, while a record that says otherwise may not be there.
-        self._superseded: list[Path] = []
+        self._superseded: list[pathlib.Path] = []
 
     def new_spool(self, content: Content | None = None) -> Spool:
         """A place for the content of a file.  Raises `StoreError`."""
@@ -94,10 +94,10 @@ class Ledger:
         """Another place with the same content.  Raises `StoreError`."""
         return spool.copy(self._new_path())
 
-    def _new_path(self) -> Path:
+    def _new_path(self) -> pathlib.Path:
         return self._directory / f"{next(self._numbers)}.spool"
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: pathlib.Path) -> None:
         """A spool file is not needed any more."""
         if self.is_synced:
             self._superseded.append(path)
@@ -144,7 +144,7 @@ class Ledger:
             inode.exact,
             content,
             None if inode.is_new or inode.shown is None else (inode.shown.mode, inode.shown.owner),
-            [self._version(names) for names in inode.names],
+            [self._version(path) for path in inode.names],
         )
 
     def secure(self, inode: Inode) -> None:
@@ -163,30 +163,30 @@ class Ledger:
             return
         self._append(("a", inode.number, inode.mode, inode.owner, inode.mtime, inode.ctime, inode.exact))
 
-    def note_name(self, names: Names, inode: Inode) -> None:
+    def note_name(self, path: Path, inode: Inode) -> None:
         """A name was given to an inode that the journal knows.  Raises `NoSpace`, `StoreError`."""
         if inode.number not in self._known:
             self.note_inode(inode)
             return
-        self._append(("n", names, inode.number, self._version(names)))
+        self._append(("n", path, inode.number, self._version(path)))
 
-    def note_gone(self, names: Names) -> None:
+    def note_gone(self, path: Path) -> None:
         """A published name was removed.  Raises `NoSpace`, `StoreError`."""
-        self._append(("g", names, self._version(names)))
+        self._append(("g", path, self._version(path)))
 
-    def note_version(self, names: Names) -> None:
+    def note_version(self, path: Path) -> None:
         """What is told of a name was made on another version than before.  Raises `NoSpace`, `StoreError`."""
-        self._append(("v", names, self._version(names)))
+        self._append(("v", path, self._version(path)))
 
-    def _version(self, names: Names) -> Version | None:
+    def _version(self, path: Path) -> Version | None:
         # What is being published now is seen as soon as it is; who is killed in between cannot tell it from others'.
-        return None if names in self._working.in_flight else self._working.overlay.seen(names)
+        return None if path in self._working.in_flight else self._working.overlay.seen(path)
 
-    def note_drop(self, names: Names) -> None:
+    def note_drop(self, path: Path) -> None:
         """The working set says nothing more about a name.  Raises `NoSpace`, `StoreError`."""
-        self._append(("d", names))
+        self._append(("d", path))
 
-    def note_moves(self, directory: Names, origin: EntryHash | None, moves: Sequence[Move]) -> None:
+    def note_moves(self, directory: Path, origin: EntryHash | None, moves: Sequence[Move]) -> None:
         """What the log is about to be told of a directory moves what is pending.  Survives a power cut.
 
         Raises `NoSpace`, `StoreError`.
@@ -233,9 +233,9 @@ class Ledger:
         """Begin the journal again with all that is pending and was closed.  Raises `NoSpace`, `StoreError`."""
         records: list[Record] = []
         seen: set[Inode] = set()
-        for names, inode in self._working.overlay.items():
+        for path, inode in self._working.overlay.items():
             if inode is None:
-                records.append(("g", names, self._version(names)))
+                records.append(("g", path, self._version(path)))
             elif inode.journaled and inode not in seen:
                 seen.add(inode)
                 if inode.is_new:
@@ -291,7 +291,7 @@ class Ledger:
         spools: dict[int, _File] = {}
         faces: dict[int, tuple[int, Owner | None] | None] = {}
         #: What was removed, also where something else stands now.
-        gone: set[Names] = set()
+        gone: set[Path] = set()
         moving: Record = ()
         overlay = self._working.overlay
         is_whole = True
@@ -334,8 +334,8 @@ class Ledger:
                     inode.shown = None
                 if inode.kind is Kind.DIRECTORY and (inode.shown is None or inode.shown.kind is not Kind.DIRECTORY):
                     # Another node has removed it, and what was set of it does not bring it back.
-                    for names in inode.names:
-                        overlay.drop(names)
+                    for at in inode.names:
+                        overlay.drop(at)
                     inode.names = {}
                 elif inode.shown is None or inode.shown.origin != inode.origin:
                     # Its file is gone or another one now: it begins again as a new one.
@@ -363,7 +363,7 @@ class Ledger:
             with contextlib.suppress(NoSpace):
                 self.rewrite()
 
-    def _finish(self, directory: Names, origin: bytes | None, moves: Sequence[Move]) -> None:
+    def _finish(self, directory: Path, origin: bytes | None, moves: Sequence[Move]) -> None:
         """A process has ended while it renamed a directory: if the log was told, what is pending goes along."""
         try:
             if self._working.replica.attributes(directory).origin == origin:
@@ -379,13 +379,13 @@ class Ledger:
         A kill between two files leaves the journal behind the log, and so does a power cut.
         """
         overlay, replica = self._working.overlay, self._working.replica
-        for names, _ in overlay.items():
-            seen = overlay.seen(names)
-            if seen is not None and (not replica.is_version(names, seen) or replica.is_own_since(names, seen)):
-                overlay.see(names, None)
+        for path, _ in overlay.items():
+            seen = overlay.seen(path)
+            if seen is not None and (not replica.is_version(path, seen) or replica.is_own_since(path, seen)):
+                overlay.see(path, None)
 
-    def _reopen(self, inode: Inode, gone: Set[Names], name: str, size: int, checksum: int | None = None) -> None:
-        path = self._directory / Path(name).name
+    def _reopen(self, inode: Inode, gone: Set[Path], name: str, size: int, checksum: int | None = None) -> None:
+        path = self._directory / pathlib.Path(name).name
         try:
             inode.spool = Spool.reopen(path, size, checksum, self._remove)
         except TornSpool as error:
@@ -398,23 +398,23 @@ class Ledger:
             inode.mtime = inode.ctime = None
             if inode.base is None:
                 # There was nothing before, or what others still see and was removed here.
-                for names in inode.names:
-                    if names in gone:
-                        self._working.overlay.put(names, None)
+                for at in inode.names:
+                    if at in gone:
+                        self._working.overlay.put(at, None)
                     else:
-                        self._working.overlay.drop(names)
+                        self._working.overlay.drop(at)
                 inode.names = {}
 
-    def _is_published(self, inode: Inode, gone: Set[Names]) -> bool:
+    def _is_published(self, inode: Inode, gone: Set[Path]) -> bool:
         """Whether the log got a new directory before the power was cut; it is that one then, with all that is in it."""
-        (names,) = inode.names
+        (at,) = inode.names
         try:
-            attributes = self._working.replica.attributes(names)
+            attributes = self._working.replica.attributes(at)
         except PathError:
             return False
-        if attributes.kind is not Kind.DIRECTORY or attributes.origin is None or names in gone:
+        if attributes.kind is not Kind.DIRECTORY or attributes.origin is None or at in gone:
             return False
-        inode.origin, inode.home, inode.shown = attributes.origin, names, attributes
+        inode.origin, inode.home, inode.shown = attributes.origin, at, attributes
         self._working.by_origin[attributes.origin] = inode
         return True
 
@@ -437,17 +437,17 @@ class Ledger:
             found = self._inode_of(record)
             previous = inodes.get(found.number)
             if previous is not None:
-                for names in previous.names:
-                    overlay.drop(names)
+                for at in previous.names:
+                    overlay.drop(at)
             inodes[found.number] = found
             spools.pop(found.number, None)
             if isinstance(record[_CONTENT], tuple):
                 spools[found.number] = record[_CONTENT]
             versions = record[_VERSIONS] if len(record) > _VERSIONS else [None] * len(found.names)
-            for names, version in zip(found.names, versions, strict=True):
-                self._release(names)
-                overlay.put(names, found)
-                overlay.see(names, version)
+            for at, version in zip(found.names, versions, strict=True):
+                self._release(at)
+                overlay.put(at, found)
+                overlay.see(at, version)
             return
         if record[0] == "a":
             changed = inodes[record[1]]
@@ -455,28 +455,28 @@ class Ledger:
             return
         if record[0] == "m":
             return
-        names = record[1]
+        at = record[1]
         if record[0] == "v":
-            overlay.see(names, record[2])
+            overlay.see(at, record[2])
             return
-        self._release(names)
+        self._release(at)
         if record[0] == "n":
             inode = inodes[record[2]]
-            inode.names[names] = None
-            overlay.put(names, inode)
-            overlay.see(names, record[3] if len(record) > 3 else None)
+            inode.names[at] = None
+            overlay.put(at, inode)
+            overlay.see(at, record[3] if len(record) > 3 else None)
         elif record[0] == "g":
-            overlay.put(names, None)
-            overlay.see(names, record[2] if len(record) > 2 else None)
+            overlay.put(at, None)
+            overlay.see(at, record[2] if len(record) > 2 else None)
         elif record[0] == "d":
-            overlay.drop(names)
+            overlay.drop(at)
         else:
             raise ValueError(f"unknown record {record[0]!r}")
 
-    def _release(self, names: Names) -> None:
-        slot = self._working.overlay.get(names)
+    def _release(self, path: Path) -> None:
+        slot = self._working.overlay.get(path)
         if isinstance(slot, Inode):
-            slot.names.pop(names, None)
+            slot.names.pop(path, None)
 
     def _inode_of(self, record: Record) -> Inode:
         _, number, kind, names, home, origin, base, target, mode, owner, mtime, ctime, exact, content, *_ = record
@@ -501,7 +501,7 @@ class Ledger:
         return inode
 
 
-def _number_of(path: Path) -> int:
+def _number_of(path: pathlib.Path) -> int:
     return int(path.stem) if path.stem.isdigit() else -1
 
 

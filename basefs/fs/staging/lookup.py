@@ -7,8 +7,6 @@ import threading
 
 from basefs.errors import (
     Exists,
-    InvalidName,
-    NameTooLong,
     NotADirectory,
     NotFound,
     NotPermitted,
@@ -21,9 +19,8 @@ from basefs.fs.staging.identity import Identities
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING, Overlay
 from basefs.fs.staging.scratch import HIDDEN_PREFIX
-from basefs.log.entries import MAX_NAME
 from basefs.log.hashes import EntryHash
-from basefs.path import Names, display
+from basefs.path import Path, check_name, display
 from basefs.replica.replica import Attributes, Replica
 from basefs.view.states import Kind, Owner
 
@@ -38,30 +35,30 @@ class Lookup:
         self.overlay = Overlay()
         self.identities = Identities()
         self.by_origin: dict[EntryHash, Inode] = {}
-        self.hidden: dict[Names, Inode] = {}
+        self.hidden: dict[Path, Inode] = {}
         self.opened: set[Inode] = set()
-        self.in_flight: set[Names] = set()
+        self.in_flight: set[Path] = set()
         self.mirrored = False
-        self.moving: tuple[Names, ...] = ()
+        self.moving: tuple[Path, ...] = ()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def find(self, names: Names) -> tuple[Inode | None, Attributes | None]:
+    def find(self, path: Path) -> tuple[Inode | None, Attributes | None]:
         """What is at a path: its inode if it is open or pending, and what the view shows, if it is in the view.
 
         Raises `NotFound`, `NotADirectory`.
         """
-        slot = self.overlay.get(names)
+        slot = self.overlay.get(path)
         if slot is None:
-            raise NotFound(f"{display(names)} was removed")
+            raise NotFound(f"{display(path)} was removed")
         if slot is not MISSING:
             return slot, self.attributes(slot)
-        if names and names[-1].startswith(HIDDEN_PREFIX) and names in self.hidden:
-            inode = self.hidden[names]
+        if path and path[-1].startswith(HIDDEN_PREFIX) and path in self.hidden:
+            inode = self.hidden[path]
             return inode, self.attributes(inode)
-        if self.overlay.hides(names):
-            raise NotFound(f"{display(names)} does not exist")
-        attributes = self.replica.attributes(names)
+        if self.overlay.hides(path):
+            raise NotFound(f"{display(path)} does not exist")
+        attributes = self.replica.attributes(path)
         if not self.by_origin or attributes.origin is None:
             return None, attributes
         known = self.by_origin.get(attributes.origin)
@@ -87,47 +84,47 @@ class Lookup:
     def _is_current(inode: Inode, attributes: Attributes) -> bool:
         return inode.dirty or inode.base == attributes.content
 
-    def exists(self, names: Names) -> bool:
+    def exists(self, path: Path) -> bool:
         """Whether there is anything at a path."""
         try:
-            self.find(names)
+            self.find(path)
         except (NotFound, NotADirectory):
             return False
         return True
 
-    def is_published(self, names: Names) -> bool:
+    def is_published(self, path: Path) -> bool:
         """Whether the log has something live at a path, or is being given it."""
-        if names in self.in_flight:
+        if path in self.in_flight:
             return True
         try:
-            self.replica.attributes(names)
+            self.replica.attributes(path)
         except PathError:
             return False
         return True
 
-    def is_directory_of_view(self, names: Names) -> bool:
+    def is_directory_of_view(self, path: Path) -> bool:
         """Whether the view shows a directory at a path, whatever is there on this node."""
         try:
-            return self.replica.attributes(names).kind is Kind.DIRECTORY
+            return self.replica.attributes(path).kind is Kind.DIRECTORY
         except PathError:
             return False
 
-    def directory(self, names: Names) -> tuple[Inode | None, Attributes | None]:
+    def directory(self, path: Path) -> tuple[Inode | None, Attributes | None]:
         """A directory.  Raises `NotFound`, `NotADirectory`."""
-        inode, attributes = self.find(names)
+        inode, attributes = self.find(path)
         kind = inode.kind if inode is not None else attributes.kind if attributes is not None else Kind.ABSENT
         if kind is not Kind.DIRECTORY:
-            raise NotADirectory(f"{display(names)} is not a directory")
+            raise NotADirectory(f"{display(path)} is not a directory")
         return inode, attributes
 
-    def kinds(self, names: Names) -> dict[bytes, tuple[Kind, int]]:
+    def kinds(self, path: Path) -> dict[bytes, tuple[Kind, int]]:
         """The names in a directory, with kind and inode number.  Raises `NotFound`, `NotADirectory`."""
-        inode, _ = self.directory(names)
+        inode, _ = self.directory(path)
         found: dict[bytes, tuple[Kind, int]] = {}
         if inode is None or not inode.is_new:
             number = self.identities.number
-            found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(names)}
-        for name, slot in self.overlay.within(names):
+            found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(path)}
+        for name, slot in self.overlay.within(path):
             if slot is None:
                 found.pop(name, None)
             else:
@@ -144,9 +141,9 @@ class Lookup:
             return 1 if self.overlay.get(inode.home) is MISSING else 0
         return len(self.live_names(inode))
 
-    def is_moving(self, names: Names) -> bool:
+    def is_moving(self, path: Path) -> bool:
         """Whether a path changes because this node renames a directory above it."""
-        return any(names[: len(moved)] == moved for moved in self.moving)
+        return any(path[: len(moved)] == moved for moved in self.moving)
 
     def stale(self, origin: EntryHash | None, content: EntryHash | None) -> list[Inode]:
         """The open inodes of a file with another content than this one, which another node has given to it."""
@@ -157,20 +154,20 @@ class Lookup:
                 if inode.origin == origin and inode.base != content and not inode.names and not inode.parted
             ]
 
-    def published_links(self, names: Names, attributes: Attributes) -> int:
+    def published_links(self, path: Path, attributes: Attributes) -> int:
         """How many names something of the view has, without those that were removed here."""
         if attributes.links == 1 or attributes.kind is Kind.DIRECTORY or not self.overlay:
             return attributes.links
-        return sum(self.overlay.get(other) is MISSING for other in self.replica.names_of(names))
+        return sum(self.overlay.get(other) is MISSING for other in self.replica.names_of(path))
 
-    def live_names(self, inode: Inode) -> set[Names]:
+    def live_names(self, inode: Inode) -> set[Path]:
         """All names of an inode."""
         live = set(inode.names)
         if inode.home is not None and inode.origin is not None:
             with contextlib.suppress(PathError):
                 if self.replica.attributes(inode.home).origin == inode.origin:
                     published = self.replica.names_of(inode.home)
-                    live.update(names for names in published if self.overlay.get(names) is MISSING)
+                    live.update(path for path in published if self.overlay.get(path) is MISSING)
         return live
 
     def catch_up(self, inode: Inode) -> None:
@@ -201,49 +198,45 @@ class Lookup:
 
     # -- rights -------------------------------------------------------------------------------------------------------
 
-    def check_writable(self, names: Names, attributes: Attributes | None) -> None:
+    def check_writable(self, path: Path, attributes: Attributes | None) -> None:
         """Raise `PermissionDenied` or `ReadOnly` where this node may not write.
 
         Args:
-            names: the path.
+            path: the path.
             attributes: what the view shows there; `None` if it was never published, and the directory above decides.
         """
-        slots = self.overlay.along(names[:-1]) if attributes is None else []
-        depth = len(names)
+        slots = self.overlay.along(path[:-1]) if attributes is None else []
+        depth = len(path)
         while attributes is None:
             depth -= 1
             slot = slots[depth] if depth < len(slots) else None
             if slot is None or slot is MISSING:
-                attributes = self.replica.attributes(names[:depth])
+                attributes = self.replica.attributes(path[:depth])
             else:
                 attributes = self.attributes(slot)
         if not attributes.writable:
             if self.replica.damaged:
                 raise ReadOnly("the log is damaged and takes no writes: 'basefs check' tells more")
             raise PermissionDenied(
-                f"no key of this node may write at {display(names[:depth])}: ask a key holder for 'basefs grant'"
+                f"no key of this node may write at {display(path[:depth])}: ask a key holder for 'basefs grant'"
             )
 
     @staticmethod
-    def check_name(names: Names) -> None:
+    def check_name(path: Path) -> None:
         """Raise `NameTooLong`, `InvalidName` or `NotPermitted` for a name that nothing can have."""
-        name = names[-1]
-        if len(name) > MAX_NAME:
-            raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
-        if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
-            raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
-        if name.startswith(HIDDEN_PREFIX):
+        check_name(path[-1])
+        if path[-1].startswith(HIDDEN_PREFIX):
             raise NotPermitted(f"names that begin with {HIDDEN_PREFIX.decode()} belong to FUSE")
 
-    def check_new(self, names: Names) -> None:
+    def check_new(self, path: Path) -> None:
         """Raise what making a path would raise: `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..."""
-        if not names:
+        if not path:
             raise Exists("/ exists already")
-        self.check_name(names)
-        _, attributes = self.directory(names[:-1])
-        if self.exists(names):
-            raise Exists(f"{display(names)} exists already")
-        self.check_writable(names, attributes)
+        self.check_name(path)
+        _, attributes = self.directory(path[:-1])
+        if self.exists(path):
+            raise Exists(f"{display(path)} exists already")
+        self.check_writable(path, attributes)
 
     def owner_of(self, caller: tuple[int, int] | None) -> Owner | None:
         """The owner of what a user makes; `None` for whoever mounts."""

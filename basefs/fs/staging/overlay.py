@@ -8,7 +8,7 @@ from collections.abc import Iterator, Set
 from basefs.errors import NotADirectory
 from basefs.fs.staging.inode import Inode
 from basefs.log.hashes import EntryHash
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.seen import Version
 from basefs.view.states import Kind
 
@@ -45,29 +45,29 @@ class Overlay:
         self._root = _Place()
         self._count = 0
         #: The names whose version has this entry.
-        self._by_entry: dict[EntryHash, set[Names]] = {}
+        self._by_entry: dict[EntryHash, set[Path]] = {}
 
     def __len__(self) -> int:
         return self._count
 
-    def _find(self, names: Names) -> _Place | None:
+    def _find(self, path: Path) -> _Place | None:
         place: _Place | None = self._root
-        for name in names:
+        for name in path:
             if place is None:
                 break
             place = place.below.get(name)
         return place
 
-    def get(self, names: Names) -> Slot:
+    def get(self, path: Path) -> Slot:
         """What a name is."""
-        place = self._find(names)
+        place = self._find(path)
         return MISSING if place is None else place.slot
 
-    def along(self, names: Names) -> list[Slot]:
+    def along(self, path: Path) -> list[Slot]:
         """What the root, each directory above a name, and the name are, as far down as anything is told."""
         place = self._root
         found = [place.slot]
-        for name in names:
+        for name in path:
             below = place.below.get(name)
             if below is None:
                 break
@@ -75,77 +75,77 @@ class Overlay:
             found.append(place.slot)
         return found
 
-    def put(self, names: Names, inode: Inode | None, seen: Version | None = None) -> None:
+    def put(self, path: Path, inode: Inode | None, seen: Version | None = None) -> None:
         """Give a name to an inode, or to nothing; `seen`: what the name showed, where nothing was told of it before."""
         place = self._root
-        for name in names:
+        for name in path:
             below = place.below.get(name)
             if below is None:
                 below = place.below[name] = _Place()
             place = below
         if place.slot is MISSING:
             self._count += 1
-            self._set_version(names, place, seen)
+            self._set_version(path, place, seen)
         place.slot = inode
 
-    def seen(self, names: Names) -> Version | None:
+    def seen(self, path: Path) -> Version | None:
         """What a name showed when it was changed here; `None` where that is not told."""
-        place = self._find(names)
+        place = self._find(path)
         return None if place is None else place.seen
 
-    def see(self, names: Names, version: Version | None) -> None:
+    def see(self, path: Path, version: Version | None) -> None:
         """What is told of a name was made on this version, or has become it."""
-        place = self._find(names)
+        place = self._find(path)
         if place is not None and place.slot is not MISSING:
-            self._set_version(names, place, version)
+            self._set_version(path, place, version)
 
-    def _set_version(self, names: Names, place: _Place, version: Version | None) -> None:
+    def _set_version(self, path: Path, place: _Place, version: Version | None) -> None:
         for hash in place.seen or ():
             found = self._by_entry[hash]
-            found.discard(names)
+            found.discard(path)
             if not found:
                 del self._by_entry[hash]
         for hash in version or ():
-            self._by_entry.setdefault(hash, set()).add(names)
+            self._by_entry.setdefault(hash, set()).add(path)
         place.seen = version
 
-    def based_on(self, entry: EntryHash) -> Set[Names]:
+    def based_on(self, entry: EntryHash) -> Set[Path]:
         """The names whose version has this entry."""
         return self._by_entry.get(entry, frozenset())
 
-    def drop(self, names: Names) -> None:
+    def drop(self, path: Path) -> None:
         """Let a name be what the view shows."""
         above = [self._root]
-        for name in names:
+        for name in path:
             below = above[-1].below.get(name)
             if below is None:
                 return
             above.append(below)
         last = above.pop()
         self._count -= last.slot is not MISSING
-        self._set_version(names, last, None)
+        self._set_version(path, last, None)
         last.slot = MISSING
-        for place, name in zip(reversed(above), reversed(names), strict=True):
+        for place, name in zip(reversed(above), reversed(path), strict=True):
             below = place.below[name]
             if below.below or below.slot is not MISSING:
                 return
             del place.below[name]
 
-    def within(self, names: Names) -> Iterator[tuple[bytes, Inode | None]]:
+    def within(self, path: Path) -> Iterator[tuple[bytes, Inode | None]]:
         """The names of a directory that are told here."""
-        place = self._find(names)
+        place = self._find(path)
         if place is not None:
             for name, below in place.below.items():
                 if below.slot is not MISSING:
                     yield name, below.slot
 
-    def hides(self, names: Names) -> bool:
+    def hides(self, path: Path) -> bool:
         """Whether the view's name is out of sight, because a directory above was made or removed here.
 
         Raises `NotADirectory` if something above is none.
         """
         # The nearest one above that is told of decides.
-        for slot in reversed(self.along(names[:-1])):
+        for slot in reversed(self.along(path[:-1])):
             if slot is None:
                 return True
             if slot is not MISSING:
@@ -154,15 +154,15 @@ class Overlay:
                 return slot.is_new
         return False
 
-    def items(self) -> Iterator[tuple[Names, Inode | None]]:
+    def items(self) -> Iterator[tuple[Path, Inode | None]]:
         """Every name that is told here."""
         yield from self.below(())
 
-    def below(self, names: Names) -> list[tuple[Names, Inode | None]]:
+    def below(self, path: Path) -> list[tuple[Path, Inode | None]]:
         """Every name below a directory that is told here."""
-        top = self._find(names)
-        found: list[tuple[Names, Inode | None]] = []
-        todo = [] if top is None else [(names, top)]
+        top = self._find(path)
+        found: list[tuple[Path, Inode | None]] = []
+        todo = [] if top is None else [(path, top)]
         while todo:
             above, place = todo.pop()
             for name, below in place.below.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from basefs.path import Names
+from basefs.path import Path
 
 #: libfuse renames an open file that is unlinked to such a name, in order to keep it readable
 #: (libfuse, include/fuse.h, `hard_remove`).  The file is gone for everybody else.
@@ -36,6 +36,6 @@ def _is_scratch_name(name: bytes) -> bool:
     return _SCRATCH.fullmatch(name) is not None
 
 
-def is_scratch(names: Names) -> bool:
+def is_scratch(path: Path) -> bool:
     """Whether a path never leaves this node: its name, or that of a directory above, is a scratch name."""
-    return any(_is_scratch_name(name) for name in names)
+    return any(_is_scratch_name(name) for name in path)

@@ -29,7 +29,7 @@ from basefs.fs.staging.vacancies import HIDE_SECONDS, Vacancies
 from basefs.log.content import BytesContent, Content
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
-from basefs.path import Names, display
+from basefs.path import Path, display
 from basefs.replica.replica import Attributes, Replica
 from basefs.view.seen import Version, follow
 from basefs.view.states import Kind, State
@@ -68,7 +68,7 @@ class WorkingSet(Lookup):
         super().__init__(replica, owners)
         self._clock = clock
         self._listeners: list[Callable[[bool, bool], None]] = []
-        self._overruled: list[Callable[[Names, State | None, State], None]] = []
+        self._overruled: list[Callable[[Path, State | None, State], None]] = []
         self.must_sync = False
         self.vacancies = Vacancies(self.overlay, self._note_gone)
         self._ledger = Ledger(self, replica.directory / DIRECTORY)
@@ -86,17 +86,17 @@ class WorkingSet(Lookup):
         for listener in self._listeners:
             listener(urgent, closed)
 
-    def on_overruled(self, listener: Callable[[Names, State | None, State], None]) -> None:
+    def on_overruled(self, listener: Callable[[Path, State | None, State], None]) -> None:
         """Have `listener` called where another node's version shows in the place of what was changed here.
 
         Its arguments are the path, what was there until now, and what is there now.  It must not wait for anything.
         """
         self._overruled.append(listener)
 
-    def overruled(self, names: Names, before: State | None, after: State) -> None:
+    def overruled(self, path: Path, before: State | None, after: State) -> None:
         """What was changed here is published, and another node's version has won."""
         for listener in self._overruled:
-            listener(names, before, after)
+            listener(path, before, after)
 
     def close(self) -> None:
         """Make everything durable and release the files."""
@@ -113,18 +113,18 @@ class WorkingSet(Lookup):
 
     # -- inodes -------------------------------------------------------------------------------------------------------
 
-    def adopt(self, names: Names, attributes: Attributes) -> Inode:
+    def adopt(self, path: Path, attributes: Attributes) -> Inode:
         """The inode of something that the view shows, in order to open or change it."""
         inode = Inode(
             self.identities.number(attributes.origin),
             attributes.kind,
-            home=names,
+            home=path,
             origin=attributes.origin,
             shown=attributes,
             base=attributes.content,
         )
         if attributes.kind is Kind.SYMLINK:
-            inode.target = self.replica.read_link(names)
+            inode.target = self.replica.read_link(path)
         assert attributes.origin is not None
         self.by_origin[attributes.origin] = inode
         return inode
@@ -160,8 +160,8 @@ class WorkingSet(Lookup):
         other = None if inode.origin is None else self.by_origin.get(inode.origin)
         if inode.origin is not None and other is not None and other is not inode and other.names:
             # Opened later, after another node had changed the file: the last one that writes wins.
-            for names in other.names:
-                self.overlay.put(names, inode)
+            for path in other.names:
+                self.overlay.put(path, inode)
             inode.names, other.names = {**inode.names, **other.names}, {}
             inode.take_unset(other.mode, other.owner)
             self.by_origin[inode.origin] = inode
@@ -182,47 +182,47 @@ class WorkingSet(Lookup):
         opened = self.attributes(inode)
         self.give(inode.home, inode, None if opened is None else opened.version)
 
-    def give(self, names: Names, inode: Inode, seen: Version | None = None) -> None:
+    def give(self, path: Path, inode: Inode, seen: Version | None = None) -> None:
         """Give a name to an inode; `seen`: the version that it is made of, otherwise it is what the name shows."""
-        self.vacancies.filled(names)
-        if seen is None and self.overlay.get(names) is MISSING:
-            seen = self._shown(names)
-        self.overlay.put(names, inode, seen)
-        inode.names[names] = None
+        self.vacancies.filled(path)
+        if seen is None and self.overlay.get(path) is MISSING:
+            seen = self._shown(path)
+        self.overlay.put(path, inode, seen)
+        inode.names[path] = None
         inode.version += 1
         if inode.journaled:
-            self._ledger.note_name(names, inode)
+            self._ledger.note_name(path, inode)
 
-    def _shown(self, names: Names) -> Version | None:
+    def _shown(self, path: Path) -> Version | None:
         """What a name shows here, of which nothing is told; `None` where the view does not tell."""
         try:
-            _, attributes = self.find(names)
+            _, attributes = self.find(path)
         except PathError:
             return ()
         return None if attributes is None else attributes.version
 
-    def take(self, names: Names, *, is_given: bool = False) -> None:
+    def take(self, path: Path, *, is_given: bool = False) -> None:
         """Take a name away from whatever has it.  The inode lives on while it has another one or is open.
 
         `is_given`: another inode gets the name at once, so the journal keeps the old one until that is closed.
         """
-        slot = self.overlay.get(names)
+        slot = self.overlay.get(path)
         inode = slot if isinstance(slot, Inode) else None
         seen = None
         if inode is None:
-            inode, attributes = self.find(names)
+            inode, attributes = self.find(path)
             seen = None if attributes is None else attributes.version
-        if inode is not None and names in inode.names:
-            del inode.names[names]
+        if inode is not None and path in inode.names:
+            del inode.names[path]
             inode.version += 1
-        if self.is_published(names):
-            self.overlay.put(names, None, seen)
-            if not is_given and names not in self.vacancies:
-                self._ledger.note_gone(names)
+        if self.is_published(path):
+            self.overlay.put(path, None, seen)
+            if not is_given and path not in self.vacancies:
+                self._ledger.note_gone(path)
         else:
-            self.overlay.drop(names)
+            self.overlay.drop(path)
             if inode is not None and inode.journaled and not is_given:
-                self._ledger.note_drop(names)
+                self._ledger.note_drop(path)
         if inode is not None:
             if not self.find_home(inode) and not inode.names:
                 self._part(inode)
@@ -232,10 +232,10 @@ class WorkingSet(Lookup):
                 self.record(inode)
         for stale in self.opened:
             # Opened before another node changed the file, so the names do not lead to it any more.
-            if stale is not inode and stale.home == names and stale.origin is not None and not stale.names:
-                self._follow(stale, names)
+            if stale is not inode and stale.home == path and stale.origin is not None and not stale.names:
+                self._follow(stale, path)
 
-    def _follow(self, stale: Inode, gone: Names) -> None:
+    def _follow(self, stale: Inode, gone: Path) -> None:
         """An open inode learns where its file is now that it has lost a name, or that it has lost the last one."""
         current = None if stale.origin is None else self.by_origin.get(stale.origin)
         left = set() if current is None else set(current.names)
@@ -268,10 +268,10 @@ class WorkingSet(Lookup):
             del self.by_origin[inode.origin]
         self.forget_idle(inode)
 
-    def touch_directory(self, names: Names, now: int) -> None:
+    def touch_directory(self, path: Path, now: int) -> None:
         """The names in a directory have changed at `now` (nanoseconds)."""
         try:
-            inode, attributes = self.find(names)
+            inode, attributes = self.find(path)
         except PathError:
             # Another node has removed it in this moment.
             return
@@ -281,42 +281,42 @@ class WorkingSet(Lookup):
         elif attributes is not None and attributes.origin is not None:
             self.identities.remember(attributes, self.identities.number(attributes.origin), now, now)
 
-    def settle_directory(self, names: Names) -> None:
+    def settle_directory(self, path: Path) -> None:
         """What this node changed in a directory is published: it goes on showing when that was."""
         with contextlib.suppress(PathError):
-            self.identities.confirm(self.replica.attributes(names))
+            self.identities.confirm(self.replica.attributes(path))
 
-    def hide(self, names: Names, hidden: Names) -> None:
+    def hide(self, path: Path, hidden: Path) -> None:
         """An open file loses its name and stays reachable under another one for those who have it open."""
-        inode, attributes = self.find(names)
+        inode, attributes = self.find(path)
         if inode is None:
             assert attributes is not None
-            inode = self.adopt(names, attributes)
+            inode = self.adopt(path, attributes)
             self.load(inode)
         inode.handles += 1
-        if self.overlay.get(names) is not None and self.is_published(names):
+        if self.overlay.get(path) is not None and self.is_published(path):
             # The rename that follows may give the name to another file: until then nobody needs to know.
-            self.vacancies.keep(names, HIDE_SECONDS)
-            timer = threading.Timer(NOTE_SECONDS, self._note_hidden, (names,))
+            self.vacancies.keep(path, HIDE_SECONDS)
+            timer = threading.Timer(NOTE_SECONDS, self._note_hidden, (path,))
             timer.daemon = True
             timer.start()
-        self.take(names)
+        self.take(path)
         self.hidden[hidden] = inode
 
-    def _note_hidden(self, names: Names) -> None:
+    def _note_hidden(self, path: Path) -> None:
         """What was hidden has lost its name for good, unless that was given to another file at once."""
         with self.lock:
-            self.vacancies.note(names)
+            self.vacancies.note(path)
 
-    def _note_gone(self, names: Names) -> bool:
+    def _note_gone(self, path: Path) -> bool:
         try:
-            self._ledger.note_gone(names)
+            self._ledger.note_gone(path)
         except StoreError as error:
-            log.error("that %s was removed is not durable yet: %s", display(names), error)
+            log.error("that %s was removed is not durable yet: %s", display(path), error)
             return False
         return True
 
-    def unhide(self, hidden: Names) -> bool:
+    def unhide(self, hidden: Path) -> bool:
         """The last handle of a hidden file is closed; returns whether there was one of that name."""
         inode = self.hidden.pop(hidden, None)
         if inode is None:
@@ -348,8 +348,8 @@ class WorkingSet(Lookup):
                 other.spool = self.new_spool(inode.snapshot)
             # The log has what this is a copy of, under a name that is gone.
             other.spool.sync()
-        for names in other.names:
-            self.overlay.put(names, other)
+        for path in other.names:
+            self.overlay.put(path, other)
         self._ledger.note_inode(other)
         self.must_sync = True
         inode.names = {}
@@ -391,7 +391,7 @@ class WorkingSet(Lookup):
         inode.forget_content()
 
     @contextlib.contextmanager
-    def renaming(self, directory: Names, moves: Sequence[Move], moving: tuple[Names, ...]) -> Iterator[None]:
+    def renaming(self, directory: Path, moves: Sequence[Move], moving: tuple[Path, ...]) -> Iterator[None]:
         """The log is told inside that a directory of the view is renamed.
 
         Who is killed in between finds what is pending at the new places if the log was told, else at the old ones.
@@ -420,25 +420,25 @@ class WorkingSet(Lookup):
         """What is pending has moved with a directory that was renamed in the log."""
         self._ledger.finish_moves()
 
-    def move(self, source: Names, target: Names) -> None:
+    def move(self, source: Path, target: Path) -> None:
         """What stands at a path of the view has moved: what is pending there and below goes along."""
         size = len(source)
         here = self.overlay.get(source)
         pending = [*self.overlay.below(source), *([] if here is MISSING else [(source, here)])]
-        versions = [self.overlay.seen(names) for names, _ in pending]
-        for names, _ in pending:
-            self.overlay.drop(names)
-        for (names, inode), seen in zip(pending, versions, strict=True):
-            moved = (*target, *names[size:])
+        versions = [self.overlay.seen(path) for path, _ in pending]
+        for path, _ in pending:
+            self.overlay.drop(path)
+        for (path, inode), seen in zip(pending, versions, strict=True):
+            moved = (*target, *path[size:])
             self.overlay.put(moved, inode, seen)
             if inode is not None:
-                inode.names = {moved if other == names else other: None for other in inode.names}
+                inode.names = {moved if other == path else other: None for other in inode.names}
         for inode in {*self.by_origin.values(), *self.opened, *(i for _, i in self.overlay.items() if i is not None)}:
             if inode.home is not None and inode.home[:size] == source:
                 inode.home = (*target, *inode.home[size:])
-        for names in [names for names in self.hidden if names[:size] == source]:
-            moved = (*target, *names[size:])
-            self.hidden[moved] = self.hidden.pop(names)
+        for path in [path for path in self.hidden if path[:size] == source]:
+            moved = (*target, *path[size:])
+            self.hidden[moved] = self.hidden.pop(path)
 
     # -- the journal --------------------------------------------------------------------------------------------------
 
@@ -461,32 +461,32 @@ class WorkingSet(Lookup):
         """What an inode is comes to stand where something is that may have been made to survive a power cut."""
         self._ledger.secure(inode)
 
-    def follow(self, entries: Sequence[Entry]) -> list[Names]:
+    def follow(self, entries: Sequence[Entry]) -> list[Path]:
         """What was published here has been seen here: returns the names whose version has changed.
 
         Those are not only the names that were published: an entry that changes a file under one name follows a version
         that its other names share.
         """
-        before: dict[Names, Version | None] = {}
+        before: dict[Path, Version | None] = {}
         overlay = self.overlay
         for path, placed in self.replica.places(entries):
-            for names in {path, *overlay.based_on(placed.entry.parent)}:
-                seen = overlay.seen(names)
+            for at in {path, *overlay.based_on(placed.entry.parent)}:
+                seen = overlay.seen(at)
                 if seen is not None:
-                    before.setdefault(names, seen)
-                    overlay.see(names, follow(seen, placed, is_here=names == path))
-        return [names for names, seen in before.items() if seen != overlay.seen(names)]
+                    before.setdefault(at, seen)
+                    overlay.see(at, follow(seen, placed, is_here=at == path))
+        return [at for at, seen in before.items() if seen != overlay.seen(at)]
 
-    def record_versions(self, changed: Iterable[Names]) -> None:
+    def record_versions(self, changed: Iterable[Path]) -> None:
         """What is still told of these paths was made on other versions than the journal knows.  Raises `StoreError`."""
-        for names in changed:
-            if self.overlay.get(names) is not MISSING:
-                self._ledger.note_version(names)
+        for path in changed:
+            if self.overlay.get(path) is not MISSING:
+                self._ledger.note_version(path)
 
-    def drop(self, names: Names) -> None:
+    def drop(self, path: Path) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
-        self._ledger.note_drop(names)
-        self.overlay.drop(names)
+        self._ledger.note_drop(path)
+        self.overlay.drop(path)
 
     def tidy(self) -> None:
         """Begin the journal again if nothing is pending, or most of it is superseded."""
@@ -541,7 +541,7 @@ class WorkingSet(Lookup):
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""
         with self.lock:
-            return sum(not is_scratch(names) for names, _ in self.overlay.items())
+            return sum(not is_scratch(path) for path, _ in self.overlay.items())
 
 
 def _is_published_by_none(inode: Inode) -> bool:

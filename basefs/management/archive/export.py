@@ -11,7 +11,6 @@ from typing import BinaryIO
 
 import click
 
-from basefs.daemon.api.textpaths import to_names
 from basefs.daemon.config import Home
 from basefs.durable import replacement
 from basefs.errors import NotRunning, UsageError
@@ -23,6 +22,7 @@ from basefs.management.output import examples, json_option, print_json
 from basefs.management.progress import transfer_bar
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
+from basefs.path import parse
 from basefs.replica.replica import LOG_FILE
 
 
@@ -39,12 +39,12 @@ def export(target: str, file: Path, as_json: bool) -> None:
     home = Home.from_environment()
     parsed = parse_target(home, target)
     log_path = home.existing(parsed.name) / LOG_FILE
-    names = to_names(parsed.path or "/")
+    path = parse(parsed.path or "/")
     waiting = _publish(home, parsed.name)
     with contextlib.closing(_open(log_path)) as source:
-        total = None if names else size_of(source)
+        total = None if path else size_of(source)
         with _output(file) as stream, transfer_bar("export", total) as progress:
-            written = write_archive(source, names, stream, progress)
+            written = write_archive(source, path, stream, progress)
     to_pipe = str(file) == "-"
     if as_json:
         facts = {"entries": written.entries, "blocks": written.blocks, "bytes": written.size, "unpublished": waiting}

@@ -23,7 +23,7 @@ _REMEDY = "see 'basefs check'"
 
 def export(
     source: sqlite3.Connection,
-    names: Sequence[bytes],
+    path: Sequence[bytes],
     stream: BinaryIO,
     progress: Callable[[int], None] = lambda size: None,
 ) -> Writer:
@@ -33,11 +33,11 @@ def export(
     `DamagedLog`, `StoreError`, OSError.
     """
     try:
-        chosen = select_paths(source, names) if names else None
+        chosen = select_paths(source, path) if path else None
         (identity,) = source.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone() or (None,)
         if identity is None:
             raise StoreError("nothing of this filesystem has arrived yet: there is nothing to export")
-        writer = Writer(stream, Header(identity, tuple(names)))
+        writer = Writer(stream, Header(identity, tuple(path)))
         blocks = _Blocks(source)
         for entry in _entries(source, chosen):
             writer.entry(entry.encode())

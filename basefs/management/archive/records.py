@@ -49,10 +49,10 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an archive is of: the filesystem's identity (28 bytes), and names from the root down, none for all of it."""
+    """What an archive is of: the filesystem's identity (28 bytes), and a path, the root for all of it."""
 
     identity: bytes
-    names: tuple[bytes, ...]
+    path: tuple[bytes, ...]
 
 
 class Writer:
@@ -65,7 +65,7 @@ class Writer:
 
     def __init__(self, stream: BinaryIO, header: Header) -> None:
         """Write the header.  Raises OSError, and `ArchiveError` for a path that is too long."""
-        path = b"/" + b"/".join(header.names)
+        path = b"/" + b"/".join(header.path)
         if len(path) > MAX_PATH:
             raise ArchiveError(f"a path of more than {MAX_PATH} bytes has no archive of its own: export one above it")
         self._stream = stream

@@ -15,30 +15,30 @@ from collections.abc import Iterator, Sequence
 from basefs.errors import NotFound
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.management.archive.numbers import Numbers
+from basefs.path import display
 
 
-def select_paths(source: sqlite3.Connection, names: Sequence[bytes]) -> Numbers:
+def select_paths(source: sqlite3.Connection, top: Sequence[bytes]) -> Numbers:
     """The ids of the paths whose entries belong to the archive of a path.  Raises `NotFound` where nothing ever was."""
     (most,) = source.execute("SELECT max(id) FROM paths").fetchone()
     chosen = Numbers(most)
-    path = _find(source, names)
-    _add_with_above(source, chosen, path)
-    for below in _below(source, path):
+    path_id = _find(source, top)
+    _add_with_above(source, chosen, path_id)
+    for below in _below(source, path_id):
         chosen.add(below)
     while _follow_links(source, chosen):
         pass
     return chosen
 
 
-def _find(source: sqlite3.Connection, names: Sequence[bytes]) -> int:
-    path = ROOT_PATH_ID
-    for name in names:
-        row = source.execute("SELECT id FROM paths WHERE parent = ? AND name = ?", (path, name)).fetchone()
+def _find(source: sqlite3.Connection, path: Sequence[bytes]) -> int:
+    path_id = ROOT_PATH_ID
+    for name in path:
+        row = source.execute("SELECT id FROM paths WHERE parent = ? AND name = ?", (path_id, name)).fetchone()
         if row is None:
-            text = "/" + b"/".join(names).decode("utf-8", "backslashreplace")
-            raise NotFound(f"nothing was ever at {text}")
-        path = row[0]
-    return path
+            raise NotFound(f"nothing was ever at {display(path)}")
+        path_id = row[0]
+    return path_id
 
 
 def _add_with_above(source: sqlite3.Connection, chosen: Numbers, path: int) -> bool:

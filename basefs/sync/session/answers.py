@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from basefs.log.hashes import ZERO_HASH, BlockHash
-from basefs.log.interface import LogState, Path
+from basefs.log.interface import LogState
+from basefs.path import Path
 from basefs.sync.session.compare import Missing, Node, Plan, compare
 from basefs.sync.session.index import EMPTY, Indexes
 from basefs.sync.session.intake import Intake

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
-from basefs.log.interface import Path
+from basefs.path import Path
 from basefs.sync.session.index import Child, Index, Own, in_log_order
 from basefs.sync.wire.fields import path_size
 from basefs.sync.wire.limits import MAX_PATH

@@ -15,7 +15,8 @@ from operator import itemgetter, xor
 from typing import Any, Generic, TypeVar
 
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
-from basefs.log.interface import Listing, LogState, Path
+from basefs.log.interface import Listing, LogState
+from basefs.path import Path
 from basefs.sync.wire.limits import MAX_ITEMS
 from basefs.sync.wire.messages import PAUSE, Kind, Ls, Part
 

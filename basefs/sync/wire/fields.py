@@ -10,7 +10,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from basefs.errors import RemoteProtocolError
 from basefs.log.entries import ROOT_NAME, check_name
 from basefs.log.hashes import HASH_SIZE
-from basefs.log.interface import Path
+from basefs.path import Path
 from basefs.sync.wire.limits import MAX_PATH
 from basefs.sync.wire.messages import Kind, Part
 

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from basefs.log.hashes import BlockHash, EntryHash
-from basefs.log.interface import Path
+from basefs.path import Path
 
 #: An iterator of lines yields this where it has worked a while and has no line yet.
 PAUSE = b""

@@ -62,7 +62,7 @@ async def take(feed: Feed, since: str | None, count: int, below: str = "/") -> t
         async for token, record in stream:
             last = token
             if record is not None:
-                found.append(f"{record.type.value} /{b'/'.join(record.names).decode()}")
+                found.append(f"{record.type.value} /{b'/'.join(record.path).decode()}")
             if len(found) >= count:
                 break
     return found, last

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from basefs.errors import StoreError, UsageError
 from basefs.fs.events.journal import JOURNAL_FILE, Journal, Live, Record
-from basefs.path import Names
+from basefs.path import Path
 from basefs.view.events import EventType, Shape, events_between
 from basefs.view.states import Kind
 from tests.support.examples import part
@@ -27,11 +27,11 @@ names = st.sampled_from(["/a", "/b", "/d", "/d/e", "/d/e/f"]).map(path)
 shapes = st.none() | st.sampled_from([FILE, OTHER, MODE, DIRECTORY])
 changes = st.lists(st.builds(Live, names, shapes, st.none()), max_size=8)
 
-Tree = dict[Names, Shape]
+Tree = dict[Path, Shape]
 
 
 @pytest.fixture
-def where() -> Iterator[Path]:
+def where() -> Iterator[pathlib.Path]:
     with temporary_directory() as directory:
         yield directory / JOURNAL_FILE
 
@@ -40,26 +40,26 @@ def update(tree: Tree, changed: list[Live]) -> None:
     """What a tree is after changes."""
     for live in changed:
         if live.shape is None:
-            tree.pop(live.names, None)
+            tree.pop(live.path, None)
         else:
-            tree[live.names] = live.shape
+            tree[live.path] = live.shape
 
 
-def kinds(tree: Tree) -> dict[Names, Kind]:
+def kinds(tree: Tree) -> dict[Path, Kind]:
     return {names: shape.kind for names, shape in tree.items()}
 
 
-def replay(start: dict[Names, Kind], records: list[Record]) -> dict[Names, Kind]:
+def replay(start: dict[Path, Kind], records: list[Record]) -> dict[Path, Kind]:
     """What who hears the records knows; fails where a record does not fit."""
     known = dict(start)
     for record in records:
         if record.type is EventType.CREATE:
-            assert record.names not in known
-            known[record.names] = record.kind
+            assert record.path not in known
+            known[record.path] = record.kind
         else:
-            assert known[record.names] is record.kind
+            assert known[record.path] is record.kind
             if record.type is EventType.DELETE:
-                del known[record.names]
+                del known[record.path]
     return known
 
 
@@ -108,7 +108,7 @@ def test_events(before: Shape | None, after: Shape | None, expected: list[EventT
     assert list(events_between(before, after)) == expected
 
 
-def test_numbers_and_pages(where: Path) -> None:
+def test_numbers_and_pages(where: pathlib.Path) -> None:
     journal = Journal(where)
     journal.begin([])
     journal.add([Live(path(f"/{number}"), FILE, None) for number in range(5)], now=7)
@@ -120,7 +120,7 @@ def test_numbers_and_pages(where: Path) -> None:
     journal.close()
 
 
-def test_what_is_no_longer_kept_is_refused(where: Path) -> None:
+def test_what_is_no_longer_kept_is_refused(where: pathlib.Path) -> None:
     journal = Journal(where, kept=10)
     journal.begin([])
     token = journal.token(0)
@@ -135,7 +135,7 @@ def test_what_is_no_longer_kept_is_refused(where: Path) -> None:
     journal.close()
 
 
-def test_tokens_of_another_journal_do_not_count(where: Path) -> None:
+def test_tokens_of_another_journal_do_not_count(where: pathlib.Path) -> None:
     journal = Journal(where)
     for token in ("", "x", "-1", "12345678-0", journal.token(1), f"{journal.token(0)}x", "ü-١"):
         with pytest.raises(UsageError, match="is no token"):
@@ -144,7 +144,7 @@ def test_tokens_of_another_journal_do_not_count(where: Path) -> None:
     journal.close()
 
 
-def test_a_damaged_journal_says_that_it_may_go(where: Path) -> None:
+def test_a_damaged_journal_says_that_it_may_go(where: pathlib.Path) -> None:
     where.write_bytes(b"no database " * 1000)
     with pytest.raises(StoreError, match="it may be deleted"):
         Journal(where)

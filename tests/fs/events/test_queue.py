@@ -37,11 +37,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(event=events)
     def put(self, event: Event) -> None:
-        wanted = [one for one in RULES if one.matches(event.names)]
+        wanted = [one for one in RULES if one.matches(event.path)]
         dropped, coalesced = self.queue.counts.dropped, self.queue.counts.coalesced
         fits = self.queue.put(event)
         for one in wanted:
-            waiting = self.expected[one, event.names]
+            waiting = self.expected[one, event.path]
             if not fits and self._is_full_for(one, event, dropped, coalesced):
                 continue
             waiting.append(event)
@@ -53,7 +53,7 @@ class QueueMachine(RuleBasedStateMachine):
         total = sum(len(waiting) for waiting in self.expected.values()) + len(self.owed)
         if total < CAPACITY:
             return False
-        waiting = self.expected[one, event.names]
+        waiting = self.expected[one, event.path]
         if waiting:
             # Whatever it is called now, one job still stands for both.
             assert self.queue.counts.coalesced > coalesced
@@ -64,7 +64,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        busy = {job.event.names for job in self.running}
+        busy = {job.event.path for job in self.running}
         job = self.queue.take()
         if job is None:
             free = {names for (_, names), waiting in self.expected.items() if waiting} - busy
@@ -73,13 +73,13 @@ class QueueMachine(RuleBasedStateMachine):
             assert len(self.running) == AT_MOST or not free
             return
         assert len(self.running) < AT_MOST
-        assert job.event.names not in busy
+        assert job.event.path not in busy
         self.running.append(job)
         if job.event.type == OVERFLOW:
             self.owed.remove(job.rule)
             return
         # In order: the oldest event of that rule and path, unless later ones were merged into it.
-        waiting = self.expected[job.rule, job.event.names]
+        waiting = self.expected[job.rule, job.event.path]
         first = waiting.pop(0)
         assert job.event == first or self.queue.counts.coalesced or self.queue.counts.dropped
 
@@ -117,8 +117,8 @@ def test_with_room_for_all_every_event_runs_once_and_in_order_of_its_path(given:
     fits = [queue.put(event) for event in given]
     assert all(fits)
     found = _drain(queue)
-    for names in {event.names for event in given}:
-        assert [event for event in found if event.names == names] == [event for event in given if event.names == names]
+    for names in {event.path for event in given}:
+        assert [event for event in found if event.path == names] == [event for event in given if event.path == names]
 
 
 def _merged(*types: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import pathlib
 import random
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from basefs.log.entries import Action, Entry
 from basefs.management.archive.incoming import ALONE, SHARED, Batching, import_all, salvage
 from basefs.management.archive.outgoing import export
 from basefs.management.archive.records import Kind, Reader
-from basefs.path import Names
+from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.management.archive.test_records import archive
 from tests.support.examples import rarely
@@ -27,7 +27,7 @@ from tests.support.helpers import ALICE, ROOT_KEY, make_replica, noise, path, tr
 from tests.view.histories import Step, World, steps
 
 
-def exported(replica: Replica, names: Names = ()) -> bytes:
+def exported(replica: Replica, names: Path = ()) -> bytes:
     stream = io.BytesIO()
     with contextlib.closing(open_log(replica.directory / LOG_FILE)) as source:
         export(source, names, stream)
@@ -39,7 +39,7 @@ def imported(data: bytes, replica: Replica, batching: Batching = ALONE) -> Repli
     return replica
 
 
-def fresh(data: bytes, directory: Path, batching: Batching = ALONE) -> Replica:
+def fresh(data: bytes, directory: pathlib.Path, batching: Batching = ALONE) -> Replica:
     directory.mkdir()
     return imported(data, Replica.create(directory, Reader(io.BytesIO(data)).header.identity), batching)
 
@@ -100,7 +100,7 @@ def test_an_import_adds_what_is_missing(history: list[Step], one: int, other: in
 
 
 @pytest.fixture
-def replica(tmp_path: Path) -> Replica:
+def replica(tmp_path: pathlib.Path) -> Replica:
     made = make_replica(tmp_path / "original")
     made.commit(lambda author: author.make_directory(path("/d")))
     made.commit(lambda author: author.make_directory(path("/other")))
@@ -111,7 +111,7 @@ def replica(tmp_path: Path) -> Replica:
     return made
 
 
-def test_a_path_has_no_more_than_it_needs(replica: Replica, tmp_path: Path) -> None:
+def test_a_path_has_no_more_than_it_needs(replica: Replica, tmp_path: pathlib.Path) -> None:
     for text, others in (("/d/f", []), ("/d", ["/other", "/other/secret"]), ("/other/secret", ["/d", "/d/link"])):
         copy = fresh(exported(replica, path(text)), tmp_path / f"copy{text.replace('/', '-')}")
         found = {names for names, _ in copy.live_paths()}
@@ -145,7 +145,7 @@ def records(data: bytes) -> list[tuple[Kind, bytes]]:
     return list(Reader(io.BytesIO(data)).records())
 
 
-def test_a_forged_archive_is_refused_whatever_its_checksum(replica: Replica, tmp_path: Path) -> None:
+def test_a_forged_archive_is_refused_whatever_its_checksum(replica: Replica, tmp_path: pathlib.Path) -> None:
     real = exported(replica)
     identity = Reader(io.BytesIO(real)).header.identity
     last = next(Entry.decode(data) for kind, data in reversed(records(real)) if kind is Kind.ENTRY)
@@ -158,7 +158,7 @@ def test_a_forged_archive_is_refused_whatever_its_checksum(replica: Replica, tmp
             fresh(data, tmp_path / f"copy{number}")
 
 
-def test_what_is_whole_is_salvaged_from_a_cut_or_damaged_archive(replica: Replica, tmp_path: Path) -> None:
+def test_what_is_whole_is_salvaged_from_a_cut_or_damaged_archive(replica: Replica, tmp_path: pathlib.Path) -> None:
     data = exported(replica)
     chance = random.Random(1)
     for number in range(30):
@@ -175,7 +175,7 @@ def test_what_is_whole_is_salvaged_from_a_cut_or_damaged_archive(replica: Replic
         assert check(directory / LOG_FILE) == []
 
 
-def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_content(tmp_path: pathlib.Path) -> None:
     original = make_replica(tmp_path / "original", (ROOT_KEY,))
     file = tmp_path / "archive"
     for number in range(3):

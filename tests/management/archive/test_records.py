@@ -38,7 +38,7 @@ def test_what_is_written_is_read() -> None:
     assert reader.header == Header(IDENTITY, (b"a", b"\xff"))
     assert list(reader.records()) == RECORDS
     assert (reader.entries, reader.blocks, reader.size) == (2, 2, len(archive()))
-    assert Reader(io.BytesIO(archive(names=()))).header.names == ()
+    assert Reader(io.BytesIO(archive(names=()))).header.path == ()
     assert read(archive([])) == []
 
 
