@@ -1,4 +1,4 @@
-"""`make saving`: what each way to save costs, and what a watcher on another node hears of it; writes docs/saving.md.
+"""`make saving`: measures each way to save, and its events on another node; writes docs/saving.md.
 
 Two nodes in network namespaces.  A program saves on the first; the second runs `inotifywait` on its mount and `basefs
 watch`.  A marker written after each save says when everything before it has arrived.
@@ -25,14 +25,14 @@ PATIENCE = 60.0
 #: Seconds for inotify events of a marker; they come after the change itself, or never if the mount does without them.
 _INOTIFY_PATIENCE = 10.0
 
-_HEAD = """# What a save costs, and what others hear of it
+_HEAD = """# The cost of a save
 
-Written by `make saving` from the real programs (`eval/saves.py`; emacs, dpkg and ansible are played as they do it, step
-by step), on two nodes: a program changes a file on one, and the other one runs `basefs watch` and `inotifywait -m`.
+`make saving` writes this page from the real programs (`eval/saves.py`; emacs, dpkg and ansible are replayed step by step)
+on two nodes: a program changes a file on one, and the other runs `basefs watch` and `inotifywait -m`.
 `tests/fs/test_saving.py` holds the number of entries.
 
-Each way to save is wanted to cost one entry for each changed file, and another node must neither see a temporary name
-nor hear of a delete. Backups such as `file~`, swap files and the like stay on the node that made them.
+Each save must cost one entry per changed file, and other nodes must see neither a temporary name nor a delete. Backups
+such as `file~`, swap files and the like stay on their node.
 
 | program | files changed | entries | changes of the view elsewhere | inotify events elsewhere |
 | --- | --- | --- | --- | --- |

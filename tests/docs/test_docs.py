@@ -1,4 +1,4 @@
-"""What the documents name exists: commands, options, files and links."""
+"""Commands, options, files and links in the documents exist, and their prose keeps to the column limit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from eval.transcript import parse
 from tests.support.project import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+#: The longest line of prose; tables, code and lines with links may be longer.
+COLUMNS = 120
 
 #: `basefs COMMAND ...` in a code span or after a prompt
 _COMMAND = re.compile(r"(?:`|^[a-z]*[#$] )basefs ([a-z]+)([^`|;>\n]*)", re.MULTILINE)
@@ -72,6 +75,13 @@ def test_links_lead_to_headings_that_exist(document: Path) -> None:
 def _anchor(heading: str) -> str:
     """The anchor that code hosts make of a heading."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_prose_keeps_to_the_column_limit(document: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in prose.splitlines() if len(line) > COLUMNS and not line.startswith(("|", "    "))]
+    assert not [line for line in long if not _LINK.search(line)], f"{document.name} has lines of more than {COLUMNS}"
 
 
 def test_every_document_is_in_the_index() -> None:
