@@ -27,8 +27,10 @@ setup(
         "zstandard>=0.21",
     ],
     extras_require={
-        "eval": ["docker>=7", "matplotlib>=3.7", "NetfilterQueue>=1.1", "py-spy>=0.3.14"],
-        "test": ["hypothesis>=6.80", "pyte>=0.8", "pytest>=7.4", "pytest-timeout>=2.1"],
+        # Needs a compiler and libnetfilter-queue-dev.
+        "emulator": ["NetfilterQueue>=1.1"],
+        "eval": ["docker>=7", "matplotlib>=3.7", "py-spy>=0.3.14"],
+        "test": ["hypothesis>=6.80", "pyte>=0.8", "pytest>=7.4", "pytest-timeout>=2.1", "pytest-xdist>=3.3"],
         "lint": ["mypy>=1.8", "ruff>=0.4", "types-psutil"],
     },
     entry_points={

@@ -37,13 +37,20 @@ for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signa
         signal.signal(_number, _handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts daemons by the fixture `node`."""
+    for item in items:
+        if "node" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.process)
+
+
 def _missing(marker: str) -> str | None:
     """Why tests with this marker cannot run here, `None` if they can."""
     if marker == "serf":
         return None if shutil.which("serf") else "there is no serf: apt-get install serf"
     if os.geteuid() != 0:
         return "this needs root"
-    if not shutil.which("ip"):
+    if marker == "cluster" and not shutil.which("ip"):
         return "there is no ip command: apt-get install iproute2"
     return None
 
@@ -51,7 +58,7 @@ def _missing(marker: str) -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("fuse") is not None:
         require_fuse()
-    for marker in ("serf", "cluster"):
+    for marker in ("root", "serf", "cluster"):
         if item.get_closest_marker(marker) is None:
             continue
         reason = _missing(marker)

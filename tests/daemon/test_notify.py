@@ -46,6 +46,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     silent.ready()
 
 
+@pytest.mark.slow
 def test_a_manager_that_is_gone_or_does_not_listen_ends_nothing(tmp_path: Path) -> None:
     ServiceManager(str(tmp_path / "missing")).ready()
     with temporary_directory() as directory, closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as deaf:

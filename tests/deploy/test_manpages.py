@@ -26,6 +26,7 @@ def test_every_command_has_one(directory: Path) -> None:
     assert {path.name for path in directory.iterdir()} == wanted
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("tool", [["mandoc", "-T", "lint", "-W", "warning"], ["man", "--warnings", "-l"]])
 def test_readers_of_manual_pages_have_nothing_to_say(directory: Path, tool: list[str]) -> None:
     assert shutil.which(tool[0]) is not None, f"apt-get install {tool[0]}"
@@ -36,6 +37,7 @@ def test_readers_of_manual_pages_have_nothing_to_say(directory: Path, tool: list
         assert done.stdout == ""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_page_has_what_the_help_has(directory: Path, name: str) -> None:
     command = basefs.get_command(click.Context(basefs), name)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.project import ROOT
 
 
@@ -16,6 +18,7 @@ def run(module: str, *arguments: object) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
+@pytest.mark.process
 def test_the_log(tmp_path: Path) -> None:
     out = run("eval.bench_log", "--counts", 100, 400, "--csv", tmp_path / "log.csv")
     with (tmp_path / "log.csv").open() as file:
@@ -25,6 +28,7 @@ def test_the_log(tmp_path: Path) -> None:
     assert "apply/verify" in out
 
 
+@pytest.mark.process
 def test_contents(tmp_path: Path) -> None:
     out = run("eval.bench_contents", "--megabytes", 5, "--csv", tmp_path / "contents.csv")
     with (tmp_path / "contents.csv").open() as file:

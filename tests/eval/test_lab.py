@@ -54,6 +54,7 @@ def test_a_quick_run_on_a_network_like_community_lab(tmp_path: Path) -> None:
         assert f"figures/{name}" in report and (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.process
 def test_what_configuration_takes_by_codec(tmp_path: Path) -> None:
     run(tmp_path, "etc")
     found = rows(tmp_path / "etc.csv")
@@ -65,6 +66,7 @@ def test_what_configuration_takes_by_codec(tmp_path: Path) -> None:
     assert (tmp_path / "figures" / "etc.png").exists()
 
 
+@pytest.mark.process
 def test_what_is_unknown_is_told(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "eval", "gosip"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -264,6 +264,7 @@ def test_a_damaged_file_is_told_in_one_line(copy: Path, whole: Path, damage: Cal
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 def test_any_page_that_is_zeroed(whole: Path, tmp_path: Path) -> None:
     size = (whole / LOG_FILE).stat().st_size
     for number in range(size // 4096):

@@ -109,6 +109,7 @@ def test_an_edit_of_one_line_costs_one_event(tmp_path: Path, lines: int, where: 
     replica.close()
 
 
+@pytest.mark.slow
 def test_a_cold_read_costs_the_same_after_30_and_after_3000_edits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

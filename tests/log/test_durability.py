@@ -167,6 +167,7 @@ def series_with_large(author: Author) -> Iterator[Draft]:
     yield large(author)
 
 
+@pytest.mark.fuse
 @pytest.mark.parametrize("make", [large, series_with_large])
 def test_a_large_file_on_a_full_disk(full_disk: Path, make: Callable[[Author], Draft]) -> None:
     replica = make_replica(full_disk / "log")

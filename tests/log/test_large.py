@@ -73,6 +73,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path, replica: Replica, size
     other.close()
 
 
+@pytest.mark.slow
 def test_every_size_of_change_of_a_large_file(replica: Replica) -> None:
     data = noise(0, LARGE)
     sizes = []
@@ -419,6 +420,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None:
     make_replica(tmp_path / "log").close()
     source = tmp_path / "source"

@@ -71,6 +71,7 @@ def in_fish(cli: Cli, line: str) -> list[str]:
     return run(cli, "fish", f"basefs completion fish | source; complete --do-complete {line!r}")
 
 
+@pytest.mark.process
 def test_bash(tree: Cli) -> None:
     assert in_bash(tree, "basefs conf") == ["conflicts"]
     assert in_bash(tree, "basefs show c") == ["cluster", "conf", "cluster:/", "conf:/"]
@@ -84,6 +85,7 @@ def test_bash(tree: Cli) -> None:
     assert in_bash(tree, "basefs bootstrap c") == []
 
 
+@pytest.mark.process
 def test_fish(tree: Cli) -> None:
     assert in_fish(tree, "basefs conf") == ["conflicts"]
     assert sorted(in_fish(tree, "basefs show con")) == ["conf", "conf:/"]
@@ -124,6 +126,7 @@ def _read_until(terminal: int, wanted: str) -> str:
     return seen
 
 
+@pytest.mark.process
 def test_zsh(tree: Cli) -> None:
     assert shutil.which("zsh") is not None, "apt-get install zsh"
     typed_in_zsh(tree, "basefs conf", "conflicts")
@@ -147,6 +150,7 @@ def test_errors(cli: Cli) -> None:
     assert "fish" in cli.misused("completion")
 
 
+@pytest.mark.process
 def test_scripts_are_complete(cli: Cli, tmp_path: Path) -> None:
     for shell in ("bash", "zsh"):
         script = tmp_path / shell

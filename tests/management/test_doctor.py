@@ -173,6 +173,7 @@ class TestHome:
         rows = findings(well, "-b", f"127.0.0.1:{free_port()}")["home"]
         assert [row["remedy"].split()[1] for row in rows] == ["go-w", "600"]
 
+    @pytest.mark.root
     def test_of_somebody_else(self, well: Cli) -> None:
         os.chown(well.home.path, 65534, 65534)
         assert "chown -R" in only(findings(well, "-b", f"127.0.0.1:{free_port()}"), "home")
@@ -288,6 +289,7 @@ def test_handlers_that_fail(node: Node, well: Cli) -> None:
     assert "have failed" in only(findings(well, "conf"), "handlers", "note")
 
 
+@pytest.mark.root
 def test_people_read_it_line_by_line(well: Cli) -> None:
     well.home.default_key.chmod(0o644)
     code, out, err = well._run(("doctor", "-b", f"127.0.0.1:{free_port()}"))

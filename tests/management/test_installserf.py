@@ -59,6 +59,7 @@ def test_a_release_that_cannot_be_had(bare: Cli) -> None:
     assert not list((bare.base / "x").iterdir())
 
 
+@pytest.mark.root
 def test_from_packages(bare: Cli) -> None:
     serf = bare.base / "bin" / "serf"
     done = bare.base / "done"
@@ -74,6 +75,7 @@ def test_from_packages(bare: Cli) -> None:
     assert done.read_text().splitlines() == ["update", "install -y --no-install-recommends serf"]
 
 
+@pytest.mark.root
 def test_packages_that_fail_or_are_too_old(bare: Cli) -> None:
     publish(bare.base / "web", OTHER, b"#!/bin/sh\necho Serf v0.9.9\n")
     script(bare.base / "bin" / "apt-get", "echo line; echo 'E: Unable to locate package serf'; exit 100")

@@ -241,6 +241,7 @@ def test_blocks_that_come_late_are_not_fetched(node: Node, tmp_path: Path) -> No
     assert node.replica.read((b"file",)) == b"0"
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False), st.integers(0, 20))
 def test_events_come_in_any_order_and_some_more_than_once(
     tmp_path_factory: pytest.TempPathFactory, rng: random.Random, twice: int

@@ -128,6 +128,7 @@ def test_lines_in_any_order(role, seed, chunk):
     feed(role, greeting + b"".join(lines), chunk)
 
 
+@pytest.mark.slow
 def test_memory_under_requests_is_bounded():
     writer = Writer()
     for number in range(300):

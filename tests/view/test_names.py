@@ -110,6 +110,7 @@ def test_the_time_of_a_directory_can_be_set_again_after_its_names_changed(replic
     assert replica.attributes(path("/d")).mtime == 7
 
 
+@pytest.mark.slow
 def test_a_file_that_is_renamed_and_edited_often_stays_quick_to_resolve(replica: Replica) -> None:
     write(replica, "/f0", b"0")
     for number in range(300):
@@ -118,6 +119,7 @@ def test_a_file_that_is_renamed_and_edited_often_stays_quick_to_resolve(replica:
     assert replica.read(path("/f300")) == b"300"
 
 
+@pytest.mark.slow
 def test_two_names_that_change_places_often_stay_quick_to_resolve(replica: Replica) -> None:
     write(replica, "/a", b"start")
     for number in range(20):
@@ -129,6 +131,7 @@ def test_two_names_that_change_places_often_stay_quick_to_resolve(replica: Repli
     assert replica.check_view() == []
 
 
+@pytest.mark.slow
 def test_a_chain_of_links_by_a_key_holder_exhausts_nothing(tmp_path: Path) -> None:
     story = Story(tmp_path)
     last = story.write(ROOT_KEY, story.root, b"content", "f0")
@@ -153,6 +156,7 @@ def deep(replica: Replica) -> Replica:
     return replica
 
 
+@pytest.mark.slow
 def test_a_very_deep_tree_can_be_removed(deep: Replica, tmp_path: Path) -> None:
     for depth in range(DEPTH, 0, -1):
         deep.commit(lambda author, depth=depth: author.remove((b"d",) * depth, directory=True))  # type: ignore[misc]
@@ -161,6 +165,7 @@ def test_a_very_deep_tree_can_be_removed(deep: Replica, tmp_path: Path) -> None:
     assert list(again.names_in(())) == []
 
 
+@pytest.mark.slow
 def test_a_file_deep_in_a_removed_tree_brings_it_back(deep: Replica, tmp_path: Path) -> None:
     bottom = (b"d",) * DEPTH
     other = copy_replica(deep, tmp_path / "other", (ROOT_KEY,))

@@ -212,6 +212,7 @@ def test_a_stream_that_nobody_reads_on_is_closed(path: Path) -> None:
     wait_until(lambda: closed == [True], "the stream is closed")
 
 
+@pytest.mark.slow
 def test_a_stream_is_made_no_faster_than_it_is_read(path: Path) -> None:
     made.clear()
     items = stream(path, "stream", {"until": 10_000_000})

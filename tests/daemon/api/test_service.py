@@ -48,6 +48,7 @@ def test_what_the_manager_hears(node: Node, conf: Cli, mounted: bool) -> None:
     assert not point.is_mount()
 
 
+@pytest.mark.process
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     tool = shutil.which("systemd-analyze")
     assert tool is not None, "apt-get install systemd"
