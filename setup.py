@@ -1,12 +1,18 @@
 """Packaging of BaseFS; tool settings are in pyproject.toml."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+#: The version stands in the package alone.  It is read, not imported: the package's requirements may be missing here.
+_INIT = Path(__file__).with_name("basefs") / "__init__.py"
+VERSION = re.search(r'^__version__ = "(.+)"$', _INIT.read_text(encoding="utf-8"), re.MULTILINE)
+assert VERSION is not None
+
 setup(
     name="basefs",
-    version="0.1.0",
+    version=VERSION[1],
     description="Basically available, soft state, eventually consistent filesystem for cluster configuration",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -27,8 +27,8 @@ _INOTIFY_PATIENCE = 10.0
 
 _HEAD = """# The cost of a save
 
-`make saving` writes this page from the real programs (`eval/saves.py`; emacs, dpkg and ansible are replayed step by step)
-on two nodes: a program changes a file on one, and the other runs `basefs watch` and `inotifywait -m`.
+`make saving` writes this page from the real programs (`eval/saves.py`; emacs, dpkg and ansible are replayed step by
+step) on two nodes: a program changes a file on one, and the other runs `basefs watch` and `inotifywait -m`.
 `tests/fs/test_saving.py` holds the number of entries.
 
 Each save must cost one entry per changed file, and other nodes must see neither a temporary name nor a delete. Backups
