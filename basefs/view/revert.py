@@ -8,6 +8,7 @@ because the names of its first incarnation show only when that is back.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
@@ -21,7 +22,7 @@ from basefs.view.history import Standing
 from basefs.view.node import Node
 from basefs.view.outcome import Outcome
 from basefs.view.signer import Signer
-from basefs.view.states import Kind, encode_mode
+from basefs.view.states import Kind, State, encode_mode
 from basefs.view.supposing import subtree, supposed
 from basefs.view.surveying import survey
 from basefs.view.tree import Tree
@@ -150,8 +151,8 @@ class Reverter:
             node, was = now.get(at), past[at]
             if node is not None and _alike(node.outcome, was.outcome):
                 continue
-            if not at:
-                entries.append(self._root_mode(now[()], was))
+            if node is not None and (not at or _is_merged_again(node.outcome, was.outcome)):
+                entries.extend(self._modes(at, node.outcome, was.state))
                 continue
             above = tree.find(at[:-1])
             if above is None or not above.is_directory:
@@ -159,20 +160,47 @@ class Reverter:
                     raise NotFound(f"{display(at[:-1])} is gone: revert that first")
                 continue
             outcome = tree.absent(above, at[-1]) if node is None else node.outcome
-            target = was.outcome.tips[0].hash
             if outcome is not None:
-                entries.extend(self._follow(at, outcome, Action.REVERT, target))
+                entries.extend(self._back(at, outcome, was.outcome))
         for at in sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
                 entries.extend(self._follow(at, now[at].outcome, Action.DELETE))
         return entries
 
-    def _root_mode(self, now: Node, then: Node) -> Entry:
-        """The root directory cannot be reverted, but have its mode and owner again."""
-        key = self._signer.signer(now.outcome.authorities[0], ())
-        tip = now.outcome.tips[0]
-        content = encode_mode(then.state.mode, then.state.owner)
-        return key.sign(tip.hash, self._signer.now(), Action.MODE, tip.name, content)
+    def _back(self, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
+        """The reverts that make a path what it was.
+
+        Of a merged directory each branch goes back to its own end: names hang on the branch in which they were made.
+        """
+        ends = {tip.hash for tip in then.tips}
+        entries = []
+        for tip, authority in zip(now.tips, now.authorities, strict=True):
+            branch = replace(now, tips=(tip,), authorities=(authority,))
+            target = self._ancestor(tip, ends) or then.tips[0].hash
+            entries.extend(self._follow(path, branch, Action.REVERT, target))
+        return entries
+
+    def _ancestor(self, tip: Entry, among: Set[EntryHash]) -> EntryHash | None:
+        """The nearest of some entries on which an entry of the same path builds, or the entry itself."""
+        start = placed = self._store.get(tip.hash)
+        while start is not None and placed is not None and placed.path_id == start.path_id:
+            if placed.entry.hash in among:
+                return placed.entry.hash
+            placed = self._store.get(placed.entry.parent)
+        return None
+
+    def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
+        """The mode entries that give a directory its mode and owner again, where it cannot or need not be reverted."""
+        content = encode_mode(then.mode, then.owner)
+        return [
+            self._signer.signer(authority, path).sign(tip.hash, self._signer.now(), Action.MODE, tip.name, content)
+            for tip, authority in zip(now.tips, now.authorities, strict=True)
+        ]
+
+
+def _is_merged_again(now: Outcome, then: Outcome) -> bool:
+    """Whether a directory that was merged from several branches is merged from them now."""
+    return len(then.directories) > 1 and set(then.directories) <= set(now.directories)
 
 
 def _alike(now: Outcome, then: Outcome) -> bool:

@@ -155,7 +155,7 @@ def test_a_hard_link_costs_the_same_however_deep_it_is(tmp_path: pathlib.Path, m
 def placed_at(replica: Replica, names: Path) -> Placed:
     node = replica._view.tree.find(names)
     assert node is not None
-    return replica._store.entries_at(node.path)[0]
+    return replica._store.entries_at(node.path_id)[0]
 
 
 def test_the_keys_above_an_entry_follow_each_grant(tmp_path: pathlib.Path) -> None:

@@ -64,6 +64,26 @@ def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence)).entries
 
 
+def test_a_merged_directory_comes_back_with_what_each_side_has_made_in_it(tmp_path: pathlib.Path) -> None:
+    """Two nodes make one directory: a revert leaves the names of both in it, also after a change of its mode."""
+    left = make_replica(tmp_path / "left", clock=Clock(1_000_000_000))
+    right = make_replica(tmp_path / "right", clock=Clock(1_000_000_100))
+    for replica, name in ((left, b"one"), (right, b"two")):
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        made = replica.commit(lambda author, name=name: author.write((b"d", name), name))  # type: ignore[misc]
+    left.add(list(right.walk(())), [block.encode() for block in made.blocks])
+    sequence = left.totals()["entries"]
+    left.commit(lambda author: author.set_attributes(path("/d"), mode=0o700))
+    left.commit(lambda author: author.remove(path("/d/one"), directory=False))
+    left.commit(lambda author: author.reverter.tree((), sequence))
+    assert left.attributes(path("/d")).mode == 0o755
+    assert (left.read(path("/d/one")), left.read(path("/d/two"))) == (b"one", b"two")
+    assert not left.commit(lambda author: author.reverter.tree((), sequence)).entries
+    assert left.check_view() == []
+    for replica in (left, right):
+        replica.close()
+
+
 def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
     replica.commit(lambda author: author.write((b"f",), b"one", mtime=2_000_000_000))
