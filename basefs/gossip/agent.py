@@ -60,8 +60,8 @@ _LEVELS = {
     "ERR": logging.ERROR,
     "ERROR": logging.ERROR,
 }
-#: What it says, as if it were wrong, of a query that has all its answers before its time is over, and of what others
-#: remember of the agent before it.
+#: Warnings of normal events: a query that has all its answers before its time is over, and members that remember the
+#: previous agent.
 _EXPECTED = ("agent.ipc: Failed to stream query end to", "memberlist: Refuting an alive message for")
 _LEVEL = re.compile(r"^[\d/]+ [\d:.]+ \[(\w+)\] +(.*)$")
 
@@ -74,7 +74,7 @@ class Agent:
         self._config_path = config_path
         self.rpc_port = port
         self.auth_key = auth_key
-        #: Set once we have asked the agent to end: what it then complains about is no news, and logged as INFO at most.
+        #: Set once we have asked the agent to end: its complaints are then expected, and logged as INFO at most.
         self.ending = False
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._output = asyncio.get_running_loop().create_task(self._log_output(), name="serf-output")
@@ -110,11 +110,11 @@ class Agent:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives, as far as we have been told."""
+        """Whether the process lives, as far as we know."""
         return self._process.returncode is None
 
     async def wait(self) -> str:
-        """Wait for the agent to end; returns one line that says how, with the last things it said."""
+        """Wait for the agent to end; returns one line with the reason and its last output."""
         status = await self._process.wait()
         await asyncio.wait([self._output], timeout=1.0)
         if status == -signal.SIGKILL:
@@ -200,7 +200,7 @@ def parse_line(line: str, previous: int = logging.DEBUG) -> tuple[int, str]:
 
 
 def _free_port() -> int:
-    # Somebody else may take it before Serf does.  Serf then ends, and the next run tries another one.
+    # Another process may take it before Serf does.  Serf then ends, and the next run tries another one.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""How many events a second we hand to Serf.  Pure: the time, in seconds, is an argument.
+"""The rate of events handed to Serf.  Pure: the time, in seconds, is an argument.
 
 Serf sends each event `4 * ceil(log10(N + 1))` times from every node.  Once every gossip interval a node sends one
 packet to each of a few others, and two of our events fit into a packet.  So, with N nodes,
@@ -37,7 +37,7 @@ PROFILES = {"wan": Profile(4, 0.5), "lan": Profile(3, 0.2), "local": Profile(3, 
 QUEUE_LOW = 16
 QUEUE_HIGH = 48
 #: Bounds of the rate, as multiples of the sustained one.  Twice leaves every event half of its repetitions, which still
-#: reach everybody; a quarter keeps us going while others fill the queue.
+#: reach every node; a quarter keeps us going while others fill the queue.
 RATE_MAX = 2.0
 RATE_MIN = 0.25
 #: A lower bound of the burst: an editor's save and its directory's mode, also with a single peer.
@@ -89,7 +89,7 @@ class TokenBucket:
         return (1.0 - self._tokens) / self._rate
 
     def adjust(self, rate: float, burst: float, now: float) -> None:
-        """Change rate and burst from now on; what was saved up so far was saved at the old rate."""
+        """Change rate and burst from now on; tokens saved so far were saved at the old rate."""
         self._fill(now)
         self._rate = rate
         self._burst = burst
@@ -106,8 +106,8 @@ class Pacer:
     """A bucket whose rate follows the size of the cluster and the depth of Serf's own queue.
 
     The burst is what this node's packets carry in one second: each of the events leaves at least once within a second,
-    so a burst delays nobody by more than that.  The rate is additive increase, multiplicative decrease, as in TCP: all
-    nodes see the same queue, because every event is in every node's queue, and share it fairly without a word.
+    so a burst delays other nodes by at most that.  The rate is additive increase, multiplicative decrease, as in TCP:
+    all nodes see the same queue, because every event is in every node's queue, and share it fairly without a message.
     """
 
     def __init__(self, profile: str, now: float) -> None:

@@ -49,7 +49,7 @@ class Client:
     async def connect(cls, host: str, port: int, auth_key: str, timeout: float = TIMEOUT) -> Client:
         """A connection after handshake and auth.  `timeout`: seconds for this and, by default, for each call.
 
-        Raises AgentError if nobody listens, the key is wrong, or time runs out.
+        Raises AgentError if the port is closed, the key is wrong, or time runs out.
         """
         try:
             reader, writer = await open_tcp(host, port, timeout)

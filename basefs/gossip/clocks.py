@@ -1,6 +1,6 @@
-"""What time it is on the other nodes: a Serf query that each node of the filesystem answers with its clock.
+"""The clocks of other nodes: a Serf query that each node of the filesystem answers with its time.
 
-Nothing depends on it; it lets people find a clock that is wrong.  The answers are not signed.
+Nothing depends on it; it helps people find a wrong clock.  The answers are not signed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Reading:
 
 
 def encode_time(now: float) -> bytes:
-    """The answer to the question what time it is, in UNIX seconds."""
+    """The answer to the query: UNIX seconds."""
     return _TIME.pack(now)
 
 
 def decode_reading(name: str, payload: bytes, asked: float, answered: float) -> Reading:
-    """What an answer says; `asked` and `answered` by our own clock.  Raises RemoteProtocolError for another payload."""
+    """The reading in an answer; `asked` and `answered` by our clock, UNIX seconds.  Raises RemoteProtocolError."""
     if len(payload) != _TIME.size:
         raise RemoteProtocolError(f"{name} answered the question for its time with {len(payload)} bytes")
     (theirs,) = _TIME.unpack(payload)

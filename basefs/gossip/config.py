@@ -1,4 +1,4 @@
-"""The configuration of one Serf agent, as we choose it and as Serf reads it."""
+"""The configuration of one Serf agent: our settings, and the file that Serf reads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from basefs.gossip.bucket import PROFILES
 
 #: Serf's limit for a user event after encoding, bytes.  Encoding adds 30 B (measured), the length of the name, and up
 #: to 8 B of logical time to our 512, so the default of 512 is too small.  Above about 1300 B Serf would take an
-#: event that then never fits a UDP packet, and nobody would ever receive it.
+#: event that never fits a UDP packet and therefore never arrives.
 USER_EVENT_SIZE_LIMIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """What the caller decides.
+    """The settings of an agent.
 
     `node_name`: unique in the cluster; two nodes of one name hide each other.  `bind`: "ip:port" (TCP and UDP).
     `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
@@ -71,7 +71,7 @@ class AgentConfig:
             # How long to wait until a leave was sent to enough nodes: two gossip intervals (1 s in the wan profile) do.
             # If the last peer has just gone as well it never happens, and Serf's 5 s would only delay the unmount.
             "broadcast_timeout": "3s",
-            # With resolution on, the nodes vote and the loser of a name shuts down: anybody could take our agent down
+            # With resolution on, the nodes vote and the loser of a name shuts down: any node could stop our agent
             # by using our name.  Off, the conflict is logged on both sides and the first holder keeps the name.
             "disable_name_resolution": True,
         }
@@ -91,7 +91,8 @@ class AgentConfig:
 def write_config(directory: Path, values: Mapping[str, Any]) -> Path:
     """Write `serf.json` into the directory, readable by its owner only (it holds keys).  Raises OSError.
 
-    The file is made under another name, so that there is never a moment with the wrong mode or with half of it.
+    The file is made under another name, so it never has the wrong mode or half of its content.  Each agent gets a new
+    one, so it need not survive a power cut.
     """
     path = directory / "serf.json"
     temporary = directory / "serf.json.new"

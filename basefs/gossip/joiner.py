@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 #: Seconds between rounds once we are in.  Shorter heals a partition faster, longer saves connection attempts to nodes
 #: that are switched off.
 INTERVAL = 30.0
-#: Seconds before the second round while nobody has been found; doubles up to INTERVAL.
+#: Seconds before the second round while no node has been found; doubles up to INTERVAL.
 FIRST_INTERVAL = 0.5
 #: Addresses tried in one round: 1024 dead ones are all tried within an hour and a half.
 PER_ROUND = 8
@@ -54,13 +54,13 @@ class Joiner:
         self._tried: dict[str, None] = {}
 
     async def run(self) -> None:
-        """Never returns.  A round that fails is logged; whether the agent lives is not decided here."""
+        """Never returns.  Logs a failed round; the supervisor decides whether the agent lives."""
         delay = FIRST_INTERVAL
         while True:
             try:
                 found = await self.round()
             except AgentError as error:
-                log.info("%s", error)
+                log.info("cannot join the Serf cluster: %s", error)
                 found = False
             delay = INTERVAL if found else delay
             await asyncio.sleep(delay)
@@ -97,7 +97,7 @@ class Joiner:
         except AgentError as error:
             if client.closed:
                 raise
-            log.info("%s", error)
+            log.info("cannot join %s: %s", address, error)
             self.trouble = str(error)
             return False
         self.replay = True
@@ -107,7 +107,7 @@ class Joiner:
 
 
 async def _probe(address: str) -> str | None:
-    """The "ip:port" behind the address if it takes a TCP connection, None if it does not or makes no sense."""
+    """The "ip:port" behind the address if it accepts a TCP connection; None if it does not, or is malformed."""
     try:
         found = await probe(*split_host_port(address), PROBE_TIMEOUT)
     except ValueError:

@@ -1,10 +1,10 @@
-"""Events that wait for their turn.  Pure.
+"""The queue of events to send.  Pure.
 
-1. At most `limit` events and one announcement wait.
-2. What does not fit is not queued piecemeal: all events go, and the caller announces itself instead ("sync with me"),
-   because half a burst only makes the receivers ask for the other half.
-3. Of several announcements only the newest waits: it names the newest root hash, which covers the others.  It is never
-   dropped, and it goes out last, after what was queued before it.
+1. At most `limit` events and one announcement are queued.
+2. If a burst does not fit, all queued events are dropped and the caller announces itself instead ("sync with me"),
+   because half a burst only makes the receivers request the other half.
+3. Of several announcements only the newest is queued: its root hash covers the others.  It is never dropped, and it is
+   sent last, after the events that were queued before it.
 """
 
 from __future__ import annotations

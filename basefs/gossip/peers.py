@@ -1,4 +1,4 @@
-"""Addresses of peers, remembered for ever.
+"""The addresses of peers, kept for ever.
 
 Serf forgets a failed member after 24 hours.  Two halves of a network that were apart for longer would then never meet
 again, so the addresses are kept in a file: a JSON list of "address:port" strings, the one seen last at the end.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+from basefs.durable import write_file
 from basefs.gossip.members import split_host_port
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _MAX_FILE = 1024 * 1024
 class PeerBook:
     """An ordered, bounded set of addresses with a file behind it.
 
-    1. The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory), so it is never half.
+    1. The file is replaced as a whole (`basefs/durable.py`), so it is never half.
     2. `add` changes memory only; `save` writes if the set has changed since it was loaded or saved.
     3. A file that cannot be read costs the addresses in it and nothing else: a WARNING, and an empty book.
     """
@@ -63,7 +63,7 @@ class PeerBook:
         with self._saving:
             addresses = list(self._addresses)
             if self._saved != frozenset(addresses):
-                _replace(self._path, json.dumps(addresses, indent=0).encode() + b"\n")
+                write_file(self._path, json.dumps(addresses, indent=0).encode() + b"\n", mode=0o600)
                 self._saved = frozenset(addresses)
 
 
@@ -81,20 +81,5 @@ def _load(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        log.warning("%s: cannot be read (%s); starting without the peers known before", path, error)
+        log.warning("cannot read %s, starting without known peers: %s", path, error)
         return []
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    os.rename(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -1,7 +1,7 @@
 """Serf's RPC protocol without I/O: bytes in, replies and records out; requests in, bytes out.
 
 Both directions are msgpack maps without framing: a header (`Command`, `Seq` or `Seq`, `Error`), then perhaps a body.
-Nothing on the wire says whether a body follows, so `COMMANDS` is the one place that knows.  It was read from Serf's
+Nothing on the wire says whether a body follows, so the table `COMMANDS` does.  It was read from Serf's
 `cmd/serf/command/agent/ipc.go` and `client/rpc_client.go` and then checked against a real agent (0.8.2-dev), each
 command with and without an error (`tests/gossip/test_rpc_agent.py`).
 
@@ -14,8 +14,8 @@ Rules that are not in Serf's documentation:
 3. Records of a stream may arrive after the reply to `stop` (the agent still drains its buffer), so a stopped stream's
    number stays known, and its records are dropped.
 4. The agent runs the requests of one connection one after another: a `join` of a dead address delays all that follow.
-5. Once the time of a query is over, the agent may go on with answers of nobody, acknowledged or not, until it says done
-   (hashicorp/serf, issue 408).  They are dropped.
+5. Once the time of a query is over, the agent may send answers without a sender, acknowledged or not, until the record
+   `done` (hashicorp/serf, issue 408).  They are dropped.
 6. Strings and binary are both msgpack "raw" (the agent's codec predates msgpack's bin type), so the key tells them
    apart: `Payload` and `Addr` are bytes, everything else is text.
 """
@@ -121,7 +121,7 @@ class StreamRecord:
 class Codec:
     """One RPC connection's state: which numbers await a reply, which are streams, whether a body is due.
 
-    After an error the codec is dead: every further call raises, because what follows cannot be told apart any more.
+    After an error the codec is dead: every further call raises, because message boundaries are lost.
     """
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class Codec:
         if final:
             del self._streams[seq]
         elif row.last is not None and not body.get("From"):
-            return None  # rule 5: an answer of nobody
+            return None  # rule 5: an answer without a sender
         return StreamRecord(seq, row.name, body, final)
 
 

@@ -1,8 +1,8 @@
-"""Gossip as the daemon uses it: events and peers in, events out, whatever happens to the Serf agent.
+"""Gossip as the daemon uses it: events and peers in, events out, across failures of the Serf agent.
 
-1. The supervisor owns the agent and the main connection; what may take long gets a connection of its own (`dial`).
-2. What waits in the outbox survives a restart of the agent; an event handed to an agent that dies may be lost.  Gossip
-   promises nothing: `sync` repairs.
+1. The supervisor owns the agent and the main connection; slow commands get a connection of their own (`dial`).
+2. Queued events survive a restart of the agent; an event handed to an agent that dies may be lost.  Gossip promises
+   nothing: `sync` repairs.
 3. Callbacks run on the event loop, one at a time, and never while `send` is running, except `on_overflow`, which `send`
    calls.  A callback that raises is logged and costs nothing else.
 4. Events of this node come back through Serf and are delivered like all others.
@@ -55,8 +55,8 @@ class Counters:
     """Totals since the service was made.
 
     Events: `sent` to Serf; `received` and decoded; `dropped` before sending (overflow, or refused by Serf); `missed`
-    because we were too slow; `malformed`.  `refused`: entries and blocks in them that who takes them did not accept; he
-    counts.  `foreign`: members that are not of this filesystem.
+    because we were too slow; `malformed`.  `refused`: entries and blocks that the subscriber did not accept; the
+    subscriber counts them.  `foreign`: members of other filesystems.
     """
 
     sent: int = 0
@@ -149,7 +149,7 @@ class Gossip:
     async def start(self, timeout: float = START_TIMEOUT) -> None:
         """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
 
-        To have found other nodes is no part of it: that goes on in the background for as long as it takes.
+        It does not wait for other nodes: joining goes on in the background.
         """
         find_serf(self.config.serf_path)
         snapshot = self.config.snapshot_path
@@ -164,35 +164,35 @@ class Gossip:
             raise
 
     async def stop(self) -> None:
-        """Send what waits, leave the cluster, end the agent.  Takes 2 to 3 s with other nodes around.  Idempotent."""
+        """Send queued events, leave the cluster, end the agent.  Takes 2 to 3 s if other nodes run.  Idempotent."""
         await self._supervisor.stop(self._flush)
         if self._ear is not None:
             self._ear.close()
 
     async def advertise(self, address: str) -> None:
-        """Tell others another address of this node, "ip:port", from now on; takes a new agent."""
-        was_told = bool(self.peers)
+        """Advertise another address of this node, "ip:port", from now on; this replaces the agent."""
+        known = bool(self.peers)
         self.config = dataclasses.replace(self.config, advertise=address)
-        await self._supervisor.replace(self.config, leaves=was_told)
+        await self._supervisor.replace(self.config, leaves=known)
 
     def send(self, event_payloads: Sequence[bytes]) -> None:
         """Queue encoded events; they leave at the rate that Serf can carry.
 
-        If they do not fit the queue, all that wait are dropped and `on_overflow` is called, once for each time: the
-        caller then sends an announcement, which is never dropped, instead.
+        If they do not fit the queue, all queued events are dropped and `on_overflow` is called, once each time: the
+        caller then sends an announcement instead, which is never dropped.
         """
         dropped = self._outbox.put(event_payloads)
         self._queued.set()
         if dropped:
             self.counters.dropped += dropped
-            log.info("%d changes at once are too many to gossip one by one", dropped)
+            log.info("gossip queue full: dropped %d events, announcing instead", dropped)
             if self._on_overflow is not None:
                 _guarded(self._on_overflow)
 
     async def call(self, command: str, body: Body | None = None) -> Body:
         """One raw RPC command, on a connection of its own.  `query` collects: {"Acks": [...], "Responses": {...}}.
 
-        Raises AgentError if the agent is away or refuses, LocalProtocolError for what is no command of Serf.
+        Raises AgentError if the agent is away or refuses, LocalProtocolError for an unknown command.
         """
         if command in _REFUSED:
             raise AgentError(f"{command} would stop the gossip of this node: use basefs unmount to leave")
@@ -268,7 +268,7 @@ class Gossip:
             event = decode_event(payload)
         except RemoteProtocolError as error:
             self.counters.malformed += 1
-            log.debug("malformed event: %s", error)
+            log.debug("dropped a malformed event: %s", error)
             return
         self.counters.received += 1
         _guarded(self._on_event, event)
@@ -291,7 +291,7 @@ class Gossip:
                 try:
                     await asyncio.to_thread(self._book.save)
                 except OSError as error:
-                    log.warning("the addresses of peers cannot be saved: %s", error)
+                    log.warning("cannot save the addresses of peers: %s", error)
 
     async def _send_queued(self, client: Client) -> None:
         while True:
@@ -310,7 +310,7 @@ class Gossip:
         except AgentError as error:
             if client.closed:
                 raise  # it stays in the outbox for the next connection
-            log.warning("an event of %d bytes was not sent: %s", len(payload), error)
+            log.warning("cannot send an event of %d bytes: %s", len(payload), error)
             self.counters.dropped += 1
         else:
             self.counters.sent += 1
@@ -318,7 +318,7 @@ class Gossip:
         self._outbox.done(payload)
 
     async def _flush(self, client: Client) -> None:
-        # Nobody can fetch from a node that is gone, so the last changes leave now, whatever the pace should be.
+        # Peers cannot fetch from a node that has left, so the last changes leave now, regardless of the pace.
         while (payload := self._outbox.peek()) is not None:
             await self._send_one(client, payload)
 

@@ -1,9 +1,8 @@
-"""What Serf says of its own traffic: it sends its counters to a UDP port of ours on loopback, in the form of statsd.
+"""Serf's counters of its own traffic, which it sends to a UDP port of ours on loopback in statsd's format.
 
-The kernel counts bytes by interface, not by process, and what would tell them apart needs rights over the whole
-network; so this is the honest source for a process that is nobody's business.  Serf counts the bytes of its messages,
-without the headers of IP, UDP and TCP.  What it receives by TCP it does not count.  Who may use loopback on this
-machine can send wrong numbers, which then are shown; nothing depends on them.
+The kernel counts bytes by interface, not by process, and a count by process needs rights over the whole network.  Serf
+counts the bytes of its messages, without the headers of IP, UDP and TCP, and does not count bytes received by TCP.  Any
+local process can send wrong numbers to the port; they are shown, and nothing depends on them.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class _Ear(asyncio.DatagramProtocol):
 
 
 async def listen(traffic: SerfTraffic) -> tuple[asyncio.DatagramTransport, str]:
-    """Open the port; returns what closes it, and its "ip:port" for Serf.  Raises OSError."""
+    """Open the port; returns its handle, and its "ip:port" for Serf.  Raises OSError."""
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(lambda: _Ear(traffic), local_addr=("127.0.0.1", 0))
     host, port = transport.get_extra_info("sockname")

@@ -1,4 +1,4 @@
-"""What arrives under one stream, monitor or query, as an asynchronous iterator with a bounded queue."""
+"""The records of one stream, monitor or query, as an asynchronous iterator with a bounded queue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Subscription:
         return self._records.popleft()
 
     async def aclose(self) -> None:
-        """Tell the agent to stop.  Records that wait are dropped."""
+        """Stop the stream in the agent.  Queued records are dropped."""
         self._records.clear()
         if not self._ended:
             self.finish(None)
@@ -61,7 +61,7 @@ class Subscription:
         self._wakeup.set()
 
     def finish(self, error: AgentError | None) -> None:
-        """For the client's reader: nothing more comes, because of `error` if there is one."""
+        """For the client's reader: the stream has ended, because of `error` if there is one."""
         if not self._ended:
             self._ended = True
             self._error = error

@@ -1,10 +1,10 @@
 """Keeps one Serf agent and one RPC connection alive.
 
-1. One task owns both.  When either breaks it starts over, after RESTART_MIN seconds at first and RESTART_MAX at most,
-   with a WARNING that says why.  Nobody else starts an agent.
-2. An agent that is replaced is killed, so that the others see it fail and come back instead of leave.  It leaves only
-   before `stop`, and before it comes back with another address: of a member that they believe alive, others take no
-   other address, and the agent that tells one ends when it hears of that.
+1. One task owns both.  When either breaks, the task starts over, after RESTART_MIN seconds at first and RESTART_MAX at
+   most, and logs the reason as a WARNING.  No other code starts an agent.
+2. A replaced agent is killed, so that other nodes see a failure and a return instead of a leave.  It leaves only before
+   `stop`, and before it returns with another address: nodes refuse another address of a member that they believe
+   alive, and the agent that advertises one shuts down when it learns of the refusal.
 3. Whatever happens, cancellation included, no agent outlives `stop`.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 #: which Serf cannot start at all.  A run of RESTART_MAX seconds counts as healthy, and the next restart is a first one.
 RESTART_MIN = 0.2
 RESTART_MAX = 30.0
-#: Seconds for the end of the process to be noticed after its connection broke: it is the better reason of the two.
+#: Seconds to wait for the end of the process after its connection broke: the exit status is the better reason.
 _REASON_TIMEOUT = 0.5
 #: Seconds for an agent that has left to end by itself.  It takes milliseconds; a SIGTERM meanwhile makes it 3 s.
 _EXIT_TIMEOUT = 3.0
@@ -96,9 +96,9 @@ class Supervisor:
             await agent.stop()
 
     async def replace(self, config: AgentConfig, *, leaves: bool = False) -> None:
-        """Go on with another configuration: the agent that runs ends, as in a crash, and the next one has it.
+        """Continue with another configuration: the running agent ends, as in a crash, and the next one uses it.
 
-        `leaves`: in good order instead, which takes 2 to 3 s with other nodes around.
+        `leaves`: end it in good order instead, which takes 2 to 3 s if other nodes run.
         """
         self._config = config
         # When it has left there may be another one already.
@@ -117,7 +117,7 @@ class Supervisor:
                 agent.ending = True
                 await client.leave()
         except AgentError as error:
-            log.info("the node did not leave the Serf cluster in good order: %s", error)
+            log.info("cannot leave the Serf cluster in good order: %s", error)
         # The agent ends by itself after a leave, also after one that failed.
         await asyncio.wait([asyncio.ensure_future(agent.wait())], timeout=_EXIT_TIMEOUT)
 
@@ -136,8 +136,8 @@ class Supervisor:
             except AgentError as error:
                 self.last_error = str(error)
             except Exception:
-                # A bug of ours, and loud; but a filesystem without gossip until somebody restarts it helps nobody.
-                log.exception("serving the Serf agent failed")
+                # A bug of ours, and logged as one; a filesystem without gossip until a restart would be worse.
+                log.exception("bug while serving the Serf agent")
                 self.last_error = "serving the Serf agent failed"
             self.connected.clear()
             if self._clock() - started >= RESTART_MAX:
@@ -183,7 +183,7 @@ class Supervisor:
 
 
 async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel the tasks and wait for them; what they raise is not looked at."""
+    """Cancel the tasks and wait for them; their exceptions are ignored."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

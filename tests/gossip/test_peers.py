@@ -50,13 +50,16 @@ def test_a_damaged_file_costs_a_warning(tmp_path: Path, content: bytes, caplog: 
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "peers.json"
+    directory = tmp_path / "home"
+    directory.mkdir()
+    path = directory / "peers.json"
     book = PeerBook(path)
     book.add(["192.0.2.1:1"])
     book.save()
-    (tmp_path / "peers.json.new").mkdir()
+    directory.rename(tmp_path / "away")
     book.add(["192.0.2.2:2"])
     with pytest.raises(OSError):
         book.save()
+    (tmp_path / "away").rename(directory)
     assert book.changed
     assert PeerBook(path).addresses == ["192.0.2.1:1"]
