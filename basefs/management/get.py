@@ -21,8 +21,7 @@ from basefs.log.keys import SigningKey
 from basefs.management.newplace import new_place
 from basefs.management.output import examples, json_option, print_json
 from basefs.replica.replica import Replica
-from basefs.sync.net.opening import sync_with
-from basefs.sync.net.transport import Session
+from basefs.sync.net.transport import Session, sync_with
 from basefs.sync.wire.limits import NEWCOMER_LIMITS
 
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 from basefs.sync.net.schedule import Address
-from basefs.sync.session.claims import CONTENTS_SECONDS
+from basefs.sync.session.inflight import CONTENTS_SECONDS
 
 #: Seconds without anything after which another session is begun although the last one has not ended.
 PATIENCE = 2.0

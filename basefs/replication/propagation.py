@@ -27,8 +27,8 @@ from basefs.replication.fetching import Fetcher
 from basefs.replication.hearing import Hearing
 from basefs.replication.pushing import Pusher
 from basefs.replication.reconnect import Reconnects
-from basefs.sync.net.opening import CONNECT_TIMEOUT, patience
 from basefs.sync.net.service import SyncService
+from basefs.sync.net.transport import CONNECT_TIMEOUT, patience
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 

@@ -12,9 +12,9 @@ import asyncio
 from basefs.log.hashes import EntryHash
 from basefs.replica.replica import Applied, Replica
 from basefs.sync.net.service import SyncService
-from basefs.sync.session.backlog import News
+from basefs.sync.session.push import QueuedPush
+from basefs.sync.session.responder import size_of
 from basefs.sync.wire.limits import INLINE_BLOCKS
-from basefs.sync.wire.parcels import size_of
 
 #: Bytes of entries and blocks that a node pushes at once after a while of silence, and a second in the long run.  A
 #: file of 7 KiB cost each of 8 nodes 10.0 kB when it was pushed and 11.6 kB when each fetched it: a push compares
@@ -77,7 +77,7 @@ class Pusher:
             return
         self._fill()
         at_once: list[bytes] = []
-        later: list[News] = []
+        later: list[QueuedPush] = []
         # Nothing overtakes what it builds on.
         waits = self._sync.kept.waits
         now = self._loop.time()
@@ -94,7 +94,7 @@ class Pusher:
             if size > INLINE_BLOCKS:
                 self._tell_later()
             elif waits or later or size > self._budget:
-                later.append(News(encoded, size, now))
+                later.append(QueuedPush(encoded, size, now))
             else:
                 self._budget -= size
                 at_once.append(encoded)

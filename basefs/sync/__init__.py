@@ -1,14 +1,12 @@
 """Anti-entropy: two logs compare Merkle trees over one connection until they are equal (paper, section 3.2.2).
 
-The wire is specified in `docs/sync-protocol.md`.  From the ground up:
+The wire is specified in `docs/sync-protocol.md`.  What the log must offer is `LogState` (`basefs/log/interface.py`).
 
-    interface   what the log must offer (`LogState`), and `memory`, a log in a dictionary that offers it
-    limits      every limit, with the argument for its value
-    messages    one class a line;  wire: lines <-> messages;  lines: bytes <-> lines
-    index       the items of one path, by prefix;  compare: their list against ours, a pure function
-    parcels     entries and blocks packed into lines;  intake: what arrives, on its way into the log
-    outbox      what is to be sent, lazily;  answers: what each request is answered with
-    states      states x events;  protocol: `SyncProtocol`, the core without I/O and without a clock
-    penalty, schedule   whom to refuse, whom to talk to: pure, time is an argument
-    shell, service      the only modules that import asyncio
+    wire/       limits: every limit with its reason;  messages: one class a line;  codec: bytes <-> lines <-> messages
+    session/    one session without I/O and without a clock.  protocol: `SyncProtocol`, the state machine;
+                states: states x events as data;  compare: their list against ours;  requests: the queue of what is to
+                be sent;  responder: answers;  receiver: what arrives, on its way into the log;  inflight: what all
+                sessions of a node have asked for;  push: a session that stands;  result: how a session went
+    net/        transport: a core on a connection;  server: accepting;  service: the sessions of a node;  neighbours:
+                those that stay open;  uplink: whose turn it is;  peers: contacts and bans
 """

@@ -129,7 +129,7 @@ def _sync_with(node: Node, log: Path, address: str) -> subprocess.CompletedProce
     shutil.copytree(log, copy)
     program = (
         "import asyncio, pathlib, sys; from basefs.replica.replica import Replica; "
-        "from basefs.sync.net.opening import sync_with; "
+        "from basefs.sync.net.transport import sync_with; "
         "replica = Replica(pathlib.Path(sys.argv[1])); "
         f"print(asyncio.run(sync_with(replica, sys.argv[2], {SYNC_PORT})).reason.name)"
     )

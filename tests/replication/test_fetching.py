@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 from basefs.replication.fetching import Fetcher
-from tests.sync.test_shell import run, until
+from tests.sync.net.test_transport import run, until
 
 ONE, TWO = (("10.0.0.1", 1), ("10.0.0.2", 1))
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from basefs.replication.gaps import AT_LATEST, AT_LATEST_ELSE, BURST_ENTRIES, JITTER, PATIENCE, QUIET, Gaps
-from basefs.sync.session.claims import CONTENTS_SECONDS
+from basefs.sync.session.inflight import CONTENTS_SECONDS
 
 ONE, TWO, THREE = ((f"10.0.0.{number}", 1) for number in (1, 2, 3))
 #: When whatever is told at zero may be fetched.

@@ -19,7 +19,7 @@ from basefs.replication.propagation import Propagation
 from basefs.sync.net.service import MAX_OUTGOING, SyncService
 from basefs.sync.session.result import Reason, Result
 from tests.support.helpers import copy_replica, make_replica
-from tests.sync.test_shell import run, until
+from tests.sync.net.test_transport import run, until
 
 HOST = "127.0.0.1"
 

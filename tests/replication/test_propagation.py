@@ -301,7 +301,7 @@ def test_who_failed_is_tried_again_and_who_left_is_not(node: Node, answering: di
 
 
 def ended(reason: Reason, accepted: int = 0) -> Result:
-    return Result(reason, "", reason is Reason.COMPLETE, result.Counters(accepted=accepted))
+    return Result(reason, "", reason is Reason.COMPLETE, result.SessionCounters(accepted=accepted))
 
 
 def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:

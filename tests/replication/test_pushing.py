@@ -10,7 +10,7 @@ from pathlib import Path
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.pushing import LOOKED_BYTES, PUSH_BYTES, Pusher
 from basefs.sync.net.service import SyncService
-from basefs.sync.session.backlog import News
+from basefs.sync.session.push import QueuedPush
 from basefs.sync.wire.limits import INLINE_BLOCKS
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise
 from tests.support.patience import DEADLINE
@@ -140,7 +140,7 @@ def test_a_burst_of_larger_files_is_looked_at_in_slices(tmp_path: Path) -> None:
             looked: list[int] = []
             push_later = one.sync.kept.push_later
 
-            def count(news: Sequence[News]) -> None:
+            def count(news: Sequence[QueuedPush]) -> None:
                 looked.append(sum(each.size for each in news))
                 push_later(news)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
-from basefs.log.interface import LogState
+from basefs.log.interface import Digest, LogState
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.sync.session.protocol import SyncProtocol
-from basefs.sync.session.result import Result
+from basefs.sync.session.push import Notice
+from basefs.sync.session.result import RemotePeer, Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from tests.support.memory import MemoryLog
@@ -80,12 +82,48 @@ class Writer:
         return self.heads[path]
 
 
+_NOTICES: WeakKeyDictionary[SyncProtocol, set[Notice]] = WeakKeyDictionary()
+
+
+def noticed(core: SyncProtocol, notice: Notice) -> bool:
+    """Whether something has happened in a session that stands since this was asked last."""
+    seen = _NOTICES.setdefault(core, set())
+    seen.update(core.next_events())
+    found = notice in seen
+    seen.discard(notice)
+    return found
+
+
+def work(core: SyncProtocol) -> None:
+    """A slice of work, and what it gives to the log."""
+    write = core.work()
+    while write is not None:
+        write = core.work(write())
+
+
+def cut(core: SyncProtocol) -> None:
+    """The connection has ended; what has come is looked at."""
+    core.receive_data(b"")
+    while core.wants_work:
+        work(core)
+
+
+def listening(told: list[tuple[int, Digest, int]], log: LogState) -> RemotePeer:
+    """A peer whose log is noted each time that it tells of it."""
+    return RemotePeer(on_log=lambda port, theirs: told.append((port, theirs, log.digest().entries)))
+
+
 class Pair:
     """Two cores and the bytes between them."""
 
     def __init__(self, left: LogState, right: LogState, limits: Limits = DEFAULT_LIMITS, chunk: int = 65536) -> None:
-        self.left = SyncProtocol(left, Role.INITIATOR, port=1000, limits=limits)
-        self.right = SyncProtocol(right, Role.RESPONDER, port=2000, limits=limits)
+        #: What each side has told the other of its log, with the length of the other's log by then.
+        self.told_left: list[tuple[int, Digest, int]] = []
+        self.told_right: list[tuple[int, Digest, int]] = []
+        self.left = SyncProtocol(left, Role.INITIATOR, port=1000, limits=limits, peer=listening(self.told_left, left))
+        self.right = SyncProtocol(
+            right, Role.RESPONDER, port=2000, limits=limits, peer=listening(self.told_right, right)
+        )
         self.chunk = chunk
         self.sent = {self.left: bytearray(), self.right: bytearray()}
         self.most = 0
@@ -102,7 +140,7 @@ class Pair:
                     there.receive_data(data)
             while there.wants_work:
                 busy = True
-                there.work()
+                work(there)
         return busy
 
     def run(self, each: Callable[[], None] | None = None) -> tuple[Result, Result]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Sequence
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.sync.net.schedule import Address
-from basefs.sync.session.claims import Claims
+from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.result import Result
 from basefs.sync.wire.limits import DEFAULT_LIMITS
 
@@ -31,7 +31,7 @@ class Seeker:
     def __init__(
         self,
         state: LogState,
-        claims: Claims,
+        claims: RequestTable,
         peers: Callable[[], Sequence[Address]],
         rng: random.Random,
         jobs: Container[Address],

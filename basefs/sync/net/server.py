@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from basefs.log.interface import LogState
-from basefs.sync.net.connection import CHUNK, throw_away
-from basefs.sync.net.opening import core_of
-from basefs.sync.net.penalty import FIRST_BAN, Pace, PenaltyBox
+from basefs.sync.net.peers import FIRST_BAN, Pace, PenaltyBox
 from basefs.sync.net.schedule import Address
-from basefs.sync.net.shared import Shared
-from basefs.sync.net.transport import GRACE, Keeper, Session
+from basefs.sync.net.transport import CHUNK, GRACE, Keeper, Session, SessionContext, core_of, throw_away
+from basefs.sync.session.push import Notice
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
@@ -47,14 +45,14 @@ class SyncServer:
         pace: Pace | None = None,
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
-        shared: Shared | None = None,
+        shared: SessionContext | None = None,
     ) -> None:
         """`on_result` gets the peer's host with its sync port (0 if it did not tell) after each session.
 
         A session that the `keeper` lets stand does not count among the sessions that others may have at once.
         """
         self._keeper = keeper
-        self._shared = shared or Shared()
+        self._shared = shared or SessionContext()
         self._state = state
         self._host = host
         self._port = port
@@ -129,8 +127,14 @@ class SyncServer:
             # Not turned away: the others behind the same address have done nothing.
             await asyncio.sleep(self._pace.delay(host, asyncio.get_running_loop().time()))
             core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper, self._shared)
-            keeper = None if self._keeper is None else _Freeing(self._keeper, slot)
-            result = await Session(core, reader, writer, (host, 0), self._shared, None, keeper).run()
+
+            def notice(session: Session, what: Notice | None) -> None:
+                if what is Notice.STANDS:
+                    slot.close()  # it costs next to nothing from then on
+                if self._keeper is not None:
+                    self._keeper.notice(session, what)
+
+            result = await Session(core, reader, writer, (host, 0), self._shared, None, notice).run()
         if result.misbehaved:
             self._penalties.punish(host, asyncio.get_running_loop().time())
         elif result.reason is Reason.TIMEOUT and not any(result.peer_identity):
@@ -159,32 +163,3 @@ class SyncServer:
         finally:
             self._told[host] -= 1
             self._told += Counter()
-
-
-class _Freeing:
-    """Gives the slot of a session back when it stands: it costs next to nothing from then on."""
-
-    def __init__(self, keeper: Keeper, slot: contextlib.ExitStack) -> None:
-        self._keeper = keeper
-        self._slot = slot
-
-    def may_keep(self, address: Address, role: Role) -> bool:
-        """See `Keeper`."""
-        return self._keeper.may_keep(address, role)
-
-    def began(self, session: Session) -> None:
-        """See `Keeper`."""
-        self._slot.close()
-        self._keeper.began(session)
-
-    def ended(self, session: Session) -> None:
-        """See `Keeper`."""
-        self._keeper.ended(session)
-
-    def gap(self, session: Session) -> None:
-        """See `Keeper`."""
-        self._keeper.gap(session)
-
-    def repeats(self, session: Session) -> None:
-        """See `Keeper`."""
-        self._keeper.repeats(session)

@@ -9,17 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from basefs.log.interface import LogState
-from basefs.sync.net.contacts import Contact, Lag
-from basefs.sync.net.keeper import SessionKeeper
-from basefs.sync.net.opening import CONNECT_TIMEOUT, patience, sync_with
-from basefs.sync.net.penalty import PenaltyBox, Throttle
+from basefs.sync.net.neighbours import NeighbourSet
+from basefs.sync.net.peers import Contact, Lag, PenaltyBox, Throttle, Traffic
 from basefs.sync.net.schedule import Address, PeerSchedule
 from basefs.sync.net.seeker import Seeker
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.shared import Shared
-from basefs.sync.net.traffic import Traffic
-from basefs.sync.net.transport import Session
-from basefs.sync.session.claims import CONTENTS_SECONDS, PATIENCE
+from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
+from basefs.sync.session.inflight import CONTENTS_SECONDS, PATIENCE
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
@@ -80,11 +76,11 @@ class SyncService:
         self._connect_timeout = connect_timeout
         self._penalties = PenaltyBox()
         self._throttle = Throttle()
-        self._shared = Shared()
+        self._shared = SessionContext()
         self._schedule = PeerSchedule(self._rng, probability)
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
-        self.kept = SessionKeeper(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
+        self.kept = NeighbourSet(peers, self._stand, self._began, on_gap or self._fetch, self._rng, degree)
         self._server = SyncServer(
             state,
             host,
@@ -178,8 +174,8 @@ class SyncService:
     def abandon(self, address: Address) -> None:
         """End the session that this node opened with a peer: somebody else has brought what it should bring."""
         session = self._talking.get(address)
-        if session is not None and session.news is None:
-            session.abandon()
+        if session is not None and session.push is None:
+            session.end(Reason.ENOUGH)
 
     async def _job(self, address: Address, reason: str | None, jitter: float) -> None:
         try:
@@ -213,7 +209,7 @@ class SyncService:
             return Reason.BANNED
         return await self._connect(address, self.kept)
 
-    async def _connect(self, address: Address, keeper: SessionKeeper | None) -> Reason:
+    async def _connect(self, address: Address, keeper: NeighbourSet | None) -> Reason:
         try:
             result = await sync_with(
                 self._state,

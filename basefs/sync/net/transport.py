@@ -1,31 +1,175 @@
-"""The asyncio shell of the sync protocol: moves bytes between a core and a connection, nothing else.
+"""Sessions on TCP connections: an asyncio transport moves bytes between a core and a connection, nothing else.
 
 One session is three tasks: one reads and works, one sends, one tells the time.  The reader never waits for the sender,
 so two nodes that send to each other at once cannot block each other; the core bounds what the reader can pile up.
 Work is done in slices of a few ms with a turn of the loop between them.  Entries, with the blocks next to them, are
 given to the log by a worker thread, since that waits for locks and the disk; the blocks of large contents by this one.
+
+What the kernel knows of a connection is in tcp(7) and `struct tcp_info` of linux/tcp.h.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
+import os
+import socket
+import struct
+import sys
+import termios
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
-from basefs.sync.net.connection import CHUNK, flow, outstanding, persist, read_some, throw_away
+from basefs.log.interface import Digest, LogState
+from basefs.sync.net.peers import Contact, Contacts, Traffic
 from basefs.sync.net.schedule import Address
-from basefs.sync.net.shared import Shared
-from basefs.sync.net.uplink import FREE_BYTES, Flow
-from basefs.sync.session.protocol import SyncProtocol
-from basefs.sync.session.result import Counters, Reason, Result
-from basefs.sync.session.slices import slice_of_answers
-from basefs.sync.session.standing import Standing
+from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
+from basefs.sync.session.inflight import RequestTable
+from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
+from basefs.sync.session.push import Notice, PushSession
+from basefs.sync.session.result import Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role
-from basefs.sync.session.timers import TICK
-from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING
+from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, Limits
+
+#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32; and how many segments
+#: were sent again, and how many with data in all, as u32.
+_RTT = 68
+_REPEATED = 100
+_MIN_RTT = 148
+_SEGMENTS = 156
+_INFO_SIZE = 192
+#: Bytes written at once, and kept for who reads.
+CHUNK = 64 * 1024
+#: Bytes read at once, as many as one read of the kernel's brings: what waits is given to the log together.
+_READ = 256 * 1024
+#: Of a connection over which nothing has come back yet.
+_UNKNOWN = 0xFFFFFFFF
+#: The option of linux/tcp.h for the longest time-out, in milliseconds (Linux 6.15); Python has no name for it.
+_TCP_RTO_MAX_MS = 44
+#: Seconds, and round trips, after which the kernel sends again what was not acknowledged, however often that was in
+#: vain.  It would double the time up to two minutes: where half of all packets are lost, a connection then does nothing
+#: most of the time (docs/network.md).  Less than a second is not allowed, and less than a round trip would send
+#: everything twice.
+RETRY_SECONDS = 1.0
+RETRY_ROUND_TRIPS = 3
+#: The longest that the kernel allows.
+_RETRY_AT_MOST = 120.0
+
+
+def outstanding(writer: asyncio.StreamWriter) -> int:
+    """Bytes that were written and that the peer has not acknowledged; of a closed connection none."""
+    return writer.transport.get_write_buffer_size() + _in_kernel(writer)
+
+
+def _in_kernel(writer: asyncio.StreamWriter) -> int:
+    connection = writer.get_extra_info("socket")
+    try:
+        answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
+
+def retry_after(round_trip: float) -> float:
+    """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
+    return min(max(RETRY_SECONDS, RETRY_ROUND_TRIPS * round_trip), _RETRY_AT_MOST)
+
+
+def persist(writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Have the kernel try again and again, and end a connection on which nothing is acknowledged for so many seconds.
+
+    By itself it would go on for a quarter of an hour, with up to two minutes between two attempts.  Call it now and
+    then, since round trips change.  A kernel that does not know one of these options goes on as it does for everybody.
+    """
+    connection = writer.get_extra_info("socket")
+    latest = _info(connection).get(_RTT, 0) / 1e6
+    options = (
+        (_TCP_RTO_MAX_MS, round(retry_after(latest) * 1000)),
+        (socket.TCP_USER_TIMEOUT, round(seconds * 1000)),  # RFC 5482
+    )
+    for option, value in options:
+        with contextlib.suppress(OSError):  # not known, or the connection has ended
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def read_some(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:
+    """What has come, b"" at the end, however the connection ended; `None` if nothing does for so many seconds."""
+    try:
+        return await asyncio.wait_for(reader.read(_READ), seconds)
+    except asyncio.TimeoutError:
+        # The kernel's time-out of a connection is the same error.
+        return None if reader.exception() is None else b""
+    except OSError:
+        return b""
+
+
+async def throw_away(reader: asyncio.StreamReader, most: int) -> None:
+    """Read until there is no more, or until it is more than so many bytes.  Raises OSError."""
+    while most > 0 and (data := await reader.read(CHUNK)):
+        most -= len(data)
+
+
+def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:
+    """The state of a connection on which `sent` bytes were written."""
+    waiting = outstanding(writer)
+    info = _info(writer.get_extra_info("socket"))
+    shortest = info.get(_MIN_RTT, 0)
+    return Flow(
+        outstanding=waiting,
+        acknowledged=max(sent - waiting, 0),
+        shortest=0.0 if shortest == _UNKNOWN else shortest / 1e6,
+        latest=info.get(_RTT, 0) / 1e6,
+        segments=info.get(_SEGMENTS, 0),
+        repeated=info.get(_REPEATED, 0),
+    )
+
+
+def _info(connection: socket.socket) -> dict[int, int]:
+    """What the kernel tells of a connection, by place; nothing of a closed one or from an old kernel."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
+    except (OSError, ValueError):
+        return {}
+    places = (_RTT, _REPEATED, _MIN_RTT, _SEGMENTS)
+    if len(info) < max(places) + 4:
+        return {}
+    return {place: struct.unpack_from("=I", info, place)[0] for place in places}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """One for each node.
+
+    Attributes:
+        traffic: what all sessions have moved, those that are open included.
+        uplink: whose turn it is to upload.
+        claims: which session brings what.
+        contacts: what is known of the peers.
+        awake: the time by which sessions judge their peers.
+        turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
+            what else the node does waits for one of them and not for all.
+        adding: held by the session whose batch is on its way into the log, of the sessions that compare.
+        adding_news: the same of those that stand: a peer that sends much does not keep news waiting.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    uplink: Uplink = field(default_factory=Uplink)
+    claims: RequestTable = field(default_factory=RequestTable)
+    contacts: Contacts = field(default_factory=Contacts)
+    awake: Awake = field(default_factory=Awake)
+    turns: asyncio.Lock = field(default_factory=asyncio.Lock)
+    adding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    adding_news: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def contact(self, address: Address) -> Contact:
+        """What is known of a peer, with the bytes of the sessions that are open."""
+        contact, now = self.contacts.get(address), self.traffic.open_with(address)
+        return replace(contact, sent=contact.sent + now.bytes_sent, received=contact.received + now.bytes_received)
+
 
 log = logging.getLogger(__name__)
 
@@ -46,22 +190,13 @@ _UNREACHABLE = 15.0
 
 
 class Keeper(Protocol):
-    """Who decides on sessions that stay open."""
+    """Decides on sessions that stay open."""
 
     def may_keep(self, address: Address, role: Role) -> bool:
         """Whether a session with this peer may stand; `role` is our own side of it."""
 
-    def began(self, session: Session) -> None:
-        """A session stands from now on."""
-
-    def ended(self, session: Session) -> None:
-        """A session that stood has ended."""
-
-    def gap(self, session: Session) -> None:
-        """The peer of a standing session has something that is not here."""
-
-    def repeats(self, session: Session) -> None:
-        """The peer of a standing session has sent what was here already."""
+    def notice(self, session: Session, notice: Notice | None) -> None:
+        """Something has happened in a session that stands; `None`: it has ended."""
 
 
 class Session:
@@ -77,18 +212,18 @@ class Session:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         address: Address,
-        shared: Shared,
+        shared: SessionContext,
         progress: Callable[[Session], None] | None = None,
-        keeper: Keeper | None = None,
+        notice: Callable[[Session, Notice | None], None] | None = None,
     ) -> None:
-        """`progress` is called after each slice of work."""
+        """`progress` is called after each slice of work, `notice` as `Keeper.notice`."""
         self.address = address
         self._uplink = shared.uplink
         self._turns = shared.turns
         self._awake = shared.awake
         self._held_at: float | None = None
         self._core = core
-        self._keeper = keeper
+        self._notice = notice
         self._traffic = shared.traffic
         self._adding, self._adding_news = shared.adding, shared.adding_news
         self._stands = False
@@ -125,10 +260,10 @@ class Session:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._writer.wait_closed(), GRACE)
         finally:
-            if self._stands and self._keeper is not None:
-                self._keeper.ended(self)
+            if self._stands and self._notice is not None:
+                self._notice(self, None)
             self._uplink.ended(self)
-            self._core.abort("this node is stopping")
+            self._core.end(Reason.FAILURE, "this node is stopping")
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -154,12 +289,12 @@ class Session:
         return self._core.role
 
     @property
-    def news(self) -> Standing | None:
+    def push(self) -> PushSession | None:
         """What goes over the session while it stands; call `wake` when something was done with it."""
-        return self._core.news
+        return self._core.push
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> SessionCounters:
         """What was moved so far."""
         return self._core.counters
 
@@ -167,14 +302,9 @@ class Session:
         """There is something to send."""
         self._signal()
 
-    def leave(self) -> None:
-        """End a standing session in peace."""
-        self._core.leave()
-        self._signal()
-
-    def abandon(self) -> None:
-        """End a session because what it should bring has come from somebody else."""
-        self._core.abandon()
+    def end(self, reason: Reason) -> None:
+        """See `SyncProtocol.end`."""
+        self._core.end(reason)
         self._signal()
 
     @property
@@ -191,7 +321,7 @@ class Session:
             await part
         except Exception as error:  # the log failed, or a bug: either way the session is over
             self._failure = error
-            self._core.abort("internal error")
+            self._core.end(Reason.FAILURE, "internal error")
             self._signal()
 
     def _write_rest(self) -> None:
@@ -201,40 +331,33 @@ class Session:
 
     def _signal(self) -> None:
         self._wake.set()
-        if self._keeper is not None:
-            if self._core.standing and not self._stands:
+        for notice in self._core.next_events():
+            if notice is Notice.STANDS:
                 self._stands = True
                 self.address = (self.address[0], self._core.peer.port)
-                self._keeper.began(self)
-            if self._core.take_gap():
-                self._keeper.gap(self)
-            if self._core.take_repeats():
-                self._keeper.repeats(self)
+            if self._notice is not None:
+                self._notice(self, notice)
         if self._core.result is not None:
             self._ended.set()
 
     async def _receive(self) -> None:
         core = self._core
         while core.result is None:
-            data = await read_some(self._reader, _PATIENCE if core.gathers else None)
-            core.patient = bool(data)
-            if data:
-                core.receive_data(data)
+            data = await read_some(self._reader, _PATIENCE if core.wants_pause else None)
+            core.receive_data(data)
+            added = None
             while core.wants_work:
-                add = core.offer()
-                if add is not None:
-                    # One after the other: they would only wait for the log's lock, and for the interpreter's.
-                    async with self._adding_news if core.standing else self._adding:
-                        result = await asyncio.get_running_loop().run_in_executor(None, add)
-                    core.added(result)
                 async with self._my_turn():
-                    core.work(offers=True)
+                    write = core.work(added)
                     self._signal()
                     if self._progress:
                         self._progress(self)
                     await asyncio.sleep(0)
-            if data == b"":
-                core.receive_eof()
+                added = None
+                if write is not None:
+                    # One after the other: they would only wait for the log's lock, and for the interpreter's.
+                    async with self._adding_news if self._stands else self._adding:
+                        added = await asyncio.get_running_loop().run_in_executor(None, write)
             self._signal()
         with contextlib.suppress(OSError):
             await throw_away(self._reader, _LINGER_BYTES)
@@ -243,9 +366,9 @@ class Session:
         core = self._core
         while not core.closed:
             held = self._is_held()
-            if core.news is not None and core.news.waits:
-                core.news.go_on(outstanding(self._writer), asyncio.get_running_loop().time())
-            if core.uploads and not held:
+            if core.push is not None and core.push.waits:
+                core.push.drain(outstanding(self._writer), asyncio.get_running_loop().time())
+            if core.upload is not Upload.NONE and not held:
                 async with self._my_turn():
                     data = slice_of_answers(core, asyncio.get_running_loop().time)
                     await asyncio.sleep(0)
@@ -264,27 +387,27 @@ class Session:
             else:
                 self._wake.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.depends else None)
+                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.wants_time else None)
         self._signal()
 
     def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Until it is this session's turn to work.  News does not wait for those who compare."""
-        return contextlib.nullcontext() if self._core.standing else self._turns
+        """Until it is this session's turn to work.  QueuedPush does not wait for those who compare."""
+        return contextlib.nullcontext() if self._stands else self._turns
 
     def _is_held(self) -> bool:
         """Whether others upload first."""
         core = self._core
-        if not core.uploads or core.counters.bytes_sent < FREE_BYTES:
+        if core.upload is Upload.NONE or core.counters.bytes_sent < FREE_BYTES:
             return False
         now = asyncio.get_running_loop().time()
-        if self._uplink.admits(self, now, large=core.uploads_much):
+        if self._uplink.admits(self, now, large=core.upload is Upload.LARGE):
             self._held_at = None
             return False
         if self._held_at is None or self._uplink.is_turn_of(self):
             self._held_at = now
         elif now - self._held_at >= _TELL_TO_WAIT:
             self._held_at = now + STILL_WAITING
-            core.let_wait()
+            core.postpone()
         return True
 
     async def _tick(self) -> None:
@@ -294,3 +417,92 @@ class Session:
             self._signal()
             persist(self._writer, _UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
             await asyncio.sleep(TICK)
+
+
+#: Seconds of making answers after which everything else in the event loop has its turn.  Longer: news waits for as
+#: long at each of its steps; shorter: the turns cost more than the answers.
+SLICE = 0.002
+#: Bytes made between two looks at the clock, and in a slice at the most.
+_PIECE = 8 * 1024
+_MOST = 8 * _PIECE
+
+
+def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
+    """What a session has to send while its peer waits for answers, as far as it can be made in `SLICE`.
+
+    64 KiB of answers are up to 300 entries with their blocks, 20 ms.  An answer that waits for another session of this
+    node ends the slice: what it waits for does not come while this one works.
+    """
+    end = now() + SLICE
+    data = core.data_to_send(_PIECE)
+    while len(data) < _MOST and core.upload in (Upload.SMALL, Upload.LARGE) and now() < end:
+        data += core.data_to_send(_PIECE)
+    return data
+
+
+#: Seconds to wait for a connection.
+CONNECT_TIMEOUT = 5.0
+#: Round trips, where those to the peers of standing sessions are long: it takes one, and some are much longer.
+_CONNECT_ROUND_TRIPS = 3
+#: Seconds at the most: a node has few places for the sessions that it opens, and one bad link makes them all wait.
+_MAX_CONNECT_TIMEOUT = 20.0
+
+
+def patience(least: float, round_trip: float) -> float:
+    """Seconds to wait for a connection, at least so many, where other peers' `round_trip` takes so many."""
+    return max(least, min(_CONNECT_ROUND_TRIPS * round_trip, _MAX_CONNECT_TIMEOUT))
+
+
+async def sync_with(
+    state: LogState,
+    host: str,
+    port: int,
+    *,
+    own_port: int = 0,
+    limits: Limits = DEFAULT_LIMITS,
+    connect_timeout: float = CONNECT_TIMEOUT,
+    progress: Callable[[Session], None] | None = None,
+    keeper: Keeper | None = None,
+    shared: SessionContext | None = None,
+) -> Result:
+    """Compare logs with a peer until both are equal.
+
+    `own_port`: where the peer can reach us later, 0 if nowhere.  `progress` is called after each slice of work.
+    `keeper`: who may keep the session open for news; then this returns when it ends.  `shared`: with the other
+    sessions of this node.  All that can go wrong with the peer or the network is in the result
+    (`Result.raise_for_reason` raises it).
+    """
+    try:
+        opening = asyncio.open_connection(host, port, limit=CHUNK)
+        reader, writer = await asyncio.wait_for(opening, connect_timeout)
+    except (OSError, asyncio.TimeoutError) as error:
+        detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
+        return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
+    shared = shared or SessionContext()
+    core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper, shared)
+    notice = None if keeper is None else keeper.notice
+    return await Session(core, reader, writer, (host, port), shared, progress, notice).run()
+
+
+def core_of(
+    state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None, shared: SessionContext
+) -> SyncProtocol:
+    """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere.
+
+    What the peer tells of its log is noted among the contacts of this node.
+    """
+
+    def stay(peer: int) -> bool:
+        return keeper is not None and keeper.may_keep((host, peer), role)
+
+    def tells(peer: int, log: Digest) -> None:
+        shared.contacts.told((host, peer), log, state.digest())
+
+    remote = RemotePeer(host, tells)
+    return SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims, peer=remote)
+
+
+def _why(error: Exception) -> str:
+    """The reason of a failed connection, without what asyncio adds to it."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number is not None and number > 0 else str(error) or "no answer"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Bytes a second from which on a link counts as wide: what is served then takes a moment, and waiting would cost more.
-WIDE = 256 * 1024
+from basefs.sync.session.inflight import WIDE
+
 #: Seconds of such a link that must have been seen.
 MOMENT = 0.02
 #: Bytes that a session may upload without waiting: small differences are never late.

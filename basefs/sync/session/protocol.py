@@ -1,34 +1,63 @@
-"""The core of a sync session: bytes and ticks in, bytes out.  No I/O, no clock, no randomness (style, habit 1).
+"""A sync session without I/O: bytes and ticks in, bytes, events and work for the log out.
 
-    feed it:  `receive_data` while `wants_data`, `receive_eof`, `tick` about once a second
-    run it:   `work` while `wants_work`: reads lines, gives entries to the log, a slice of a few ms each; another
-              thread may give the log its part: `offer`, `added`
-    drain it: `data_to_send` while `wants_send` and the transport is not full
-    until:    `closed`; then `result` tells how it went
+    feed it:   `receive_data` while `wants_data`, `tick` about once a second
+    run it:    `work` while `wants_work`: one slice of a few ms; what it returns is given to the log, in any thread
+    drain it:  `data_to_send` while `wants_send` and the transport is not full; `next_events` after each call
+    until:     `closed`; then `result` tells how it went
 
-Neither reading nor working ever waits for sending, so two cores whose shells keep to this cannot block each other.
-A broken rule of the peer ends this session only.  Errors of the log itself (`StoreError`) pass through to the shell.
+Neither reading nor working waits for sending, so two cores whose transports keep to this cannot block each other.  A
+rule that the peer breaks ends this session only.  Errors of the log itself (`StoreError`) pass through to the caller.
+
+The two sides agree on the end as `docs/sync-protocol.md` says: the responder tells when it has nothing outstanding, the
+initiator decides whether that is the end, another round, or a session that stands.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from functools import partial
 
 from basefs.errors import RemoteProtocolError
-from basefs.log.interface import AddResult, LogState
-from basefs.sync.session.claims import Claims
-from basefs.sync.session.conversation import Conversation
-from basefs.sync.session.result import Reason, Result
-from basefs.sync.session.standing import Standing
-from basefs.sync.session.states import Phase, Role, State
-from basefs.sync.session.timers import Progress, Timers
-from basefs.sync.wire.codec import encode, parse
-from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, Limits
-from basefs.sync.wire.lines import ENTRIES, LineBuffer, belongs
-from basefs.sync.wire.messages import Refusal, Wait
+from basefs.log.hashes import ZERO_HASH
+from basefs.log.interface import AddResult, Digest, LogState
+from basefs.sync.session.compare import Subtree
+from basefs.sync.session.inflight import RequestTable
+from basefs.sync.session.push import Notice, PushSession
+from basefs.sync.session.receiver import Receiver
+from basefs.sync.session.requests import RequestQueue, wanted
+from basefs.sync.session.responder import Responder
+from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, SessionCounters
+from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
+from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse, with_receiving
+from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, VERSION, Limits
+from basefs.sync.wire.messages import (
+    WHOLE,
+    BlockReq,
+    Blocks,
+    BlocksRec,
+    Chain,
+    ChainReq,
+    Close,
+    Eager,
+    Entries,
+    EntryReq,
+    Eof,
+    ForBlocks,
+    Hash,
+    Lazy,
+    Ls,
+    Message,
+    PathReq,
+    Refusal,
+    Refuse,
+    Root,
+    Same,
+    Stay,
+    Wait,
+)
 
-#: Received bytes beyond which the shell should let the core work first.
+#: Received bytes beyond which the transport should let the core work first.
 _INBOUND = 4 * MAX_LINE
 #: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.  News waits for a
 #: slice of somebody else's at each of its steps.
@@ -37,14 +66,142 @@ _BYTES_COST = 8192
 #: The same of a line with a list, whose many short fields cost more.
 _LIST_COST = 512
 
+#: Seconds between two looks of a session at the time: the time-outs are ten times as long at least.
+TICK = 1.0
+
+
+class Awake:
+    """A clock that stands still while this node itself does nothing, because its machine is busy or was suspended.
+
+    What a peer has sent meanwhile lies unread, so that time is no delay of the peer's.  All sessions of a node go by
+    one: they tell it to what they share.
+    """
+
+    def __init__(self, longest: float = 2 * TICK) -> None:
+        """`longest`: seconds between two looks that count at the most."""
+        self._longest = longest
+        self._looked_at: float | None = None
+        self._passed = 0.0
+
+    def time(self, now: float) -> float:
+        """Seconds since the first look, `now` in seconds of any steady clock."""
+        if self._looked_at is not None:
+            self._passed += min(now - self._looked_at, self._longest)
+        self._looked_at = now
+        return self._passed
+
+
+class Timers:
+    """When something last moved, and when something was last gained."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._began: float | None = None
+        self._moved_at = 0.0
+        self._gained_at = 0.0
+        self._gained = 0
+        self._moved = False
+        self._on_the_way = 0
+
+    def moved(self) -> None:
+        """Bytes came in or went out."""
+        self._moved = True
+
+    def tick(
+        self, now: float, *, greeted: bool, gained: int, standing: bool = False, on_the_way: int = 0
+    ) -> str | None:
+        """Tell the time (seconds).  Returns what was too late, if anything.
+
+        `greeted`: the peer's first line is complete; `gained`: a counter of what was useful; `standing`: the session
+        waits for news, so that nothing may be gained for long.  `on_the_way`: bytes that the peer has not received; as
+        long as they become fewer it is at work, for kernels hold some MiB, which a slow machine verifies for minutes.
+        """
+        if on_the_way < self._on_the_way and not standing:
+            self._moved = True
+        self._on_the_way = on_the_way
+        if self._began is None:
+            self._began = self._moved_at = self._gained_at = now
+        if self._moved:
+            self._moved_at = now
+            self._moved = False
+        if gained != self._gained:
+            self._gained = gained
+            self._gained_at = now
+        if not greeted and now - self._began > self._limits.greeting_timeout:
+            return f"no greeting in {self._limits.greeting_timeout:g} s"
+        if now - self._moved_at > self._limits.idle_timeout:
+            return f"nothing moved for {self._limits.idle_timeout:g} s"
+        if not standing and now - self._gained_at > self._limits.stall_timeout:
+            return f"nothing gained for {self._limits.stall_timeout:g} s"
+        return None
+
+
+class _Since:
+    """How much a counter has grown since another one did."""
+
+    def __init__(self) -> None:
+        self._other = 0
+        self._began = 0
+
+    def grown(self, counter: int, other: int) -> int:
+        if other != self._other:
+            self._other = other
+            self._began = counter
+        return counter - self._began
+
+
+class Progress:
+    """What was received since something was last gained.
+
+    Others may have been quicker: an answer that was asked for is on its way whatever they bring, and its sender cannot
+    know.  So what comes in vain is no offence where others have brought half as much since the session began.
+    """
+
+    def __init__(self, limits: Limits, claims: RequestTable) -> None:
+        """`claims`: of all sessions of this node."""
+        self._limits = limits
+        self._claims = claims
+        self._before = (claims.accepted, claims.accepted_bytes)
+        self._useless_bytes = _Since()
+        self._known = _Since()
+
+    def check(self, counters: SessionCounters) -> tuple[Refusal, Reason, str] | None:
+        """Why the session has to end, if it has to: what the peer is told, the reason, and a text."""
+        size = self._useless_bytes.grown(counters.bytes_received, counters.gained)
+        known = self._known.grown(counters.entries_received, counters.accepted)
+        if size > self._limits.useless_bytes:
+            others = self._claims.accepted_bytes - self._before[1] - counters.accepted_bytes
+            return _judged(f"{self._limits.useless_bytes} bytes and nothing new", overtaken=2 * others >= size)
+        if known > self._limits.known:
+            others = self._claims.accepted - self._before[0] - counters.accepted
+            return _judged(f"{self._limits.known} entries and none of them new", overtaken=2 * others >= known)
+        if counters.barren > self._limits.barren:
+            return _judged(f"{self._limits.barren} times it had nothing where it had listed something")
+        return None
+
+
+def _judged(text: str, *, overtaken: bool = False) -> tuple[Refusal, Reason, str]:
+    return (Refusal.ENOUGH, Reason.ENOUGH, text) if overtaken else (Refusal.USELESS, Reason.USELESS, text)
+
+
+class Upload(enum.Enum):
+    """What the peer of a session waits for."""
+
+    NONE = "none"
+    SMALL = "small"  # the answer to a request
+    LARGE = "large"  # a large content
+    BLOCKED = "blocked"  # an answer that goes on when another session of this node has brought something
+
 
 class SyncProtocol:
     """One side of one session.
 
     Attributes:
+        role: which side opened the connection.
+        state: where the session stands (`basefs.sync.session.states`).
         counters: what was moved so far.
-        peer: what it has told of itself.
-        patient: whether entries may wait for the rest of the answer, to be given to the log with it.
+        peer: what the peer has told of itself.
+        result: how it went; `None` while the session is open.
     """
 
     def __init__(
@@ -55,125 +212,129 @@ class SyncProtocol:
         port: int = 0,
         limits: Limits = DEFAULT_LIMITS,
         stay: Callable[[int], bool] = lambda port: False,
-        claims: Claims | None = None,
+        claims: RequestTable | None = None,
+        peer: RemotePeer | None = None,
     ) -> None:
         """`port`: our own sync port, told to the peer so that it can come back; 0 if we do not listen.
 
         `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared.
         `claims` are shared by all sessions of a node.
         """
+        claims = RequestTable() if claims is None else claims
+        self.role = role
+        self.state = SessionState.GREETING
+        self.counters = SessionCounters()
+        self.peer = peer or RemotePeer()
+        self.result: Result | None = None
         self._log = log
-        claims = Claims() if claims is None else claims
-        self._talk = Conversation(log, role, port, limits, stay, claims)
-        self.counters = self._talk.counters
-        self.peer = self._talk.peer
-        self.patient = True
+        self._port = port
+        self._limits = limits
+        self._stay = stay
+        self._receiver = Receiver(log, self.counters, limits, claims, self.peer)
+        self._responder = Responder(log, self.counters, self._receiver)
+        self._queue = RequestQueue(self._responder.write, limits.backlog, self._responder.turn)
+        self._events: list[Notice] = []
+        self._push = PushSession(log, self._queue, self.counters, limits, self._events.append)
         self._lines = LineBuffer()
-        self._waited_at = 0.0
+        self._timers = Timers(limits)
+        self._progress = Progress(limits, claims)
         #: A line that has to wait until what came before is in the log.
         self._line: bytes | None = None
         #: Whether the last line had entries, and the rest of the answer is still to come: their blocks, as a rule.
         self._half = False
-        self._timers = Timers(limits)
-        self._progress = Progress(limits, claims)
+        #: Whether entries may wait for the rest of the answer, to be given to the log with it; whether none will come.
+        self._patient = True
+        self._eof = False
+        self._told_to_wait_at = 0.0
+        #: Whether the peer has said that its answer will take a while, and has not sent any data since.
+        self._waits = False
+        self._receiving: BlocksRec | None = None
+        self._roots = (ZERO_HASH, ZERO_HASH)  # ours and the peer's when the round began
+        self._close: Close | None = None  # the responder's last
+        self._greeted_with = Digest(ZERO_HASH, 0)  # our log when we told it last
+        if role is Role.INITIATOR:
+            self._new_round()
+            self._greet()
 
-    @property
-    def role(self) -> Role:
-        """Who opened the connection."""
-        return self._talk.role
+    # Feeding and draining
 
-    @property
-    def state(self) -> State:
-        """Where the session stands (`basefs.sync.session.states`)."""
-        return self._talk.state
+    def receive_data(self, data: bytes | None) -> None:
+        """Take received bytes, which `work` looks at.
 
-    # What the shell does
-
-    def receive_data(self, data: bytes) -> None:
-        """Take received bytes; they are looked at by `work`."""
-        self.counters.bytes_received += len(data)
-        if self._talk.open:
-            self._timers.moved()
-            self._talk.intake.moved()
-            self._lines.feed(data)
-
-    def receive_eof(self) -> None:
-        """The peer will send nothing more, or the connection is gone."""
-        # Lines that have arrived may still end the session properly.
-        self.patient = False
-        while self.wants_work:
-            self.work()
-        self._talk.break_off(Reason.LOST, "the connection ended in the middle of a session")
-
-    @property
-    def gathers(self) -> bool:
-        """Whether entries wait."""
-        return self._talk.intake.gathered
-
-    def offer(self) -> Callable[[], AddResult] | None:
-        """What the log is to be given next: a call for any thread; hand its result to `added`.  `None`: nothing.
-
-        Meanwhile the session goes on with everything but `work`.
+        b"": the peer will send nothing more; lines that have come may still end the session properly.  `None`: nothing
+        has come for a while, so entries wait for their blocks no longer.
         """
-        intake = self._talk.intake
-        return partial(self._log.add, *intake.offer()) if self._talk.open and intake.pending else None
+        self._patient = bool(data)
+        if data:
+            self.counters.bytes_received += len(data)
+            if self._open:
+                self._timers.moved()
+                self._receiver.moved()
+                self._lines.feed(data)
+        self._eof = self._eof or data == b""
+        self._maybe_lost()
 
-    def added(self, result: AddResult) -> None:
-        """What `offer` led to."""
-        if self._talk.open:
+    def work(self, added: AddResult | None = None) -> Callable[[], AddResult] | None:
+        """Do one slice of work on what was received.
+
+        Returns what has to be given to the log before the work can go on, if anything: a call for any thread, whose
+        result is the argument of the next call.  Meanwhile everything but `work` may be called.
+        """
+        write = None
+        if self._open:
             try:
-                self._talk.intake.added(result)
+                if added is not None:
+                    self._receiver.added(added)
+                write = self._slice()
             except RemoteProtocolError as error:
-                self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
+                self._refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
+            self._maybe_lost()
+        return write
 
-    def work(self, *, offers: bool = False) -> None:
-        """Do one slice of work on what was received; `offers`: up to what `offer` has."""
-        if not self._talk.open:
-            return
-        try:
-            cost = 0
-            while cost < _SLICE and self._talk.open:
-                if offers and self._talk.intake.pending:
-                    break
-                if self._talk.intake.pending:
-                    cost += self._talk.intake.step()
-                    continue
-                line = self._lines.next_line() if self._line is None else self._line
-                self._line = line
-                if line is None and self._half and self.patient:
-                    # A transaction for the entries and another one for their blocks cost twice as much as one.
-                    break
-                if self._talk.intake.gathered and not belongs(line, more=self._talk.outbox.entries_follow):
-                    self._talk.intake.seal()
-                    continue
-                if line is None:
-                    break
-                self._line = None
-                self._talk.handle(parse(line), len(line) + 1)
-                # A second such line shows that the first one had no blocks; it does not wait for more.
-                self._half = line.startswith(ENTRIES) and not self._half and not self.standing
-                cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
-            if (useless := self._progress.check(self.counters)) and self._talk.open:
-                self._talk.refuse(*useless)
-            self._talk.maybe_close(busy=self.wants_work)
-            if self.news is not None and not self._talk.intake.pending and self._talk.intake.wanted_parents():
-                self.news.miss_parent()
-        except RemoteProtocolError as error:
-            self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
+    def _slice(self) -> Callable[[], AddResult] | None:
+        self._judge()
+        cost = 0
+        while cost < _SLICE and self._open and not self._receiver.pending:
+            line = self._line = self._lines.next_line() if self._line is None else self._line
+            if line is None and self._half and self._patient:
+                # A transaction for the entries and another one for their blocks cost twice as much as one.
+                break
+            if self._receiver.gathered and not belongs(line, more=self._queue.entries_follow):
+                self._receiver.seal()
+                break
+            if line is None:
+                break
+            self._line = None
+            self._handle(parse(line), len(line) + 1)
+            # A second such line shows that the first one had no blocks; it does not wait for more.
+            self._half = line.startswith(ENTRIES) and not self._half and not self._stands
+            cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
+        write = partial(self._log.add, *self._receiver.offer()) if self._open and self._receiver.pending else None
+        if write is None:
+            self._judge()
+        self._maybe_close()
+        if self._stands and not self._receiver.pending and self._receiver.wanted_parents():
+            self._push.miss_parent()
+        return write
+
+    def _judge(self) -> None:
+        """End a session that is of no use; what is on its way into the log is judged when it is there."""
+        if (useless := self._progress.check(self.counters)) and self._open:
+            self._refuse(*useless)
 
     def data_to_send(self, max_bytes: int, *, hold: bool = False) -> bytes:
         """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then.
 
         `hold`: no answers to the peer's requests, because others are served first.
         """
-        data = self._talk.outbox.take(max_bytes, answers=not hold)
+        data = self._queue.take(max_bytes, answers=not hold)
         if data:
-            if not self.standing:  # there, both sides speak now and then, and what is sent need not arrive
+            if not self._stands:  # there, both sides speak now and then, and what is sent need not arrive
                 self._timers.moved()
             self.counters.bytes_sent += len(data)
-        if self.news is not None:
-            self.news.sent()
-        self._talk.maybe_close(busy=self.wants_work)
+        if self._stands:
+            self._push.sent()
+        self._maybe_close()
         return data
 
     def tick(self, now: float, on_the_way: int = 0) -> None:
@@ -181,119 +342,304 @@ class SyncProtocol:
 
         Ends the session if a time-out has passed; what waits here to be looked at has come in time.
         """
-        if self._talk.open:
-            if made_up := self._talk.intake.tick(now):
-                return self._talk.refuse(Refusal.PROTOCOL, Reason.RUBBISH, made_up)
-            if self.held_back and now - self._waited_at >= STILL_WAITING:
-                self._waited_at = now
-                self.let_wait()
-            greeted, gained, standing = self.wants_work or self.peer.greeted, self.counters.gained, self.standing
-            late = self._timers.tick(now, greeted=greeted, gained=gained, standing=standing, on_the_way=on_the_way)
-            if late:
-                self._talk.refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)
-            elif self.news is not None:
-                self.news.tick(now)
-            elif self._talk.intake.superfluous(self._talk.outbox.current):
-                self.abandon()
+        if not self._open:
+            return
+        if made_up := self._receiver.tick(now):
+            return self._refuse(Refusal.PROTOCOL, Reason.RUBBISH, made_up)
+        if self._queue.held_back and now - self._told_to_wait_at >= STILL_WAITING:
+            self._told_to_wait_at = now
+            self.postpone()
+        greeted, gained = self.wants_work or self.peer.greeted, self.counters.gained
+        late = self._timers.tick(now, greeted=greeted, gained=gained, standing=self._stands, on_the_way=on_the_way)
+        if late:
+            self._refuse(Refusal.TIMEOUT, Reason.TIMEOUT, late)
+        elif self._stands:
+            self._push.tick(now)
+        elif self._receiver.superfluous(self._queue.current):
+            self.end(Reason.ENOUGH)
 
-    def abort(self, detail: str) -> None:
-        """End the session for a reason of our own, and tell the peer."""
-        if self._talk.open:
-            self._talk.refuse(Refusal.FAILURE, Reason.FAILURE, detail)
+    def end(self, reason: Reason, detail: str = "somebody else was quicker") -> None:
+        """End the session, and tell the peer.
 
-    def abandon(self) -> None:
-        """End the session because what it should bring has come from somebody else, and tell the peer."""
-        if self._talk.open:
-            self._talk.refuse(Refusal.ENOUGH, Reason.ENOUGH, "somebody else was quicker")
+        COMPLETE: in peace, if it stands.  ENOUGH: others have brought what it should bring.  FAILURE: trouble of ours.
+        """
+        if reason is Reason.COMPLETE:
+            if self._stands:
+                self._follow(SessionEvent.AGREE)
+                self._queue.control(encode(Close(0, *self._log.digest())))
+                self._complete(equal=False)
+        elif self._open:
+            self._refuse(Refusal.ENOUGH if reason is Reason.ENOUGH else Refusal.FAILURE, reason, detail)
 
-    def let_wait(self) -> None:
+    def postpone(self) -> None:
         """Tell the peer that the answer to its request comes later."""
-        if self._talk.state is State.TALKING:
-            self._talk.outbox.control(encode(Wait()))
+        if self.state is SessionState.TALKING:
+            self._queue.control(encode(Wait()))
 
-    # A standing session
+    def next_events(self) -> list[Notice]:
+        """What has happened in a session that stands since the last call."""
+        events = list(dict.fromkeys(self._events))
+        self._events.clear()
+        return events
 
-    @property
-    def standing(self) -> bool:
-        """Whether both sides keep the session open for news."""
-        return self._talk.stands
-
-    @property
-    def news(self) -> Standing | None:
-        """What goes over the session while it is `standing`."""
-        return self._talk.standing if self._talk.stands else None
-
-    def leave(self) -> None:
-        """End a standing session in peace."""
-        self._talk.leave()
-
-    def take_gap(self) -> bool:
-        """Whether the peer has told of something that is not here, so that another session must fetch it; once."""
-        gap, self._talk.standing.gap = self._talk.standing.gap, False
-        return gap
-
-    def take_repeats(self) -> bool:
-        """Whether the peer sends what others have brought, so that this session may be a lazy one; once."""
-        repeats, self._talk.standing.repeats = self._talk.standing.repeats, False
-        return repeats
-
-    # What the shell asks
-
-    @property
-    def uploads(self) -> bool:
-        """Whether the peer waits for the answer to a request."""
-        return self._talk.outbox.answering
-
-    @property
-    def uploads_much(self) -> bool:
-        """Whether that answer is a large content."""
-        return self._talk.answers.bytes >= LARGE_ANSWER
-
-    @property
-    def held_back(self) -> bool:
-        """Whether requests wait until another session of this node has what it asked for."""
-        return self._talk.outbox.held_back
-
-    @property
-    def depends(self) -> bool:
-        """Whether something to be sent waits for another session, or for the network: look again in a while."""
-        return self.held_back or self.dormant or (self.news is not None and self.news.waits)
-
-    @property
-    def dormant(self) -> bool:
-        """Whether an answer to the peer is what waits."""
-        return self._talk.outbox.dormant
-
-    @property
-    def phase(self) -> Phase:
-        """What the peer sends us."""
-        if self._talk.waits:
-            return Phase.WAITING
-        return Phase.COMPARING if self._talk.outbox.expects_entries else Phase.CONTENTS
+    # What it wants and how it is
 
     @property
     def wants_data(self) -> bool:
         """Whether `receive_data` should be fed: the session is open and not too much waits for `work`."""
-        return self._talk.open and len(self._lines) < _INBOUND and not self._talk.intake.pending
+        return self._open and len(self._lines) < _INBOUND and not self._receiver.pending
 
     @property
     def wants_work(self) -> bool:
         """Whether `work` has something to do."""
-        intake = self._talk.intake
-        received = intake.pending or (intake.gathered and not (self._half and self.patient))
-        return self._talk.open and (received or self._line is not None or self._lines.ready)
+        receiver = self._receiver
+        received = receiver.pending or (receiver.gathered and not (self._half and self._patient))
+        return self._open and (received or self._line is not None or self._lines.ready)
 
     @property
     def wants_send(self) -> bool:
         """Whether `data_to_send` has something, or something to do."""
-        return self._talk.outbox.ready
+        return self._queue.ready
+
+    @property
+    def wants_pause(self) -> bool:
+        """Whether `receive_data(None)` should follow if nothing comes for a while."""
+        return self._receiver.gathered
+
+    @property
+    def wants_time(self) -> bool:
+        """Whether something to be sent waits for another session, or for the network: look again in a while."""
+        return self._queue.held_back or self._queue.dormant or (self._stands and self._push.waits)
 
     @property
     def closed(self) -> bool:
         """The session is over and everything that was to be sent has been taken."""
-        return not self._talk.open and not self._talk.outbox.ready
+        return not self._open and not self._queue.ready
 
     @property
-    def result(self) -> Result | None:
-        """How it went; None while the session is open."""
-        return self._talk.result
+    def push(self) -> PushSession | None:
+        """What goes over the session while it stands."""
+        return self._push if self._stands else None
+
+    @property
+    def upload(self) -> Upload:
+        """What the peer waits for."""
+        if not self._queue.answering:
+            return Upload.NONE
+        if self._queue.dormant:
+            return Upload.BLOCKED
+        return Upload.LARGE if self._responder.bytes >= LARGE_ANSWER else Upload.SMALL
+
+    @property
+    def phase(self) -> Phase:
+        """What the peer sends us."""
+        if self._waits:
+            return Phase.WAITING
+        return Phase.COMPARING if self._queue.expects_entries else Phase.CONTENTS
+
+    @property
+    def _open(self) -> bool:
+        return self.state not in (SessionState.DONE, SessionState.FAILED)
+
+    @property
+    def _stands(self) -> bool:
+        return self.state is SessionState.STANDING
+
+    # Lines
+
+    def _handle(self, message: Message, size: int) -> None:
+        """Act on a line.  Raises `RemoteProtocolError`."""
+        if self._receiving is not None and not isinstance(message, Ls | Refuse):
+            raise RemoteProtocolError("BLOCKS_REC belongs to an LS right behind it")
+        match message:
+            case Ls() | PathReq() | EntryReq() | BlockReq() | ChainReq():
+                self._follow(SessionEvent.REQUEST)
+                if isinstance(message, Ls) and self._receiving is not None:
+                    message = with_receiving(message, self._receiving)
+                    self._receiving = None
+                self._queue.answer(self._responder.to(message, self._queue.ask), size)
+            case BlocksRec():
+                self._follow(SessionEvent.BLOCKS_REC)
+                self._receiving = message
+            case Entries() | Blocks() | Chain():
+                self._on_data(message)
+            case Eof():
+                self._on_eof()
+            case Wait():
+                self._follow(SessionEvent.WAIT)
+                self._waits = True
+                self._receiver.waits()
+            case _:
+                self._on_control(message)
+
+    def _on_control(self, message: Message) -> None:
+        """A line that begins or ends something, or is told over a session that stands."""
+        match message:
+            case Hash():
+                self._on_hash(message)
+            case Same(port):
+                self._follow(SessionEvent.SAME)
+                self._greeted(Hash(VERSION, self._log.identity, *self._greeted_with, port))
+                self._close = Close(0, *self._greeted_with)
+            case Root(root, entries, kept):
+                self._follow(SessionEvent.ROOT)
+                self.peer.tells(Digest(root, entries))
+                self._push.heard_root(root, kept)
+            case Lazy() | Eager():
+                self._follow(SessionEvent.BEARING)
+                self._push.heard_bearing(lazy=isinstance(message, Lazy))
+            case Close():
+                self._on_close(message)
+            case Stay():
+                self._on_stay()
+            case Refuse(refusal, text):
+                self._follow(SessionEvent.REFUSE)
+                self._finish(REFUSED[refusal], text, by_peer=True)
+
+    def _on_data(self, data: Entries | Blocks | Chain) -> None:
+        self._follow(SessionEvent.DATA)
+        self._waits = False
+        request = self._queue.current
+        if request is None and not self._stands:
+            raise RemoteProtocolError("data that answers no request")
+        match data:
+            case Entries(encoded):
+                if self._stands:
+                    self._push.heard(encoded)
+                self._receiver.put_entries(encoded)
+            case Blocks(blocks):
+                self._receiver.put_blocks(blocks, request=request, streaming=self._stands)
+            case Chain(hashes):
+                self._receiver.learn(request, hashes)
+
+    def _on_eof(self) -> None:
+        self._follow(SessionEvent.EOF)
+        answered = self._queue.close_answer()
+        self.counters.answer_ended(wanted(answered))
+        if isinstance(answered, ForBlocks):
+            self._queue.ask(self._receiver.answered(answered))
+        else:
+            self._queue.ask(self._receiver.wanted_blocks())
+        if not self._queue.expects_entries:
+            self._queue.ask(self._receiver.wanted_parents())
+
+    def _on_hash(self, theirs: Hash) -> None:
+        self._follow(SessionEvent.HASH)
+        ours = self._log.identity
+        newcomer = ours if self.role is Role.INITIATOR else theirs.identity
+        if theirs.version != VERSION:
+            text = f"this node speaks version {VERSION} of the protocol, not {theirs.version}"
+            return self._refuse(Refusal.VERSION, Reason.WRONG_VERSION, text)
+        if theirs.identity != ours and newcomer != ZERO_HASH:
+            return self._refuse(Refusal.IDENTITY, Reason.WRONG_FILESYSTEM, "this node serves another filesystem")
+        self._greeted(theirs)
+
+    def _greeted(self, theirs: Hash) -> None:
+        self.peer.greets(theirs)
+        root = self._log.root_hash()
+        self._roots = (root, theirs.root)
+        if self.role is Role.INITIATOR:
+            return self._queue.ask(self._receiver.missing_blocks())
+        self._new_round()
+        wanted = self._receiver.missing_blocks()
+        if root == theirs.root and theirs.identity == self._log.identity and not wanted:
+            self._follow(SessionEvent.SETTLE)
+            return self._queue.control(encode(Same(self._port)))
+        self._greet()
+        # The responder has both hashes first, so the first list is its own: one crossing less than if we had to ask.
+        if root != theirs.root:
+            self._queue.ask([Subtree((), WHOLE, theirs.root)])
+        self._queue.ask(wanted)
+
+    def _on_stay(self) -> None:
+        self._follow(SessionEvent.STAY)
+        if self.role is Role.RESPONDER:
+            if not self._stay(self.peer.port):
+                self._follow(SessionEvent.AGREE)
+                self._queue.control(encode(Close(self._queue.answered, *self._log.digest())))
+                return self._complete(equal=False)
+            self._follow(SessionEvent.KEEP)
+            self._queue.control(encode(Stay()))
+        self._push.begin()
+
+    def _on_close(self, close: Close) -> None:
+        counts = self.state not in (SessionState.OFFERED, SessionState.STANDING)
+        if counts and close.answered > self._queue.asked:
+            raise RemoteProtocolError("CLOSE counts more requests than there were")
+        if counts and close.answered < self._queue.asked and self.role is Role.RESPONDER:
+            raise RemoteProtocolError("CLOSE with something outstanding")
+        self._follow(SessionEvent.CLOSE)
+        self.peer.tells(Digest(close.root, close.entries))
+        if counts and self.role is Role.INITIATOR:
+            self._close = close  # `_maybe_close` looks whether it is current
+        else:
+            self._complete(equal=self._log.root_hash() == close.root)
+
+    # Rounds and the end
+
+    def _follow(self, event: SessionEvent) -> None:
+        self.state = follow(self.role, self.state, event)
+
+    def _new_round(self) -> None:
+        self.counters.rounds += 1
+        self._close = None
+        for part in (self._queue, self._responder, self._receiver):
+            part.new_round()
+
+    def _greet(self) -> None:
+        self._greeted_with = self._log.digest()
+        self._queue.control(encode(Hash(VERSION, self._log.identity, *self._greeted_with, self._port)))
+
+    def _maybe_close(self) -> None:
+        """The responder says when it has nothing outstanding; the initiator decides what that means.
+
+        Not only a line that was read can bring this about: a request that has become superfluous does too.
+        """
+        talking = self.state is SessionState.TALKING and self._queue.idle
+        if not talking or self.wants_work or self._receiving is not None:
+            return
+        close = Close(self._queue.answered, *self._log.digest())
+        if self.role is Role.RESPONDER:
+            self._follow(SessionEvent.SETTLE)
+            self._queue.control(encode(close))
+        elif self._close is not None and self._close.answered == self._queue.asked:
+            self._decide(close, self._close.root)
+
+    def _decide(self, close: Close, theirs: bytes) -> None:
+        """Nothing is outstanding: another round, a session that stands, or the end."""
+        ours = close.root
+        changed, stays = ours != theirs and self._roots != (ours, theirs), self._stay(self.peer.port)
+        # Where much is written the logs differ after each round: the root hashes that are told find it.
+        if changed and self.counters.rounds < (2 if stays else self._limits.rounds):
+            self._follow(SessionEvent.AGAIN)
+            self._new_round()
+            self._greet()
+        elif stays:
+            self._follow(SessionEvent.OFFER)
+            self._queue.control(encode(Stay()))
+        else:
+            self._follow(SessionEvent.AGREE)
+            self._queue.control(encode(close))
+            self._complete(equal=ours == theirs)
+
+    def _complete(self, *, equal: bool) -> None:
+        self._finish(Reason.COMPLETE, "in step" if equal else "still different", equal=equal)
+
+    def _refuse(self, refusal: Refusal, reason: Reason, text: str) -> None:
+        """End the session and tell the peer why."""
+        self._queue.drop()
+        self._queue.control(encode(Refuse(refusal, text)))
+        self._follow(SessionEvent.BROKEN)
+        self._finish(reason, text)
+
+    def _maybe_lost(self) -> None:
+        if self._eof and self._open and not self.wants_work:
+            self._follow(SessionEvent.BROKEN)
+            self._finish(Reason.LOST, "the connection ended in the middle of a session")
+
+    def _finish(self, reason: Reason, detail: str, *, equal: bool = False, by_peer: bool = False) -> None:
+        peer, stood = self.peer, self._push.began
+        self.result = Result(reason, detail, equal, self.counters, peer.identity, peer.port, by_peer, stood)
+        self._receiver.close()
+        if by_peer:
+            self._queue.drop()

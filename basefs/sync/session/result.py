@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
 from basefs.log.hashes import ZERO_HASH
-from basefs.sync.wire.messages import Refusal
+from basefs.log.interface import Digest
+from basefs.sync.wire.messages import Hash, Refusal
 
 
 class Reason(enum.Enum):
@@ -47,7 +49,7 @@ REFUSED = {
 
 
 @dataclass(slots=True)
-class Counters:
+class SessionCounters:
     """What a session has moved so far.
 
     Attributes:
@@ -112,7 +114,7 @@ class Result:
     reason: Reason
     detail: str
     equal: bool
-    counters: Counters
+    counters: SessionCounters
     peer_identity: bytes = ZERO_HASH
     peer_port: int = 0
     by_peer: bool = False
@@ -134,3 +136,50 @@ class Result:
             raise PeerUnreachable(self.detail)
         if self.reason is not Reason.COMPLETE:
             raise NetworkError(f"{self.reason.value}: {self.detail}")
+
+
+class RemotePeer:
+    """One peer.
+
+    Attributes:
+        greeting: its first line, `None` until that has come.
+        identity: hash of the root entry that it gave, `ZERO_HASH` if it gave none yet.
+        port: its own sync port, 0 if unknown.
+        host: where it is, '' if unknown.
+    """
+
+    def __init__(self, host: str = "", on_log: Callable[[int, Digest], None] | None = None) -> None:
+        """`on_log` is called with its sync port and its log each time that it tells of its log."""
+        self.greeting: Hash | None = None
+        self.host = host
+        self._on_log = on_log
+
+    @property
+    def greeted(self) -> bool:
+        """Whether its first line has been read."""
+        return self.greeting is not None
+
+    @property
+    def identity(self) -> bytes:
+        """See the class."""
+        return self.greeting.identity if self.greeting else ZERO_HASH
+
+    @property
+    def port(self) -> int:
+        """See the class."""
+        return self.greeting.port if self.greeting else 0
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Its host and its own sync port, `None` unless both are known."""
+        return (self.host, self.port) if self.host and self.port else None
+
+    def greets(self, greeting: Hash) -> None:
+        """Its first line, or that of another round."""
+        self.greeting = greeting
+        self.tells(Digest(greeting.root, greeting.entries))
+
+    def tells(self, log: Digest) -> None:
+        """Its log, as it is now."""
+        if self._on_log is not None:
+            self._on_log(self.port, log)

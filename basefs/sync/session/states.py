@@ -22,7 +22,7 @@ class Role(enum.Enum):
     RESPONDER = "responder"
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     """Where a session stands."""
 
     GREETING = "greeting"  # the peer's HASH is awaited
@@ -42,7 +42,7 @@ class Phase(enum.Enum):
     WAITING = "waiting"  # nothing: the peer serves others first
 
 
-class Event(enum.Enum):
+class SessionEvent(enum.Enum):
     """What happens to a session."""
 
     HASH = "HASH"
@@ -65,62 +65,74 @@ class Event(enum.Enum):
     BROKEN = "broken"
 
 
-_ENDS = {Event.REFUSE: State.FAILED, Event.BROKEN: State.FAILED}
+_ENDS = {SessionEvent.REFUSE: SessionState.FAILED, SessionEvent.BROKEN: SessionState.FAILED}
 _EXCHANGE = {
-    Event.REQUEST: State.TALKING,
-    Event.BLOCKS_REC: State.TALKING,
-    Event.DATA: State.TALKING,
-    Event.EOF: State.TALKING,
-    Event.WAIT: State.TALKING,
+    SessionEvent.REQUEST: SessionState.TALKING,
+    SessionEvent.BLOCKS_REC: SessionState.TALKING,
+    SessionEvent.DATA: SessionState.TALKING,
+    SessionEvent.EOF: SessionState.TALKING,
+    SessionEvent.WAIT: SessionState.TALKING,
 }
 
 _STANDING = {
-    Event.DATA: State.STANDING,
-    Event.ROOT: State.STANDING,
-    Event.BEARING: State.STANDING,
-    Event.CLOSE: State.DONE,
-    Event.AGREE: State.DONE,
+    SessionEvent.DATA: SessionState.STANDING,
+    SessionEvent.ROOT: SessionState.STANDING,
+    SessionEvent.BEARING: SessionState.STANDING,
+    SessionEvent.CLOSE: SessionState.DONE,
+    SessionEvent.AGREE: SessionState.DONE,
     **_ENDS,
 }
 
-TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
+TRANSITIONS: dict[Role, dict[SessionState, dict[SessionEvent, SessionState]]] = {
     Role.INITIATOR: {
-        State.GREETING: {Event.HASH: State.TALKING, Event.SAME: State.TALKING, **_ENDS},
-        State.TALKING: {
-            **_EXCHANGE,
-            Event.CLOSE: State.TALKING,
-            Event.AGAIN: State.GREETING,
-            Event.AGREE: State.DONE,
-            Event.OFFER: State.OFFERED,
+        SessionState.GREETING: {
+            SessionEvent.HASH: SessionState.TALKING,
+            SessionEvent.SAME: SessionState.TALKING,
             **_ENDS,
         },
-        State.SETTLED: {},
-        State.OFFERED: {Event.STAY: State.STANDING, Event.CLOSE: State.DONE, **_ENDS},
-        State.STANDING: _STANDING,
-        State.DONE: {Event.BROKEN: State.DONE},
-        State.FAILED: {Event.BROKEN: State.FAILED},
+        SessionState.TALKING: {
+            **_EXCHANGE,
+            SessionEvent.CLOSE: SessionState.TALKING,
+            SessionEvent.AGAIN: SessionState.GREETING,
+            SessionEvent.AGREE: SessionState.DONE,
+            SessionEvent.OFFER: SessionState.OFFERED,
+            **_ENDS,
+        },
+        SessionState.SETTLED: {},
+        SessionState.OFFERED: {
+            SessionEvent.STAY: SessionState.STANDING,
+            SessionEvent.CLOSE: SessionState.DONE,
+            **_ENDS,
+        },
+        SessionState.STANDING: _STANDING,
+        SessionState.DONE: {SessionEvent.BROKEN: SessionState.DONE},
+        SessionState.FAILED: {SessionEvent.BROKEN: SessionState.FAILED},
     },
     Role.RESPONDER: {
-        State.GREETING: {Event.HASH: State.TALKING, **_ENDS},
-        State.TALKING: {**_EXCHANGE, Event.SETTLE: State.SETTLED, **_ENDS},
-        State.SETTLED: {
-            Event.REQUEST: State.TALKING,
-            Event.BLOCKS_REC: State.TALKING,
-            Event.HASH: State.TALKING,
-            Event.WAIT: State.SETTLED,  # the initiator will ask when another session of its node has its answers
-            Event.CLOSE: State.DONE,
-            Event.STAY: State.OFFERED,
+        SessionState.GREETING: {SessionEvent.HASH: SessionState.TALKING, **_ENDS},
+        SessionState.TALKING: {**_EXCHANGE, SessionEvent.SETTLE: SessionState.SETTLED, **_ENDS},
+        SessionState.SETTLED: {
+            SessionEvent.REQUEST: SessionState.TALKING,
+            SessionEvent.BLOCKS_REC: SessionState.TALKING,
+            SessionEvent.HASH: SessionState.TALKING,
+            SessionEvent.WAIT: SessionState.SETTLED,  # the initiator asks later
+            SessionEvent.CLOSE: SessionState.DONE,
+            SessionEvent.STAY: SessionState.OFFERED,
             **_ENDS,
         },
-        State.OFFERED: {Event.KEEP: State.STANDING, Event.AGREE: State.DONE, **_ENDS},
-        State.STANDING: _STANDING,
-        State.DONE: {Event.BROKEN: State.DONE},
-        State.FAILED: {Event.BROKEN: State.FAILED},
+        SessionState.OFFERED: {
+            SessionEvent.KEEP: SessionState.STANDING,
+            SessionEvent.AGREE: SessionState.DONE,
+            **_ENDS,
+        },
+        SessionState.STANDING: _STANDING,
+        SessionState.DONE: {SessionEvent.BROKEN: SessionState.DONE},
+        SessionState.FAILED: {SessionEvent.BROKEN: SessionState.FAILED},
     },
 }
 
 
-def follow(role: Role, state: State, event: Event) -> State:
+def follow(role: Role, state: SessionState, event: SessionEvent) -> SessionState:
     """The next state.  Raises `RemoteProtocolError` if the event has no place in this state."""
     try:
         return TRANSITIONS[role][state][event]
@@ -130,12 +142,12 @@ def follow(role: Role, state: State, event: Event) -> State:
 
 def diagram(role: Role) -> str:
     """The table of a role as a Mermaid state diagram, for `docs/sync-protocol.md`."""
-    out = ["stateDiagram-v2", f"    [*] --> {State.GREETING.value}"]
+    out = ["stateDiagram-v2", f"    [*] --> {SessionState.GREETING.value}"]
     for state, row in TRANSITIONS[role].items():
-        targets: dict[State, list[str]] = {}
+        targets: dict[SessionState, list[str]] = {}
         for event, target in row.items():
             targets.setdefault(target, []).append(event.value)
-        if state in (State.DONE, State.FAILED):
+        if state in (SessionState.DONE, SessionState.FAILED):
             out.append(f"    {state.value} --> [*]")
             continue
         out += [f"    {state.value} --> {target.value}: {', '.join(events)}" for target, events in targets.items()]

@@ -1,32 +1,23 @@
-"""Lines <-> messages.  The grammar, with its meaning, is in `docs/sync-protocol.md`.
+"""Bytes <-> lines <-> messages.  The grammar, with its meaning, is in `docs/sync-protocol.md`.
 
-`parse` takes a line without its newline and returns a message or raises `RemoteProtocolError`, nothing else; what it
-returns is within all limits of the wire.  `encode` is its inverse: `parse(encode(m)[:-1]) == m`.
+`LineBuffer` cuts received bytes into lines.  `parse` takes a line without its newline and returns a message or raises
+`RemoteProtocolError`, nothing else; what it returns is within all limits of the wire.  `encode` is its inverse:
+`parse(encode(m)[:-1]) == m`.  Every value has one encoding: base64 without padding, percent-encoded names, decimals.
 """
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
+from basefs.log.entries import ROOT_NAME, check_name
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
-from basefs.sync.wire.fields import (
-    decode_bytes,
-    decode_hash,
-    decode_name,
-    decode_names,
-    decode_number,
-    decode_part,
-    decode_path,
-    encode_bytes,
-    encode_name,
-    encode_part,
-    encode_path,
-)
+from basefs.path import Path
 from basefs.sync.wire.limits import (
     MAX_BLOCK_DATA,
     MAX_HASHES,
@@ -36,6 +27,7 @@ from basefs.sync.wire.limits import (
     MAX_MARKS,
     MAX_NUMBER,
     MAX_PARCEL_ITEMS,
+    MAX_PATH,
     VERSION,
 )
 from basefs.sync.wire.messages import (
@@ -50,7 +42,7 @@ from basefs.sync.wire.messages import (
     EntryReq,
     Eof,
     Hash,
-    Kind,
+    ItemKind,
     Lazy,
     Ls,
     Message,
@@ -63,6 +55,101 @@ from basefs.sync.wire.messages import (
     Stay,
     Wait,
 )
+
+_PART = re.compile(rb"-|[ec][0-9a-f]{1,%d}" % (2 * HASH_SIZE))
+_NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
+
+
+def encode_bytes(data: bytes) -> bytes:
+    """Base64 (RFC 4648, section 4) without padding."""
+    return binascii.b2a_base64(data, newline=False).rstrip(b"=")
+
+
+def decode_bytes(field: bytes) -> bytes:
+    """Undo `encode_bytes`.  Raises `RemoteProtocolError` for anything that it does not write."""
+    try:
+        data = binascii.a2b_base64(field + b"=" * (-len(field) % 4))
+    except binascii.Error:
+        raise RemoteProtocolError("a field is not base64") from None
+    # a2b_base64 skips foreign characters and ignores left-over bits; comparing is simpler than checking for both.
+    if not data or encode_bytes(data) != field:
+        raise RemoteProtocolError("a field is not base64 in its only form")
+    return data
+
+
+def decode_hash(field: bytes) -> bytes:
+    """A 28-byte hash.  Raises `RemoteProtocolError`."""
+    data = decode_bytes(field)
+    if len(data) != HASH_SIZE:
+        raise RemoteProtocolError(f"a hash has {HASH_SIZE} bytes, not {len(data)}")
+    return data
+
+
+def decode_number(field: bytes, maximum: int) -> int:
+    """A decimal number from 0 to `maximum`, without leading zeros.  Raises `RemoteProtocolError`."""
+    if not _NUMBER.fullmatch(field) or int(field) > maximum:
+        raise RemoteProtocolError(f"a number from 0 to {maximum} was expected")
+    return int(field)
+
+
+def encode_name(name: bytes) -> bytes:
+    """Percent-encode everything but ASCII letters, digits and '_.-~'."""
+    return quote_from_bytes(name, safe="").encode("ascii")
+
+
+def decode_name(field: bytes) -> bytes:
+    """Undo `encode_name`.  Raises `RemoteProtocolError` for any other encoding, and for what no path may contain."""
+    name = unquote_to_bytes(field)
+    if encode_name(name) != field:
+        raise RemoteProtocolError("a name is not percent-encoded in its only form")
+    check_name(name)
+    if name == ROOT_NAME:
+        raise RemoteProtocolError("a component of a path cannot be '/'")
+    return name
+
+
+def path_size(path: Path) -> int:
+    """Bytes of the path as '/a/b', which `MAX_PATH` limits."""
+    return sum(map(len, path)) + max(len(path), 1)
+
+
+def encode_path(path: Path) -> bytes:
+    """'/' and the encoded names joined by '/'."""
+    return b"/" + b"/".join(map(encode_name, path))
+
+
+def decode_path(field: bytes) -> Path:
+    """Undo `encode_path`.  Raises `RemoteProtocolError`, also for a path longer than `MAX_PATH`."""
+    if field[:1] != b"/":
+        raise RemoteProtocolError("a path begins with '/'")
+    path = tuple(map(decode_name, field[1:].split(b"/"))) if len(field) > 1 else ()
+    if path_size(path) > MAX_PATH:
+        raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
+    return path
+
+
+def decode_names(path: Path, fields: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The names of sub-paths, none twice.  Raises `RemoteProtocolError`, also where one makes a path too long."""
+    names = tuple(map(decode_name, fields))
+    if len(set(names)) != len(names):
+        raise RemoteProtocolError("a name comes twice")
+    if any(path_size((*path, name)) > MAX_PATH for name in names):
+        raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
+    return names
+
+
+def encode_part(part: Part) -> bytes:
+    """'-' for all items, otherwise 'e' or 'c' and the prefix."""
+    return b"-" if part.kind is ItemKind.ALL else (part.kind.value + part.prefix).encode("ascii")
+
+
+def decode_part(field: bytes) -> Part:
+    """Undo `encode_part`.  Raises `RemoteProtocolError` for anything that it does not write."""
+    if not _PART.fullmatch(field):
+        raise RemoteProtocolError("an LS is about '-', or 'e' or 'c' and a prefix")
+    text = field.decode()
+    return Part(ItemKind(text[0]), text[1:])
+
 
 Fields = list[bytes]
 
@@ -181,8 +268,8 @@ def _ls(fields: Fields) -> Ls:
         else:
             raise RemoteProtocolError("an item of an LS is none of e, s, c, E, C")
     own = [*entries, *(entry for entry, _ in stalled)]
-    _check_list(part, Kind.ENTRIES, own, buckets[b"E"])
-    _check_list(part, Kind.CHILDREN, [sha224(name) for name in children], buckets[b"C"])
+    _check_list(part, ItemKind.ENTRIES, own, buckets[b"E"])
+    _check_list(part, ItemKind.CHILDREN, [sha224(name) for name in children], buckets[b"C"])
     if len(set(own)) + len(children) + len(buckets[b"E"]) + len(buckets[b"C"]) != len(fields) - 2:
         raise RemoteProtocolError("an LS has an item twice")
     return Ls(
@@ -196,9 +283,9 @@ def _ls(fields: Fields) -> Ls:
     )
 
 
-def _check_list(part: Part, kind: Kind, keys: Sequence[bytes], buckets: dict[str, bytes]) -> None:
+def _check_list(part: Part, kind: ItemKind, keys: Sequence[bytes], buckets: dict[str, bytes]) -> None:
     """Items must belong to the part, be listed or aggregated but not both, and be few."""
-    if part.kind not in (Kind.ALL, kind) and (keys or buckets):
+    if part.kind not in (ItemKind.ALL, kind) and (keys or buckets):
         raise RemoteProtocolError("an LS has items that are not of its part")
     if buckets and (keys or len(part.prefix) == 2 * HASH_SIZE):
         raise RemoteProtocolError("an LS lists items and aggregates them")
@@ -213,7 +300,7 @@ def with_receiving(ls: Ls, note: BlocksRec) -> Ls:
     listed = {*ls.entries, *(entry for entry, _ in ls.stalled), *note.hashes}
     if len(listed) != len(ls.entries) + len(ls.stalled) + len(note.hashes):
         raise RemoteProtocolError("an LS has an item twice")
-    _check_list(ls.part, Kind.ENTRIES, list(listed), ls.entry_buckets or {})
+    _check_list(ls.part, ItemKind.ENTRIES, list(listed), ls.entry_buckets or {})
     return replace(ls, receiving=note.hashes)
 
 
@@ -297,3 +384,64 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"SAME": _same,
     **{word: _word(kind()) for kind, word in _WORDS.items()},
 }
+
+
+#: How a line of entries begins.
+ENTRIES = b"ENTRIES "
+#: Lines that may come between entries which are given to the log together: data, and requests for what the peer lacks,
+#: which have nothing to do with what it sends.  A list is compared with the log, so it waits until that has them.
+_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ", b"CHAIN_REQ ")
+
+
+class LineBuffer:
+    """Bytes that have arrived and were not read as lines yet.
+
+    Costs are linear in the bytes received: the search for a newline never starts over, and consumed bytes are dropped
+    only when they are half of the buffer.
+    """
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._start = 0  # where the next line begins
+        self._searched = 0  # no newline between _start and here
+
+    def __len__(self) -> int:
+        """Bytes held and not yet returned."""
+        return len(self._data) - self._start
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next_line` might return something other than what it returned last."""
+        return self._searched < len(self._data)
+
+    def feed(self, data: bytes) -> None:
+        """Append received bytes."""
+        self._data += data
+
+    def next_line(self) -> bytes | None:
+        """The next complete line without its newline; None if there is none yet.
+
+        Raises `RemoteProtocolError` as soon as a line is longer than `MAX_LINE`, complete or not.
+        """
+        end = self._data.find(b"\n", self._searched)
+        size = (end if end >= 0 else len(self._data)) - self._start
+        if size > MAX_LINE:
+            raise RemoteProtocolError(f"a line has at most {MAX_LINE} bytes")
+        if end < 0:
+            self._searched = len(self._data)
+            return None
+        line = bytes(self._data[self._start : end])
+        self._start = self._searched = end + 1
+        if 2 * self._start >= len(self._data):
+            del self._data[: self._start]
+            self._start = self._searched = 0
+        return line
+
+
+def belongs(line: bytes | None, *, more: bool) -> bool:
+    """Whether entries that were gathered may become more behind this line; `more`: an answer with some follows.
+
+    Responder to requests for many small files hold an entry each, and a transaction for each costs more than the entry.
+    What an EOF leads to is looked at again at the EOF of the next answer.
+    """
+    return line is not None and (line.startswith(_BETWEEN) or (more and line == b"EOF"))

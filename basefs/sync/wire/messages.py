@@ -28,7 +28,7 @@ class Refusal(enum.Enum):
     ENOUGH = "enough"  # somebody else has brought what was asked for
 
 
-class Kind(enum.Enum):
+class ItemKind(enum.Enum):
     """Which items of a path an LS is about."""
 
     ALL = "-"
@@ -47,7 +47,7 @@ class Part:
         prefix: 1 to 56 lower-case hexadecimal digits; '' if and only if the kind is ALL.
     """
 
-    kind: Kind = Kind.ALL
+    kind: ItemKind = ItemKind.ALL
     prefix: str = ""
 
 

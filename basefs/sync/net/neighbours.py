@@ -1,0 +1,274 @@
+"""The neighbour set: the sessions of this node that stay open for news, to whom, how many, how long.
+
+A few random members each, renewed now and then, make a random graph over the cluster: with three each it is connected
+almost surely, and news crosses it in a few hops.  Sessions that bring news a second time become lazy, until those that
+are not make a tree.  Where the graph is not connected, or a push is lost, the periodic session makes up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from statistics import median_low
+from typing import Any
+
+from basefs.sync.net.schedule import Address
+from basefs.sync.net.transport import Session
+from basefs.sync.net.uplink import LONG, QUEUE, Flow
+from basefs.sync.session.push import Notice, PushSession, QueuedPush
+from basefs.sync.session.result import Reason
+from basefs.sync.session.states import Role
+
+log = logging.getLogger(__name__)
+
+#: Standing sessions that a node takes part in at the most: a random graph asks more of some nodes than of others.
+MAX_STANDING = 12
+#: Of them, those that one host may have opened: a single machine must not take all the places of honest peers.
+MAX_STANDING_PER_HOST = 6
+#: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
+LIFETIME = (300.0, 600.0)
+#: Share of packets that were sent before, beyond which packets are being lost.  A narrow link on which a queue has
+#: grown repeats a fifth of them in vain, one that loses half of all packets more than half.
+LOSSY = 1 / 3
+#: Seconds between two looks at what stands.
+_LOOK = 0.5
+#: Seconds until a peer that would not, or could not, is asked again.
+_REFUSED = 10.0
+
+
+class NeighbourSet:
+    """Implements `Keeper`.  All methods are called in the event loop's thread."""
+
+    def __init__(
+        self,
+        peers: Callable[[], Sequence[Address]],
+        connect: Callable[[Address], Coroutine[Any, Any, Reason]],
+        on_began: Callable[[Session], None],
+        on_gap: Callable[[Address], None],
+        rng: random.Random,
+        degree: int,
+    ) -> None:
+        """`peers` lists where others listen; `connect` has a session with one of them to its end.
+
+        `on_began` is told of each session that stands, after both logs were compared; `on_gap` of a peer that has
+        something which a push did not bring.  `degree` 0: this node keeps no session.
+        """
+        self._peers = peers
+        self._connect = connect
+        self._on_began = on_began
+        self._on_gap = on_gap
+        self._rng = rng
+        self._degree = degree
+        self._sessions: dict[Session, float] = {}
+        #: Those that this node opened, standing or not yet.
+        self._opened: dict[Address, asyncio.Task[None]] = {}
+        self._not_before: dict[Address, float] = {}
+        self._look: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for peers."""
+        if self._degree > 0:
+            self._look = asyncio.create_task(self._keep_looking())
+
+    async def stop(self) -> None:
+        """Leave all sessions; afterwards no task of this object is left."""
+        tasks = [*self._opened.values(), *([self._look] if self._look else [])]
+        for session in self._sessions:
+            session.end(Reason.COMPLETE)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._look = None
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The peers of the sessions that stand."""
+        return sorted(session.address for session in self._sessions)
+
+    def differs(self, address: Address) -> bool:
+        """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""
+        return any(news.differs for session, news in self._news() if session.address == address)
+
+    def agrees(self, address: Address) -> bool:
+        """Whether a peer of a standing session has the log as it is here, or knows that it has not and would tell."""
+        return any(
+            news.agrees and not (news.differs or session.stuck)
+            for session, news in self._news()
+            if session.address == address
+        )
+
+    @property
+    def agreed(self) -> bool:
+        """Whether some peer has the log as it is here, or knows that it has not."""
+        return any(news.agrees and not session.stuck for session, news in self._news())
+
+    @property
+    def longest_round_trip(self) -> float:
+        """Seconds of a round trip lately to the farthest of these peers; 0 if unknown."""
+        return max((session.flow().latest for session in self._sessions), default=0.0)
+
+    def mark(self) -> dict[Session, Flow]:
+        """What was sent until now, for `lacks` and `loses`."""
+        return {session: session.flow() for session in self._sessions}
+
+    def lacks(self, mark: Mapping[Session, Flow]) -> bool:
+        """Whether some peer has not acknowledged all that was sent; of a session that has ended nobody knows."""
+        return any(self._waits(session, then) for session, then in mark.items())
+
+    def loses(self, mark: Mapping[Session, Flow]) -> bool:
+        """Whether some such peer has not because packets are lost, rather than that the link is narrow or long.
+
+        On a narrow link a queue makes round trips long, if only those of the two peers to whom something got through.
+        What the queue does not hold is dropped and sent again, and gossip would make it longer.
+        """
+        flows = [session.flow() for session in self._sessions]
+        queued = sum(flow.latest >= max(LONG, QUEUE * flow.shortest) for flow in flows)
+        if queued >= 2 or median_low([flow.latest for flow in flows] or [0.0]) >= LONG:
+            return False
+        return any(self._waits(session, then) and self._repeats_itself(session, then) for session, then in mark.items())
+
+    def _waits(self, session: Session, then: Flow) -> bool:
+        return session not in self._sessions or session.flow().acknowledged < then.acknowledged + then.outstanding
+
+    def _repeats_itself(self, session: Session, then: Flow) -> bool:
+        if session not in self._sessions:
+            return True
+        now = session.flow()
+        return now.repeated - then.repeated > LOSSY * (now.segments - then.segments)
+
+    def push(self, entries: Sequence[bytes]) -> None:
+        """Send encoded entries, with their blocks, to the peers that do not have them."""
+        for session, news in self._news():
+            news.send(entries)
+            session.wake()
+
+    def push_later(self, entries: Sequence[QueuedPush]) -> None:
+        """The same, to each as soon as the connection takes it."""
+        for session, news in self._news():
+            news.send_later(entries)
+            session.wake()
+
+    @property
+    def waits(self) -> bool:
+        """Whether some peer is still to be sent what came before: nothing may overtake that."""
+        return any(news.waits for _, news in self._news())
+
+    def tell_root(self) -> None:
+        """Have the peers compare."""
+        for session, news in self._news():
+            news.tell_root()
+            session.wake()
+
+    def tell_lazy(self) -> None:
+        """Tell the root hash where news is kept back."""
+        for session, news in self._news():
+            if news.lazy:
+                news.tell_if_new()
+                session.wake()
+
+    def graft(self, address: Address) -> bool:
+        """Have a peer send what it keeps back; False if it keeps nothing back."""
+        for session, news in self._news():
+            if session.address == address and news.graft():
+                session.wake()
+                return True
+        return False
+
+    def _news(self) -> list[tuple[Session, PushSession]]:
+        return [(session, news) for session in self._sessions if (news := session.push) is not None]
+
+    # What sessions ask and tell
+
+    def may_keep(self, address: Address, role: Role) -> bool:
+        """See `Keeper`: nobody twice, nobody who cannot be reached in turn, and not too many."""
+        if self._degree == 0 or address[1] == 0 or address in self.addresses:
+            return False
+        if role is Role.RESPONDER:
+            same = sum(session.address[0] == address[0] for session in self._sessions)
+            return len(self._sessions) < MAX_STANDING and same < MAX_STANDING_PER_HOST
+        return len(self._sessions) < self._degree
+
+    def notice(self, session: Session, notice: Notice | None) -> None:
+        """See `Keeper`."""
+        if notice is Notice.STANDS:
+            self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*LIFETIME)
+            log.debug("%s:%d: the session stands", *session.address)
+            self._on_began(session)
+        elif notice is Notice.GAP:
+            self._on_gap(session.address)
+        elif notice is Notice.REPEATS:
+            # A session that brings nothing new is a lazy one, unless it is the last that is not.
+            others = [news for other, news in self._news() if other is not session]
+            if session.push is not None and any(not news.lazy for news in others):
+                session.push.prune()
+                session.wake()
+        else:
+            self._sessions.pop(session, None)
+
+    # Finding peers
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                self._renew()
+                self._part_twins()
+                self._open()
+            except Exception:  # the list of peers is not ours: one failure must not end all pushes
+                log.exception("no peer could be chosen")
+            await asyncio.sleep(_LOOK)
+
+    def make_room(self, arrived: int) -> None:
+        """So many members have come, or are back: perhaps a session gives way to a new one, with anybody.
+
+        Otherwise the halves of a cluster that was cut in two would stay two graphs until their sessions have stood long
+        enough, and news would cross only where logs are compared.  Of all nodes together as many give way as have come,
+        so a single newcomer costs a single session.
+        """
+        others = len(set(self._peers()))
+        if self._sessions and len(self._sessions) >= self._degree and self._rng.random() * others < arrived:
+            self._sessions[self._rng.choice(list(self._sessions))] = 0.0
+
+    def _renew(self) -> None:
+        """Leave what has stood long enough, one at a time, if there is somebody else."""
+        now = asyncio.get_running_loop().time()
+        others = set(self._peers()) - set(self.addresses)
+        old = next((session for session, until in self._sessions.items() if until < now), None)
+        if old is not None and others:
+            old.end(Reason.COMPLETE)
+            self._not_before[old.address] = now + _REFUSED
+
+    def _part_twins(self) -> None:
+        """Two nodes may have opened a session to each other at the same moment: one of both is enough.
+
+        Neither knows what the other does, so each gives up its own by the toss of a coin, until one is left or none.
+        """
+        standing = self.addresses
+        for session in list(self._sessions):
+            twin = session.role is Role.INITIATOR and standing.count(session.address) > 1
+            if twin and self._rng.random() < 0.5:
+                session.end(Reason.COMPLETE)
+
+    def _open(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._not_before = {address: until for address, until in self._not_before.items() if until > now}
+        standing = set(self.addresses)
+        missing = self._degree - len(self._sessions) - len(self._opened.keys() - standing)
+        if missing <= 0:
+            return
+        busy = {*standing, *self._opened, *self._not_before}
+        candidates = [address for address in self._peers() if address not in busy]
+        for address in self._rng.sample(candidates, min(missing, len(candidates))):
+            self._opened[address] = asyncio.create_task(self._run(address))
+
+    async def _run(self, address: Address) -> None:
+        """One session, until it ends."""
+        try:
+            reason = await self._connect(address)
+            log.debug("%s:%d: the session ended: %s", *address, reason.value)
+        except Exception:
+            log.exception("a session with %s:%d failed", *address)
+        finally:
+            self._opened.pop(address, None)
+            self._not_before[address] = asyncio.get_running_loop().time() + self._rng.uniform(0, _REFUSED)

@@ -1,0 +1,375 @@
+"""A session that stands: news both ways, unasked, until one side leaves.  No I/O; time is an argument.
+
+What is lost on the way (a slow connection, an entry whose parent is missing here) is never repaired in place: a gap is
+reported, and another session compares and fetches.  Root hashes, sent now and then, find what nobody noticed.
+
+Of all the sessions between some nodes a tree is enough to bring news to each of them once.  So over a session that
+brought what was known already nothing is pushed any more: it is *lazy*, and the root hash is sent instead, a moment
+later.  A peer that lacks something then has what was kept back sent (J. Leitão et al., Epidemic Broadcast Trees, 2007).
+
+A burst over a wide link is cheapest pushed: each entry crosses to each node once, and nothing is compared.  What the
+peer acknowledges shows how wide the link is.  Where that is little, or the peer does not read, the news is given up,
+and the root hash is sent instead.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from basefs.log.entries import hash_of
+from basefs.log.interface import LogState
+from basefs.sync.session.requests import RequestQueue
+from basefs.sync.session.responder import BatchEncoder
+from basefs.sync.session.result import SessionCounters
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import ENTRIES_PER_SLICE, MAX_KEPT, Limits
+from basefs.sync.wire.messages import PAUSE, Eager, Lazy, Root
+
+
+class RecentSet:
+    """A set of bounded size that forgets what was not seen for longest."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: hashes remembered, about 130 bytes each."""
+        self._most = most
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+
+    def __contains__(self, hash: bytes) -> bool:
+        return hash in self._seen
+
+    def add(self, hash: bytes) -> bool:
+        """Remember a hash; returns whether it was news."""
+        news = self._seen.pop(hash, False) is False
+        self._seen[hash] = None
+        if len(self._seen) > self._most:
+            self._seen.popitem(last=False)
+        return news
+
+
+#: Bytes that may be on their way, as long as it is not known how much the link takes, and at the most.
+LEAST_WINDOW = 16 * 1024
+MOST_WINDOW = 256 * 1024
+#: Seconds in which half of that is acknowledged on a link that takes more: twice as much may be on its way then.
+QUICK = 0.1
+#: Seconds without room after which the link is too slow, or the peer too busy, and seconds that news may wait: other
+#: news waits behind it.  On a busy machine a peer does not read for a second now and then.
+PATIENCE = 2.0
+MOST_SECONDS = 5.0
+#: Entries that wait at the most, 1 kB each.
+MOST_ENTRIES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPush:
+    """Something that was not pushed at once.
+
+    Attributes:
+        entry: encoded.
+        size: bytes of the entry and its content.
+        since: when it came, in seconds.
+    """
+
+    entry: bytes
+    size: int
+    since: float
+
+
+class PushQueue:
+    """What one peer is still to be sent, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self._news: deque[QueuedPush] = deque()
+        self._window = LEAST_WINDOW
+        #: Since when there has been no room.
+        self._full_since: float | None = None
+
+    def __len__(self) -> int:
+        """How many entries wait."""
+        return len(self._news)
+
+    def add(self, news: Iterable[QueuedPush]) -> None:
+        """Take what comes after all that waits."""
+        self._news.extend(news)
+
+    def clear(self) -> None:
+        """Give all of it up, and begin anew as with an unknown link."""
+        self._news.clear()
+        self._window = LEAST_WINDOW
+        self._full_since = None
+
+    def is_late(self, on_the_way: int, now: float) -> bool:
+        """Whether it should be given up, with so many bytes sent and not acknowledged."""
+        if not self._news:
+            return False
+        stuck = self._full_since is not None and now - self._full_since > PATIENCE and not self._has_room(on_the_way)
+        return stuck or now - self._news[0].since > MOST_SECONDS or len(self._news) > MOST_ENTRIES
+
+    def take(self, on_the_way: int, now: float) -> tuple[list[bytes], bool]:
+        """The encoded entries to be sent now, and whether others were left out because they are too large here."""
+        entries: list[bytes] = []
+        left_out = False
+        if self._full_since is not None:
+            if not self._has_room(on_the_way):
+                return entries, left_out
+            if now - self._full_since < QUICK:
+                self._window = min(2 * self._window, MOST_WINDOW)
+            self._full_since = None
+        while self._news and len(entries) < ENTRIES_PER_SLICE:
+            if on_the_way >= self._window:
+                self._full_since = now
+                break
+            news = self._news.popleft()
+            if news.size > self._window:
+                left_out = True
+                continue
+            on_the_way += news.size
+            entries.append(news.entry)
+        return entries, left_out
+
+    def _has_room(self, on_the_way: int) -> bool:
+        return on_the_way <= self._window // 2
+
+
+#: Entries that are remembered as known to the peer.  What is forgotten may be sent once more, which costs bytes only.
+_KNOWN = 4096
+#: Root hashes that are remembered: several seconds of steady changes.
+_PASSED = 256
+
+
+class Notice(enum.Enum):
+    """What the owner of a session that stands has to act on."""
+
+    STANDS = "stands"  # it stands from now on
+    GAP = "gap"  # the peer has something that is not here, so that another session must fetch it
+    REPEATS = "repeats"  # the peer sends what others have brought, so that this session may be a lazy one
+
+
+class PushSession:
+    """What one side of a standing session knows.
+
+    Invariant: of two peers with different logs at least one has a reason to look.  Each tells its root hash unless that
+    is what was told last by either side; who has heard the last one, and has another, is told of a `gap` again and
+    again until both are equal.
+
+    Attributes:
+        began: whether it stands, or has stood.
+        lazy: whether news is kept back on both sides.
+    """
+
+    def __init__(
+        self,
+        log: LogState,
+        outbox: RequestQueue,
+        counters: SessionCounters,
+        limits: Limits,
+        notify: Callable[[Notice], None],
+    ) -> None:
+        """`notify` is called with each notice; the same one may come several times."""
+        self._notify = notify
+        self._log = log
+        self._outbox = outbox
+        self._packer = BatchEncoder(log, counters)
+        self._limits = limits
+        self._known = RecentSet(_KNOWN)
+        self._told: bytes | None = None
+        self._told_at: float | None = None
+        self._heard: bytes | None = None
+        #: Whether the last root hash on the connection is the peer's.
+        self._my_turn = False
+        self._looked_at = 0.0
+        self._owes_root = False
+        self._parents_miss = False
+        #: The latest news that a lazy peer was not sent, and how much there was since a root hash was told.
+        self._kept: deque[bytes] = deque(maxlen=MAX_KEPT)
+        self._unsent = 0
+        self._peer_keeps = 0
+        self._backlog = PushQueue()
+        #: The roots that this log went through: a peer that tells one of them is behind, not ahead.
+        self._passed = RecentSet(_PASSED)
+        self.began = False
+        self.lazy = False
+
+    def begin(self) -> None:
+        """It stands now; both logs may have grown since they were compared."""
+        self.began = True
+        self._notify(Notice.STANDS)
+        self._tell()
+
+    # Telling
+
+    def send(self, entries: Sequence[bytes]) -> None:
+        """Send encoded entries, with their blocks, unless the peer has them; or keep them back."""
+        self._passed.add(self._log.root_hash())
+        news = [entry for entry in entries if self._known.add(hash_of(entry))]
+        if self.lazy:
+            self._kept += news
+            self._unsent += len(news)
+        else:
+            self._send(news)
+
+    def send_later(self, news: Sequence[QueuedPush]) -> None:
+        """The same, as soon as the connection takes it: `drain` sends it."""
+        if self.lazy:
+            self.send([each.entry for each in news])
+        else:
+            self._passed.add(self._log.root_hash())
+            self._backlog.add(news)
+
+    @property
+    def waits(self) -> bool:
+        """Whether news waits for the connection: call `drain` again in a while."""
+        return bool(self._backlog)
+
+    def drain(self, on_the_way: int, now: float) -> None:
+        """Send what waits, as far as the connection takes it.
+
+        Args:
+            on_the_way: bytes that were sent and that the peer has not acknowledged.
+            now: seconds.
+        """
+        on_the_way += self._outbox.waiting
+        if self._backlog.is_late(on_the_way, now):
+            # The connection is slower than the news: the peer compares when this is through.
+            return self._give_up()
+        entries, left_out = self._backlog.take(on_the_way, now)
+        self._owes_root = self._owes_root or left_out
+        self._send([entry for entry in entries if self._known.add(hash_of(entry))])
+        self.sent()
+
+    def _give_up(self) -> None:
+        if self._backlog:
+            self._backlog.clear()
+            self._owes_root = True
+            self.sent()
+
+    def _send(self, news: Sequence[bytes]) -> None:
+        for line in self._packer.entries(news):
+            if line == PAUSE:
+                continue
+            if self._full:
+                # The connection is slower than the news: the peer compares when this is through.
+                self._owes_root = True
+                return
+            self._outbox.control(line)
+
+    def tell_root(self) -> None:
+        """There is news that was not pushed: where it is news, the peer will compare."""
+        self._kept.clear()
+        self.tell_if_new()
+
+    def tell_if_new(self) -> None:
+        """Tell the root hash, unless both sides know that they agree."""
+        root = self._log.root_hash()
+        if root == self._heard:
+            self._kept.clear()
+        elif root != self._told:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._full or self._backlog:
+            self._owes_root = True
+            return
+        self._told, entries = self._log.digest()
+        self._passed.add(self._told)
+        self._told_at = None
+        self._my_turn = False
+        kept = self._unsent if self._unsent <= len(self._kept) else 0
+        self._unsent = 0
+        self._outbox.control(encode(Root(self._told, entries, kept)))
+
+    def sent(self) -> None:
+        """Something has left: send what had to wait for it."""
+        if self._owes_root and not (self._outbox.waiting or self._backlog):
+            self._owes_root = False
+            self._kept.clear()
+            self._tell()
+
+    def tick(self, now: float) -> None:
+        """Tell the time, in seconds."""
+        if self._told_at is None:
+            self._told_at = now
+        elif now - self._told_at >= self._limits.silence:
+            self._tell()
+        elif now - self._told_at >= self._limits.heartbeat:
+            self.tell_if_new()
+        if self._my_turn and self.differs and now - self._looked_at >= self._limits.heartbeat:
+            # The last attempt to fetch it may have failed.
+            self._looked_at = now
+            self._peer_keeps = 0
+            self._notify(Notice.GAP)
+
+    # Hearing
+
+    def heard(self, entries: Sequence[bytes]) -> None:
+        """The peer has sent these encoded entries, which are not in the log yet."""
+        hashes = [hash_of(entry) for entry in entries]
+        for hash in hashes:
+            self._known.add(hash)
+        if not self.lazy and all(self._log.entry(hash) is not None for hash in hashes):
+            self._notify(Notice.REPEATS)
+
+    def heard_root(self, root: bytes, kept: int) -> None:
+        """The peer has told its root hash, and how many entries it keeps back."""
+        self._heard = root
+        self._peer_keeps = kept
+        self._parents_miss = False
+        self._my_turn = True
+        if self.differs:
+            self._notify(Notice.GAP)
+        if root == self._log.root_hash():
+            self._kept.clear()
+
+    def miss_parent(self) -> None:
+        """The peer has sent an entry whose parent is not here."""
+        self._parents_miss = True
+        self._notify(Notice.GAP)
+
+    def heard_bearing(self, *, lazy: bool) -> None:
+        """The peer wants news kept back, or sent."""
+        was, self.lazy = self.lazy, lazy
+        if lazy:
+            self._give_up()
+        if was and not lazy:
+            kept = list(self._kept)
+            self._kept.clear()
+            self._unsent = 0
+            self._send(kept)
+            # Whatever was not kept is found by comparing.
+            self._tell()
+
+    # Deciding
+
+    def prune(self) -> None:
+        """This session brings what others have brought: root hashes are enough."""
+        if not self.lazy:
+            self.lazy = True
+            self._give_up()
+            self._outbox.control(encode(Lazy()))
+
+    def graft(self) -> bool:
+        """Have the peer send what it keeps back, and news from now on; False if that would bring nothing."""
+        if not self.lazy or not self._peer_keeps:
+            return False
+        self.lazy = False
+        self._peer_keeps = 0
+        self._outbox.control(encode(Eager()))
+        return True
+
+    @property
+    def differs(self) -> bool:
+        """Whether the peer has something that is not here, as far as it has told."""
+        heard = self._heard
+        return self._parents_miss or not (heard is None or heard == self._log.root_hash() or heard in self._passed)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the peer is known to have the log as it is here, or will look for itself."""
+        root = self._log.root_hash()
+        return root == self._heard or (root == self._told and not self._my_turn)
+
+    @property
+    def _full(self) -> bool:
+        return self._outbox.waiting > self._limits.push_backlog

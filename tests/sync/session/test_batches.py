@@ -1,0 +1,105 @@
+"""Entries and blocks in lines."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import ZERO_HASH, sha224
+from basefs.sync.session.responder import BatchEncoder, block_after, chain, first_block, ordered
+from basefs.sync.session.result import SessionCounters
+from basefs.sync.wire.codec import parse
+from basefs.sync.wire.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, MAX_LINE
+from basefs.sync.wire.messages import PAUSE, Blocks, Entries
+from tests.sync.helpers import Writer, blocks_of, random_bytes
+
+
+def pack(log, encoded):
+    counters = SessionCounters()
+    pieces = [piece for piece in BatchEncoder(log, counters).entries(encoded) if piece != PAUSE]
+    lines = b"".join(pieces).splitlines(keepends=True)
+    assert all(line.endswith(b"\n") and len(line) <= MAX_LINE for line in lines)
+    return [parse(line[:-1]) for line in lines], counters
+
+
+def test_a_small_content_follows_its_entry():
+    writer = Writer()
+    entry = writer.write((b"f",), b"0123456789", block_size=4)
+    messages, counters = pack(writer.log(), [entry.encode()])
+    assert messages == [Entries((entry.encode(),)), Blocks(tuple(writer.blocks))]
+    assert (counters.entries_sent, counters.blocks_sent) == (1, 3)
+
+
+def test_inline_at_the_limit_and_above():
+    for size, inline in ((INLINE_BLOCKS, 2), (INLINE_BLOCKS + 1, 2), (INLINE_BLOCKS // 2 + 1, 2)):
+        writer = Writer()
+        entry = writer.write((b"f",), random_bytes(size))
+        _, counters = pack(writer.log(), [entry.encode()])
+        assert counters.blocks_sent == inline, size
+
+
+def test_many_entries_are_cut_in_slices():
+    writer = Writer()
+    for number in range(100):
+        writer.write((b"f%d" % number,))
+    messages, counters = pack(writer.log(), writer.entries)
+    assert [len(message.encoded) for message in messages] == [ENTRIES_PER_SLICE] * 3 + [101 - 3 * ENTRIES_PER_SLICE]
+    assert counters.entries_sent == 101
+
+
+def test_long_entries_and_blocks_of_every_size_fit_into_lines():
+    writer = Writer()
+    root = writer.root
+    entries = [writer.put(root, Action.SLINK, b"%d" % number, b"x" * 4095).encode() for number in range(40)]
+    log = writer.log()
+    assert sum(len(message.encoded) for message in pack(log, entries)[0]) == 40
+    for size in (1, 2, 483, 5000, 12_000, 20_000, 32_768):
+        blocks = blocks_of(random_bytes(size * 9 if size > 9 else 2000), size)
+        lines = list(BatchEncoder(log, SessionCounters()).blocks(blocks))
+        assert max(map(len, lines)) <= MAX_LINE
+        assert [block for line in lines for block in parse(line[:-1]).blocks] == blocks
+    assert list(BatchEncoder(log, SessionCounters()).blocks([])) == []
+
+
+def test_nothing_is_read_before_it_is_taken():
+    writer = Writer()
+    writer.write((b"f",), random_bytes(10 * 32768))
+    log = writer.log()
+    read = []
+    original = log.block
+    log.block = lambda hash: read.append(hash) or original(hash)
+    lines = BatchEncoder(log, SessionCounters()).blocks(chain(log, sha224(writer.blocks[0])))
+    next(lines)
+    assert len(read) <= 2
+
+
+def test_ordered_puts_parents_first_and_leaves_out_the_unknown():
+    writer = Writer()
+    hashes = [writer.write((b"f",), b"%d" % number).hash for number in range(100)]
+    log = writer.log()
+    found = [data for data in ordered(log, [*reversed(hashes), sha224(b"unknown")]) if data != PAUSE]
+    entries = [Entry.decode(data) for data in found]
+    assert [entry.hash for entry in entries] == hashes
+    assert all(child.parent == parent.hash for parent, child in pairwise(entries))
+
+
+def test_ordered_keeps_an_order_that_is_good():
+    writer = Writer()
+    hashes = [writer.write((b"f%d" % (number % 7),), b"%d" % number).hash for number in range(50)]
+    found = [data for data in ordered(writer.log(), hashes) if data != PAUSE]
+    assert [Entry.decode(data).hash for data in found] == hashes
+
+
+def test_places_in_a_chain():
+    writer = Writer()
+    entry = writer.write((b"f",), b"0123456789", block_size=4)
+    directory = writer.mkdir((b"d",))
+    log = writer.log()
+    first, second, third = map(sha224, writer.blocks)
+    assert first_block(log, entry.hash) == first
+    assert first_block(log, directory.hash) == first_block(log, sha224(b"?")) == ZERO_HASH
+    assert block_after(log, entry.hash, ZERO_HASH) == first
+    assert block_after(log, entry.hash, first) == second
+    assert block_after(log, entry.hash, third) == block_after(log, entry.hash, sha224(b"?")) == ZERO_HASH
+    assert list(chain(log, second)) == writer.blocks[1:]
+    assert list(chain(log, sha224(b"?"))) == []

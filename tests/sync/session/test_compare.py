@@ -1,0 +1,123 @@
+"""Their list against ours, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from basefs.log.hashes import ZERO_HASH, sha224
+from basefs.log.interface import Listing
+from basefs.sync.session.compare import Differences, Subtree, compare
+from basefs.sync.wire.limits import MAX_ITEMS, MAX_PATH
+from basefs.sync.wire.messages import WHOLE, ItemKind, Ls, Part
+from tests.sync.session.test_index import finish
+from tests.sync.session.test_index import listing as many
+
+E, B1, B2, X, Y = (sha224(letter) for letter in (b"E", b"1", b"2", b"X", b"Y"))
+P = (b"p",)
+
+#: The state of one entry here and there -> what follows.
+OWN = [
+    ("absent", "complete", Differences(ask_entries=[E])),
+    ("absent", "stalled", Differences(ask_entries=[E])),
+    ("absent", "receiving", Differences()),
+    ("complete", "absent", Differences(send_entries=[E])),
+    ("complete", "complete", Differences()),
+    ("complete", "receiving", Differences()),
+    ("complete", "stalled", Differences(send_blocks=[(E, B2)])),
+    ("stalled", "absent", Differences(send_entries=[E])),
+    ("stalled", "complete", Differences(ask_blocks=[(E, B1)])),
+    ("stalled", "receiving", Differences()),
+    ("stalled", "stalled", Differences(both_stalled=[(E, B1, B2)])),
+    ("receiving", "absent", Differences()),
+    ("receiving", "complete", Differences()),
+    ("receiving", "receiving", Differences()),
+    ("receiving", "stalled", Differences()),
+]
+
+
+def of(state, block):
+    return {
+        "entries": (E,) if state == "complete" else (),
+        "receiving": (E,) if state == "receiving" else (),
+        "stalled": ((E, block),) if state == "stalled" else (),
+        "children": (),
+    }
+
+
+def index(**fields):
+    blank = {"entries": (), "receiving": (), "stalled": (), "children": ()}
+    return finish(__import__("basefs.sync.session.compare", fromlist=["build"]).build(Listing(**{**blank, **fields})))
+
+
+@pytest.mark.parametrize(("ours", "theirs", "plan"), OWN, ids=lambda value: value if isinstance(value, str) else "")
+def test_own_entries(ours, theirs, plan):
+    assert compare(Ls(P, WHOLE, **of(theirs, B2)), index(**of(ours, B1))) == plan
+
+
+CHILDREN = [
+    (None, X, Differences(ask_children={b"n": X})),
+    (None, ZERO_HASH, Differences()),
+    (X, None, Differences(send_paths=[(b"p", b"n")])),
+    (ZERO_HASH, None, Differences()),
+    (X, X, Differences()),
+    (X, Y, Differences(look=[Subtree((b"p", b"n"), WHOLE)])),
+    (X, ZERO_HASH, Differences(look=[Subtree((b"p", b"n"), WHOLE)])),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "plan"), CHILDREN)
+def test_children(ours, theirs, plan):
+    mine = index(children=((b"n", ours),) if ours else ())
+    assert compare(Ls(P, WHOLE, children=((b"n", theirs),) if theirs else ()), mine) == plan
+
+
+def test_an_unknown_path_is_asked_for_whole():
+    assert compare(Ls(P, WHOLE, entries=(E,)), None) == Differences(ask_whole=True)
+    assert compare(Ls(P, WHOLE, child_buckets={"0": X}), None) == Differences(ask_whole=True)
+    assert compare(Ls(P, WHOLE, receiving=(E,)), None) == Differences()
+    assert compare(Ls(P, WHOLE), None) == Differences()
+
+
+def test_buckets_lead_to_prefixes():
+    listing = many(children=MAX_ITEMS + 10)
+    mine = finish(__import__("basefs.sync.session.compare", fromlist=["build"]).build(listing))
+    buckets = mine.child_buckets("")
+    changed, gone, *_ = sorted(buckets)
+    theirs = {digit: value for digit, value in buckets.items() if digit != gone} | {changed: X}
+    plan = compare(Ls(P, WHOLE, child_buckets=theirs), mine)
+    assert plan.look == [Subtree(P, Part(ItemKind.CHILDREN, changed))]
+    assert {path[-1] for path in plan.send_paths} == {child.name for child in mine.children(gone)}
+    assert compare(Ls(P, WHOLE, child_buckets={"0": X}), index()).look == [Subtree(P, Part(ItemKind.CHILDREN, "0"))]
+
+
+def test_sub_paths_wait_until_many_own_entries_are_settled():
+    own = many(MAX_ITEMS + 10)
+    mine = index(entries=own.entries, children=((b"n", X),))
+    buckets = mine.entry_buckets("")
+    same = compare(Ls(P, WHOLE, entry_buckets=buckets), mine)
+    assert same == Differences(send_paths=[(b"p", b"n")])
+    differs = compare(Ls(P, WHOLE, entry_buckets=buckets | {"0": X}), mine)
+    assert differs == Differences(look=[Subtree(P, Part(ItemKind.ENTRIES, "0"))], deferred=True)
+
+
+def test_entries_of_a_bucket_that_the_peer_lacks_are_sent_in_the_order_of_the_log():
+    own = many(MAX_ITEMS + 10)
+    mine = index(entries=own.entries)
+    assert compare(Ls(P, WHOLE), mine).send_entries == list(own.entries)
+    only = sorted(mine.entry_buckets(""))[:8]
+    theirs = {digit: value for digit, value in mine.entry_buckets("").items() if digit not in only}
+    sent = compare(Ls(P, WHOLE, entry_buckets=theirs), mine).send_entries
+    assert sent == [entry for entry in own.entries if entry.hex()[0] in only]
+
+
+def test_a_path_too_long_to_name_is_sent_and_asked_for_with_its_parent():
+    path = (b"x" * 255,) * 15 + (b"x" * 253,)
+    assert sum(map(len, path)) + len(path) == MAX_PATH - 2
+    fits, long = b"a", b"ab"
+    for theirs, ours in ((X, Y), (X, None)):
+        mine = index(children=((fits, ours), (long, ours)) if ours else ())
+        plan = compare(Ls(path, WHOLE, children=((fits, theirs), (long, theirs))), mine)
+        if ours:
+            assert plan == Differences(look=[Subtree((*path, fits), WHOLE)], send_paths=[(*path, long)], ask_whole=True)
+        else:
+            assert plan == Differences(ask_children={fits: theirs}, ask_whole=True)

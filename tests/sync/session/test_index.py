@@ -1,0 +1,126 @@
+"""Items by prefix: what is listed, what is aggregated, and that both add up."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, xor
+from basefs.log.interface import Listing
+from basefs.sync.session import compare as module
+from basefs.sync.session.compare import EMPTY, Indexes, build
+from basefs.sync.wire.limits import MAX_ITEMS
+from basefs.sync.wire.messages import PAUSE, WHOLE, ItemKind, Part
+from tests.sync.helpers import Writer
+
+
+def finish(steps):
+    """The return value of a generator that yields pauses."""
+    while True:
+        try:
+            assert next(steps) == PAUSE
+        except StopIteration as stop:
+            return stop.value
+
+
+def listing(entries=0, receiving=0, stalled=0, children=0):
+    def some(kind, count):
+        return [sha224(b"%s%d" % (kind, number)) for number in range(count)]
+
+    return Listing(
+        entries=tuple(some(b"e", entries)),
+        receiving=tuple(some(b"r", receiving)),
+        stalled=tuple((hash, sha224(hash)) for hash in some(b"s", stalled)),
+        children=tuple((b"name%d" % number, hash) for number, hash in enumerate(some(b"c", children))),
+    )
+
+
+def total(listing):
+    values = [*listing.entries, *(xor(*pair) for pair in listing.stalled), *(value for _, value in listing.children)]
+    return reduce(xor, values, ZERO_HASH)
+
+
+@given(st.integers(0, 200), st.integers(0, 60), st.integers(0, 60), st.integers(0, 300))
+def test_any_depth_adds_up_to_the_hash_of_the_path(entries, receiving, stalled, children):
+    whole = listing(entries, receiving, stalled, children)
+    index = finish(build(whole))
+    assert len(index) == entries + receiving + stalled + children
+
+    def below(part):
+        ls = index.ls((), part)
+        assert index.value(part) == added_up(ls, part)
+        return index.value(part)
+
+    def added_up(ls, part):
+        value = reduce(xor, ls.entries, ZERO_HASH)
+        for entry, block in ls.stalled:
+            value = xor(value, xor(entry, block))
+        value = reduce(xor, (child for _, child in ls.children), value)
+        for kind, buckets in ((ItemKind.ENTRIES, ls.entry_buckets), (ItemKind.CHILDREN, ls.child_buckets)):
+            for digit, bucket in (buckets or {}).items():
+                assert below(Part(kind, part.prefix + digit)) == bucket
+                value = xor(value, bucket)
+        return value
+
+    assert below(WHOLE) == total(whole)
+
+
+def test_listed_at_the_limit_aggregated_above():
+    ls = finish(build(listing(MAX_ITEMS, children=MAX_ITEMS))).ls((), WHOLE)
+    assert len(ls.entries) == len(ls.children) == MAX_ITEMS
+    ls = finish(build(listing(MAX_ITEMS, receiving=1, children=MAX_ITEMS + 1))).ls((), WHOLE)
+    assert not ls.entries and not ls.children and not ls.receiving
+    assert 8 < len(ls.entry_buckets) <= 16 and 8 < len(ls.child_buckets) <= 16
+
+
+def test_entries_are_listed_in_the_order_of_the_log():
+    whole = listing(MAX_ITEMS)
+    assert finish(build(whole)).ls((), WHOLE).entries == whole.entries
+
+
+def test_a_part_holds_one_kind():
+    index = finish(build(listing(5, children=5)))
+    assert not index.ls((), Part(ItemKind.CHILDREN, "0")).entries
+    assert not index.ls((), Part(ItemKind.ENTRIES, "0")).children
+    assert EMPTY.ls((), WHOLE).entries == ()
+
+
+def test_a_whole_key_is_always_listed():
+    # More than MAX_ITEMS entries with one hash cannot be; this only shows that the digits end.
+    same = Listing((sha224(b"x"),) * (MAX_ITEMS + 1), (), (), ())
+    part = Part(ItemKind.ENTRIES, sha224(b"x").hex())
+    assert len(part.prefix) == 2 * HASH_SIZE
+    assert len(finish(build(same)).ls((), part).entries) == MAX_ITEMS + 1
+
+
+def test_a_large_listing_is_indexed_in_slices():
+    assert len(list(build(listing(children=5000)))) == 4
+
+
+def test_an_index_is_a_snapshot_until_the_next_round():
+    writer = Writer()
+    writer.mkdir((b"d",))
+    log = writer.log()
+    indexes = Indexes(log)
+    assert len(finish(indexes.open(()))) == 2
+    assert finish(indexes.open((b"e",))) is None
+    writer.mkdir((b"e",))
+    log.add(writer.entries, ())
+    assert len(finish(indexes.open(()))) == 2
+    indexes.clear()
+    assert len(finish(indexes.open(()))) == 3
+
+
+def test_the_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "_MAX_CACHED_ITEMS", 10)
+    writer = Writer()
+    for number in range(20):
+        writer.write((b"%d" % (number % 5), b"f%d" % number))
+    indexes = Indexes(writer.log())
+    for name in range(5):
+        assert len(finish(indexes.open((b"%d" % name,)))) == 5
+        assert indexes._items <= 10
+    finish(indexes.open(()))
+    assert list(indexes._cache) == [(b"4",)] or indexes._items <= 10

@@ -1,0 +1,386 @@
+"""Contents that one session of a node brings are not asked for by the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from basefs.log.hashes import BlockHash, sha224
+from basefs.sync.net.uplink import WIDE
+from basefs.sync.session.inflight import CROWDED, FRUITLESS, PATIENCE, RequestTable
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.receiver import Receiver
+from basefs.sync.session.result import Reason, SessionCounters
+from basefs.sync.session.states import Role, SessionState
+from basefs.sync.wire.limits import PART_BLOCKS, Limits
+from tests.sync.helpers import ROOT, MemoryLog, Pair, Writer, blocks_of, cut, random_bytes
+
+BLOCK = BlockHash(sha224(b"block"))
+
+
+def test_a_claim_holds_while_its_session_moves():
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.moved(one)
+    claims.take(BLOCK, one)
+    assert claims.held_by_other(BLOCK, two) and not claims.held_by_other(BLOCK, one)
+    claims.tick(PATIENCE)
+    assert not claims.held_by_other(BLOCK, two), "nothing has moved"
+    claims.moved(one)
+    assert claims.held_by_other(BLOCK, two)
+    claims.came(BLOCK, 5)
+    assert not claims.held_by_other(BLOCK, two)
+    claims.take(BLOCK, one)
+    claims.ended(one)
+    assert not claims.held_by_other(BLOCK, two)
+
+
+def test_a_session_that_moves_and_brings_nothing_does_not_count_for_ever():
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.asks(one)
+    claims.take(BLOCK, one)
+    now = 0.0
+    while now < FRUITLESS:
+        assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
+        now += 1.0
+        claims.tick(now)
+        claims.moved(one)
+    assert claims.may_ask(two) and not claims.held_by_other(BLOCK, two)
+    claims.gained(one)
+    assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
+
+
+def test_where_many_want_a_content_one_session_at_a_time_brings_it():
+    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.parts.begin(chain[0], one)
+    claims.parts.learn(chain[0], chain[1:], one)
+    assert claims.take_part(one, set()) == chain[0]
+    assert claims.wanted and claims.take_part(two, set()) == chain[1], "there is more than one peer can bring"
+    claims.waits(two)
+    assert not claims.wanted and claims.take_part(two, set()) is None
+    assert claims.take_part(one, set()) == chain[1], "what it should have brought is free"
+    claims.gained(two, 1, int(PATIENCE) * WIDE)
+    claims.tick(PATIENCE)
+    assert claims.wanted and claims.take_part(two, set()) == chain[0], "nothing has moved in the other one"
+    claims.ended(two)
+    now = PATIENCE
+    while now < CROWDED:
+        claims.take_part(one, set())
+        claims.moved(one)
+        claims.gained(one, 1, WIDE)
+        assert claims.take_part(two, set()) is None
+        now += 1.0
+        claims.tick(now)
+    assert claims.wanted and claims.take_part(two, set()) is not None
+
+
+def test_who_brings_little_does_not_keep_others_from_helping():
+    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+    claims = RequestTable()
+    slow, quick = object(), object()
+    claims.parts.begin(chain[0], slow)
+    claims.parts.learn(chain[0], chain[1:], slow)
+    claims.take_part(slow, set())
+    now = 0.0
+    while now <= PATIENCE:
+        claims.waits(quick)
+        assert now == PATIENCE or claims.take_part(quick, set()) is None
+        now += 1.0
+        claims.moved(slow)
+        claims.gained(slow, 1, WIDE // 2)
+        claims.tick(now)
+    claims.waits(quick)
+    assert claims.wanted and claims.take_part(quick, set()) == chain[1], "whatever is said again and again"
+
+
+def test_who_passes_on_what_arrives_takes_it_from_one_peer():
+    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.parts.begin(chain[0], one)
+    claims.parts.learn(chain[0], chain[1:], one)
+    claims.take_part(one, set())
+    serving = Receiver(MemoryLog(ROOT.hash), SessionCounters(), Limits(), claims)
+    assert not serving.comes_elsewhere(BLOCK) and claims.wanted, "nobody waits for something that does not come"
+    assert serving.comes_elsewhere(chain[0]) and not claims.wanted
+    assert claims.take_part(two, set()) is None and claims.take_part(one, set()) == chain[1]
+
+
+def test_what_one_session_is_bringing_another_one_does_not_ask_for():
+    writer = Writer()
+    writer.write((b"large",), random_bytes(2_000_000))
+    claims = RequestTable()
+    log = MemoryLog(ROOT.hash)
+    log.add(writer.entries, writer.blocks[:3])
+    pairs = []
+    for _ in range(2):
+        pair = Pair(writer.log(), log)
+        pair.right = SyncProtocol(log, Role.RESPONDER, claims=claims)
+        pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+        pairs.append(pair)
+    first, second = pairs
+    for _ in range(4):
+        first.turn()
+    assert b"BLOCK_REQ" in first.sent[first.right]
+    second.run()
+    assert b"BLOCK_REQ" not in second.sent[second.right]
+    assert len(second.sent[second.left]) < 1000
+    first.run()
+    assert not log.missing_blocks(1)
+
+
+@pytest.mark.parametrize("moment", ["before the first list", "after it"])
+@pytest.mark.parametrize("came", [50, 100])
+def test_what_another_session_has_brought_is_not_asked_for_by_one_that_waited(moment, came):
+    writer = Writer()
+    for number in range(100):
+        writer.write((b"f%d" % number,), b"%d" % number)
+    claims, other = RequestTable(), object()
+    log = Writer().log()
+    core = SyncProtocol(log, Role.RESPONDER if moment == "before the first list" else Role.INITIATOR, claims=claims)
+    pair = Pair(writer.log(), log)
+    if core.role is Role.RESPONDER:
+        pair.right = core
+    else:
+        pair.left, pair.right = core, SyncProtocol(writer.log(), Role.RESPONDER)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    claims.asks(other)
+    while not core.wants_time:
+        pair.turn()
+    assert len(log) == 1
+    log.add(writer.entries[: 1 + came], writer.blocks[:came])
+    claims.has_answer(other)
+    pair.run()
+    assert log.root_hash() == writer.log().root_hash()
+    assert core.counters.entries_received == 100 - came
+    # A list of 16 prefixes, or what they lead to.
+    assert pair.sent[core].count(b"LS ") <= (0 if came == 100 else 17)
+    assert pair.sent[core].count(b"PATH_REQ ") <= min(16, 100 - came), "one for all names of a list"
+
+
+def test_of_what_came_in_part_while_a_request_waited_the_rest_is_asked_for():
+    writer = Writer()
+    for name in (b"all", b"none", b"part"):
+        writer.mkdir((name,))
+        writer.write((name, b"f"), name)
+    claims, other = RequestTable(), object()
+    log = Writer().log()
+    core = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    pair = Pair(writer.log(), log)
+    pair.left, pair.right = core, SyncProtocol(writer.log(), Role.RESPONDER)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    claims.asks(other)
+    while not core.wants_time:
+        pair.turn()
+    root, *entries = writer.entries
+    log.add([root, *entries[:2], entries[4]], writer.blocks[:1])
+    claims.has_answer(other)
+    pair.run()
+    assert log.root_hash() == writer.log().root_hash()
+    asked = [line for line in bytes(pair.sent[core]).splitlines() if line.startswith((b"LS ", b"PATH_REQ "))]
+    assert [line.split(b" ")[:3] for line in asked] == [[b"PATH_REQ", b"/", b"none"], [b"LS", b"/part", b"-"]]
+    assert core.counters.entries_received == 3
+
+
+def test_a_peer_that_is_behind_by_now_has_not_listed_what_it_does_not_have():
+    writer = Writer()
+    writer.write((b"f",), b"1")
+    claims, other = RequestTable(), object()
+    log, behind = Writer().log(), writer.log()
+    core = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    pair = Pair(log, behind)
+    pair.left = core
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    claims.asks(other)
+    while not core.wants_time:
+        pair.turn()
+    writer.write((b"f",), b"2")
+    log.add(writer.entries, writer.blocks)
+    claims.has_answer(other)
+    pair.run()
+    assert core.counters.barren == 0
+    assert log.root_hash() == behind.root_hash() == writer.log().root_hash()
+
+
+def test_a_session_that_is_cut_leaves_its_contents_to_the_next():
+    writer = Writer()
+    writer.write((b"large",), random_bytes(1_000_000))
+    claims = RequestTable()
+    log = MemoryLog(ROOT.hash)
+    for turns in (6, 8, 1000):
+        pair = Pair(writer.log(), log)
+        pair.right = SyncProtocol(log, Role.RESPONDER, claims=claims, limits=Limits())
+        pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+        for _ in range(turns):
+            pair.turn()
+        cut(pair.right)
+    assert not log.missing_blocks(1)
+
+
+def test_two_sessions_do_not_bring_the_same_entries():
+    writer = Writer()
+    for number in range(400):
+        writer.write((b"d%d" % (number % 7), b"%d" % number), random_bytes(50, number))
+    claims = RequestTable()
+    log = MemoryLog(ROOT.hash)
+    log.add(writer.entries[:1], [])
+    pairs = []
+    for role in (Role.RESPONDER, Role.INITIATOR, Role.RESPONDER):
+        pair = Pair(writer.log(), writer.log())
+        core = SyncProtocol(log, role, claims=claims)
+        if role is Role.RESPONDER:
+            pair.right = core
+        else:
+            pair.left = core
+        pair.chunk = 1000
+        pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+        pairs.append((pair, core))
+    moving = True
+    while moving:
+        moving = sum(pair.turn() for pair, _ in pairs) > 0
+    assert all(core.result is not None and core.result.equal for _, core in pairs)
+    assert len(log) == len(writer.entries)
+    assert sum(core.counters.entries_received for _, core in pairs) == len(writer.entries) - 1
+
+
+def test_who_asks_later_says_so_to_a_peer_that_has_nothing_left_to_ask():
+    ours, theirs = Writer(), Writer()
+    for number in range(3):
+        theirs.write((b"theirs%d" % number,), b"x")
+    claims = RequestTable()
+    log = ours.log()
+    pair = Pair(log, theirs.log())
+    pair.left = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    pair.sent = {pair.left: bytearray(), pair.right: bytearray()}
+    another = object()
+    claims.asks(another)
+    while pair.turn():
+        pass
+    assert pair.left.wants_time and pair.right.state is SessionState.SETTLED
+    for now in (1000, 1010):
+        claims.tick(now)
+        claims.moved(another)
+        claims.gained(another)
+        pair.left.tick(now)
+        pair.right.tick(now)
+        while pair.turn():
+            pass
+    assert b"WAIT" in pair.sent[pair.left]
+    assert pair.left.result is None and pair.right.state is SessionState.SETTLED
+    claims.has_answer(another)
+    pair.run()
+    assert pair.left.result and pair.left.result.equal
+    assert log.root_hash() == theirs.log().root_hash()
+
+
+def test_a_session_that_is_stuck_does_not_keep_others_from_asking():
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.asks(one)
+    assert not claims.may_ask(two)
+    claims.tick(PATIENCE)
+    assert claims.may_ask(two)
+    claims.asks(two)
+    claims.has_answer(one)
+    assert not claims.may_ask(one)
+    claims.ended(two)
+    assert claims.may_ask(one)
+
+
+def told_to_wait():
+    """Claims of two sessions, of which one has asked for a block, and was told to wait."""
+    claims, one, two = RequestTable(), object(), object()
+    claims.moved(one)
+    claims.take(BLOCK, one)
+    assert claims.is_coming(BLOCK)
+    claims.let_go(one)
+    return claims, one, two
+
+
+def test_who_has_to_wait_lets_others_ask():
+    claims, one, two = told_to_wait()
+    assert not claims.is_coming(BLOCK) and not claims.held_by_other(BLOCK, two)
+    claims.take(BLOCK, one)
+    assert claims.is_coming(BLOCK) and claims.held_by_other(BLOCK, two)
+
+
+def overtaken(claims, others_bring, **limits):
+    """The end of a session that has asked for 200 files, when another one of the node has brought some of them."""
+    writer = Writer()
+    for number in range(200):
+        writer.write((b"d", b"%d" % number), random_bytes(50, number))
+    log = Writer().log()
+    slow = Pair(log, writer.log())
+    slow.left = SyncProtocol(log, Role.INITIATOR, claims=claims, limits=Limits(**limits))
+    slow.sent = {slow.left: bytearray(), slow.right: bytearray()}
+    while b"PATH_REQ" not in slow.sent[slow.left]:
+        slow.turn()
+    assert len(log) == 1
+    claims.tick(PATIENCE)
+    other = Writer()
+    other.entries, other.blocks = writer.entries[: 2 + others_bring], writer.blocks[:others_bring]
+    quick = Pair(log, other.log())
+    quick.left = SyncProtocol(log, Role.INITIATOR, claims=claims)
+    quick.sent = {quick.left: bytearray(), quick.right: bytearray()}
+    quick.run()
+    assert quick.left.counters.entries_received == 1 + others_bring
+    log.add(writer.entries, writer.blocks)
+    while slow.turn():
+        pass
+    return slow.left.result, slow.right.result
+
+
+@pytest.mark.parametrize("limits", [{"known": 100}, {"useless_bytes": 30_000}])
+def test_a_peer_that_others_have_overtaken_has_done_nothing_wrong(limits):
+    ours, theirs = overtaken(RequestTable(), 200, **limits)
+    assert ours.reason is theirs.reason is Reason.ENOUGH
+    assert not ours.misbehaved and not theirs.misbehaved
+
+
+@pytest.mark.parametrize("limits", [{"known": 100}, {"useless_bytes": 30_000}])
+def test_what_others_bring_is_no_excuse_for_sending_much_more_in_vain(limits):
+    ours, theirs = overtaken(RequestTable(), 10, **limits)
+    assert ours.reason is theirs.reason is Reason.USELESS
+    assert ours.misbehaved
+
+
+def test_who_asks_again_after_others_has_the_same_time_again():
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.asks(one)
+    claims.tick(FRUITLESS)
+    assert claims.may_ask(two)
+    claims.asks(two)
+    claims.has_answer(two)
+    claims.asks(one)
+    assert not claims.may_ask(two)
+    # But not for asking one thing after the other.
+    claims.tick(2 * FRUITLESS)
+    claims.has_answer(one)
+    claims.asks(one)
+    claims.moved(one)
+    assert claims.may_ask(two)
+
+
+def test_who_asks_again_after_it_was_told_to_wait_has_the_same_time_again():
+    claims, one, two = told_to_wait()
+    claims.tick(2 * FRUITLESS)
+    claims.moved(one)
+    claims.take(BLOCK, one)
+    assert claims.held_by_other(BLOCK, two)
+    claims.tick(3 * FRUITLESS)
+    claims.moved(one)
+    assert not claims.held_by_other(BLOCK, two)
+
+
+def test_nothing_is_remembered_of_a_session_that_has_ended():
+    claims = RequestTable()
+    one = object()
+    claims.asks(one)
+    claims.take(BLOCK, one)
+    claims.gained(one)
+    claims.ended(one)
+    assert not claims._moved_at and not claims._gained_at and not claims._owners
+    assert claims._asking is claims._asked is None

@@ -1,0 +1,259 @@
+"""A content that is still arriving is passed on: several nodes, each with several sessions."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from basefs.log.hashes import BlockHash, sha224
+from basefs.sync.net import transport as shell
+from basefs.sync.session import protocol, receiver
+from basefs.sync.session.inflight import FRUITLESS, RequestTable
+from basefs.sync.session.protocol import SyncProtocol
+from basefs.sync.session.result import Reason
+from basefs.sync.session.states import Role
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import MAX_REPEATED, VERSION
+from basefs.sync.wire.messages import BlockReq, Blocks, Eof, Hash, Wait
+from tests.support.examples import part
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Pair, Writer, cut, random_bytes, work
+from tests.sync.net.test_service import running, service
+from tests.sync.net.test_transport import run, until
+
+
+class Node:
+    """A log and what its sessions share."""
+
+    def __init__(self, log):
+        self.log = log
+        self.claims = RequestTable()
+
+
+class Link(Pair):
+    """A session between two nodes."""
+
+    def __init__(self, left, right, chunk=65536):
+        super().__init__(left.log, right.log, chunk=chunk)
+        self.left = SyncProtocol(left.log, Role.INITIATOR, port=1000, claims=left.claims)
+        self.right = SyncProtocol(right.log, Role.RESPONDER, port=2000, claims=right.claims)
+        self.sent = {self.left: bytearray(), self.right: bytearray()}
+
+    def cut(self):
+        cut(self.left)
+        cut(self.right)
+
+    def tick(self, now):
+        self.left.tick(now)
+        self.right.tick(now)
+
+    def look(self):
+        """What a shell does now and then while an answer waits for another session."""
+        busy = self.turn()
+        for here, there in ((self.left, self.right), (self.right, self.left)):
+            if here.wants_time and (data := here.data_to_send(self.chunk)):
+                self.sent[here] += data
+                there.receive_data(data)
+                busy = True
+        return busy
+
+    @property
+    def over(self):
+        return self.left.closed and self.right.closed
+
+
+def some_nodes(size, have):
+    """Nodes that all know a write of `size` bytes, and have so many blocks of it."""
+    writer = Writer()
+    writer.write((b"large",), random_bytes(size), 4096)
+    nodes = []
+    for count in have:
+        log = MemoryLog(ROOT.hash)
+        log.add(writer.entries, writer.blocks[:count])
+        nodes.append(Node(log))
+    return writer, nodes
+
+
+def test_what_is_arriving_is_passed_on():
+    writer, (origin, relay, last) = some_nodes(400_000, (None, 1, 0))
+    first, second = Link(origin, relay, chunk=5000), Link(relay, last, chunk=5000)
+    while not first.over or not second.over:
+        assert first.look() | second.look()
+        if not first.over:
+            here = len(relay.log._blocks)
+            assert here - len(last.log._blocks) <= here, "never ahead of whom it comes from"
+            passed_on = len(last.log._blocks)
+    assert passed_on > len(writer.blocks) // 2, "it did not wait until the relay had all"
+    assert relay.log.root_hash() == last.log.root_hash() == origin.log.root_hash()
+    assert second.sent[second.left].count(b"BLOCKS ") == len(writer.blocks), "in one answer, nothing twice"
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_an_answer_does_not_wait_for_ever_for_who_brings_nothing(silent):
+    _, (origin, relay, last) = some_nodes(400_000, (None, 5, 0))
+    first, second = Link(origin, relay, chunk=2000), Link(relay, last)
+    for _ in range(30):
+        first.look()
+    while second.look():
+        pass
+    assert second.left.wants_time and not second.over
+    for now in range(int(FRUITLESS) + 2):
+        if not silent:
+            first.right.receive_data(b"B")  # of a line that never ends
+        first.tick(now)
+        second.tick(now)
+        while second.look():
+            pass
+    assert second.over, "the relay's own source brings nothing"
+    assert len(last.log._blocks) == len(relay.log._blocks)
+
+
+def test_two_that_wait_for_each_other_end():
+    _, (one, two) = some_nodes(400_000, (3, 3))
+    links = [Link(one, two), Link(two, one)]
+    for now in range(5):
+        for link in links:
+            link.tick(now)
+        while links[0].look() | links[1].look():
+            pass
+    assert all(link.over and link.left.result.reason is Reason.COMPLETE for link in links)
+
+
+def greeted(node):
+    """An initiator that asks a peer, played by the test, for the next block that it misses."""
+    core = SyncProtocol(node.log, Role.INITIATOR, claims=node.claims)
+    core.data_to_send(65536)
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, sha224(b"another root"), 1, 0)))
+    work(core)
+    return core, core.data_to_send(65536)
+
+
+def test_who_was_told_to_wait_asks_somebody_else():
+    writer, (_, node) = some_nodes(100_000, (None, 2))
+    wanted = encode(BlockReq(BlockHash(sha224(writer.blocks[2]))))
+    core, sent = greeted(node)
+    assert wanted in sent
+    _, sent = greeted(node)
+    assert b"BLOCK_REQ" not in sent, "the first one brings it"
+    core.receive_data(encode(Wait()))
+    work(core)
+    _, sent = greeted(node)
+    assert wanted in sent
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda chain: bytes(28) + b"another one",
+        lambda chain: chain[-1][:-1] + bytes([chain[-1][-1] ^ 1]),
+        lambda chain: chain[-1],
+    ],
+)
+def test_a_peer_that_sends_a_wrong_block_loses_its_turn(place, wrong):
+    writer, (origin, node) = some_nodes(100_000, (None, 2))
+    core, _ = greeted(node)
+    right = writer.blocks[2 : 2 + place]
+    core.receive_data(encode(Blocks((*right, wrong(writer.blocks)))))
+    work(core)
+    assert core.result is not None and core.result.reason is Reason.RUBBISH
+    assert node.log.missing_blocks(9) == (sha224(writer.blocks[2]),), "nothing of that line is kept"
+    link = Link(origin, node)
+    link.run()
+    assert node.log.root_hash() == origin.log.root_hash()
+
+
+def test_more_than_the_chain_is_a_wrong_block():
+    writer, (_, node) = some_nodes(20_000, (None, 2))
+    core, _ = greeted(node)
+    core.receive_data(encode(Blocks((*writer.blocks[2:], writer.blocks[0]))))
+    work(core)
+    assert core.result is not None and core.result.reason is Reason.RUBBISH
+
+
+def test_a_place_in_a_queue_is_given_up_when_others_have_brought_much():
+    writer = Writer()
+    writer.write((b"large",), random_bytes(MAX_REPEATED + 2_000_000))
+    origin, node = Node(writer.log()), Node(MemoryLog(ROOT.hash))
+    node.log.add(writer.entries, [])
+    core, _ = greeted(node)
+    core.receive_data(encode(Wait()))
+    work(core)
+    core.tick(0)
+    assert core.result is None
+    link = Link(origin, node)
+    while len(node.log._blocks) * 32768 <= MAX_REPEATED:
+        assert link.look()
+    core.tick(1)
+    assert core.result is not None and core.result.reason is Reason.ENOUGH
+    assert b"CLOSE NO enough" in core.data_to_send(65536)
+
+
+def test_a_place_in_a_queue_is_kept_while_others_bring_little():
+    writer, (origin, node) = some_nodes(100_000, (None, 2))
+    core, _ = greeted(node)
+    core.receive_data(encode(Wait()))
+    work(core)
+    Link(origin, node).run()
+    core.tick(1)
+    assert core.result is None
+    core.receive_data(encode(Blocks(tuple(writer.blocks[2:5]))) + encode(Eof()))
+    work(core)
+    assert core.result is None and core.counters.rejected == 0, "what comes twice is no misbehaviour"
+
+
+@part(12)
+@given(st.integers(0, 2**32), st.integers(2, 5), st.sampled_from([700, 5000, 65536]))
+def test_any_sessions_cut_anywhere_bring_everything_to_all(seed, count, chunk):
+    rng = random.Random(seed)
+    blocks = 20
+    _, nodes = some_nodes(blocks * 4096, [None, *(rng.randrange(blocks) for _ in range(count))])
+    before = sum(len(node.log._blocks) for node in nodes)
+    links = []
+    now = 0.0
+    while links or any(node.log.missing_blocks(1) for node in nodes):
+        assert now < 5000, "it ends"
+        if len(links) < 2 * count and rng.random() < 0.2:
+            links.append(Link(*rng.sample(nodes, 2), chunk=chunk))
+        if links:
+            link = rng.choice(links)
+            link.look()
+            if rng.random() < 0.02:
+                link.cut()
+            if link.left.result or link.right.result:
+                link.cut()
+                links.remove(link)
+        now += 0.05
+        for link in links:
+            link.tick(now)
+    assert len({node.log.root_hash() for node in nodes}) == 1
+    assert before <= len(nodes) * blocks == sum(len(node.log._blocks) for node in nodes)
+
+
+def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypatch):
+    monkeypatch.setattr(protocol, "LARGE_ANSWER", 100_000)
+    monkeypatch.setattr(receiver, "MAX_REPEATED", 400_000)
+    monkeypatch.setattr(shell, "TICK", 0.05)
+
+    async def main():
+        size = 16_000_000
+        writer = Writer()
+        logs = [writer.log() for _ in range(5)]
+        peers = []
+        services = [service(log, peers, rng=random.Random(number)) for number, log in enumerate(logs)]
+        async with running(*services):
+            peers += [("127.0.0.1", each.port) for each in services]
+            writer.write((b"large",), random_bytes(size))
+            logs[0].add(writer.entries[1:], writer.blocks)
+            for each in services[1:]:
+                each.request(("127.0.0.1", services[0].port), "news")
+            await until(lambda: all(log.root_hash() == logs[0].root_hash() for log in logs))
+            sent = [each.traffic.total().bytes_sent for each in services]
+        one = size * 4 / 3
+        assert sent[0] < 3 * one, "it would be 4"
+        assert sum(sent) < 6 * one, "and not much goes twice"
+
+    run(main())
