@@ -105,7 +105,7 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
 ) -> None:
     writer, reader, _ = make_delivery(tmp_path, 0)
     for name in ("/f", "/g"):
-        made = writer.commit(partial(Author.write, names=path(name), content=name.encode()))
+        made = writer.commit(partial(Author.write, path=path(name), content=name.encode()))
         reader.apply(made.entries, made.blocks)
     linked = writer.commit(lambda author: author.make_link(path("/h"), path("/g")))
     reader.apply(linked.entries, linked.blocks)
@@ -338,7 +338,7 @@ def test_a_content_is_opened_while_a_transaction_is_under_way(
     for number in range(3):
         # A delta each, so that all of them are needed for the last.
         contents.append(contents[-1][:-1] + bytes([number]))
-        applied = writer.commit(partial(Author.write, names=path("/f0"), content=contents[-1]))
+        applied = writer.commit(partial(Author.write, path=path("/f0"), content=contents[-1]))
         reader.apply(applied.entries, applied.blocks)
     write = reader.attributes(path("/f0")).content
     assert write is not None
@@ -390,7 +390,7 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     """Else it would never be gossiped; whoever asks next meets the error."""
     writer, reader, written = make_delivery(tmp_path, 1)
     reader.apply(written.entries, written.blocks)
-    changed = writer.commit(partial(Author.write, names=path("/f0"), content=b"other"))
+    changed = writer.commit(partial(Author.write, path=path("/f0"), content=b"other"))
     reader.apply([ROOT_KEY.sign(ROOT.hash, 3, Action.LINK, b"g", changed.entries[0].hash)], [])
     assert reader.attributes(path("/f0")).links == 1
     told: list[Applied] = []
@@ -447,7 +447,7 @@ def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
     replica = make_replica(tmp_path, (ROOT_KEY,))
     large = noise(0, 2 * LARGE_CONTENT)
     for name, content in (("/f", large), ("/f", large[:60_000]), ("/other", noise(1, 3000))):
-        replica.commit(partial(Author.write, names=path(name), content=content))
+        replica.commit(partial(Author.write, path=path(name), content=content))
     replica.close()
     replica = Replica(tmp_path, (ROOT_KEY,))
     write, other = (replica.attributes(path(name)).content for name in ("/f", "/other"))
