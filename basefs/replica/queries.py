@@ -29,14 +29,12 @@ from basefs.log.told import Told
 from basefs.path import Path, display
 from basefs.view.appearance import Appearance, Attributes
 from basefs.view.author import Author
-from basefs.view.history import Survey
-from basefs.view.node import Node
+from basefs.view.history import Survey, survey
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
 from basefs.view.seen import Version
 from basefs.view.states import Kind, State
-from basefs.view.surveying import survey
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 
 LOG_FILE = "log.db"
 CACHE_FILE = "cache.db"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import Placed
 from basefs.log.store import Store
-from basefs.view.forest import Forest
 from basefs.view.permissions import Authority
+from basefs.view.walk import Forest
 
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096

@@ -15,11 +15,10 @@ from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.author import Author
-from basefs.view.node import Node
 from basefs.view.seen import Version
 from basefs.view.shown import Shown
 from basefs.view.states import Kind, Owner
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,10 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
-from basefs.view.node import Node
 from basefs.view.past import Past
 from basefs.view.revert import Reverter
 from basefs.view.states import Kind
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 from basefs.view.writer import Writer
 
 

@@ -6,19 +6,22 @@ Read from the same two passes that decide what the path is, so it can never tell
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
-from basefs.log.hashes import EntryHash
+from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import EntryKind, Placed
-from basefs.view.outcome import Outcome
+from basefs.log.store import Store
+from basefs.path import Path
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State
+from basefs.view.tree import Tree
+from basefs.view.walk import Outcome
 
 
-class Standing(enum.Enum):
+class RevisionStatus(enum.Enum):
     """What a revision is worth now."""
 
     CURRENT = "current"  # what the path is
@@ -29,7 +32,7 @@ class Standing(enum.Enum):
     GONE = "gone"  # made in a directory that was deleted since
 
 
-class Rule(enum.Enum):
+class ForkRule(enum.Enum):
     """Why a branch lost (paper, section 3.1)."""
 
     AUTHORITY = "a contributor with higher authority"
@@ -50,7 +53,7 @@ class Revision:
 
     entry: Entry
     state: State | None
-    standing: Standing
+    standing: RevisionStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Conflict:
 
     branch: Outcome
     won: Entry
-    rule: Rule
+    rule: ForkRule
 
     @property
     def lost(self) -> Entry:
@@ -130,7 +133,7 @@ class Survey:
     def revisions(self) -> list[Revision]:
         """Every revision, the newest first."""
         if self.is_removed:
-            return [Revision(placed.entry, None, Standing.GONE) for placed in reversed(self.entries)]
+            return [Revision(placed.entry, None, RevisionStatus.GONE) for placed in reversed(self.entries)]
         walk = self._walk()
         return [
             Revision(p.entry, self.states.get(p.entry.hash), self._standing(p, walk)) for p in reversed(self.entries)
@@ -154,22 +157,22 @@ class Survey:
             todo.extend((deeper if next in states else forks, next) for next in reversed(following))
         return found
 
-    def _standing(self, placed: Placed, walk: set[EntryHash]) -> Standing:
+    def _standing(self, placed: Placed, walk: set[EntryHash]) -> RevisionStatus:
         hash = placed.entry.hash
         outcome = self.outcome
         if placed.kind is EntryKind.KEY:
             in_force = outcome is not None and any(grant.entry.hash == hash for grant in outcome.authority.grants)
-            return Standing.CURRENT if in_force else Standing.PAST
+            return RevisionStatus.CURRENT if in_force else RevisionStatus.PAST
         if outcome is not None and any(tip.hash == hash for tip in outcome.tips):
-            return Standing.CURRENT
+            return RevisionStatus.CURRENT
         if hash in walk:
-            return Standing.PAST
+            return RevisionStatus.PAST
         state = self.states.get(hash)
         if state is None:
-            return Standing.GONE
+            return RevisionStatus.GONE
         if self.outcomes.get(hash) is not None:
-            return Standing.LOST
-        return Standing.IGNORED if state.complete else Standing.INCOMPLETE
+            return RevisionStatus.LOST
+        return RevisionStatus.IGNORED if state.complete else RevisionStatus.INCOMPLETE
 
     def conflicts(self) -> list[Conflict]:
         """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since.
@@ -182,39 +185,85 @@ class Survey:
         entries = [placed.entry for placed in self.entries]
         deletes = {entry.hash for entry in entries if entry.action is Action.DELETE}
         restored = {entry.content for entry in entries if entry.action is Action.REVERT and entry.hash in walk}
-        forks: dict[EntryHash | None, list[Outcome]] = {}
-        for placed in self.entries:
-            entry = placed.entry
-            branch = self.outcomes.get(entry.hash)
-            if placed.kind is EntryKind.KEY or branch is None:
-                continue
-            at = None if placed.kind is EntryKind.CHILD else entry.parent
-            if at is None or at in walk:
-                forks.setdefault(at, []).append(branch)
         found: list[Conflict] = []
-        for branches in forks.values():
-            winners = [branch for branch in branches if branch.first in walk]
-            losers = [branch for branch in branches if branch.first not in walk]
-            # rmdir of a branch that another one outlived is no loss to anybody.
-            losers = [
-                branch for branch in losers if branch.state.kind is not Kind.ABSENT or not self.outcome.directories
-            ]
-            if winners:
-                best = max(winners, key=lambda branch: branch.rank)
-                if self.is_removed and best.first not in deletes:
-                    # Who removed the directory has seen it, and removed what had won there.
-                    continue
-                for loser in losers:
-                    lost = loser.tips[0]
-                    # What it ended with may itself have lost since, to a branch that was accepted at the same time.
-                    accepted = lost.action is Action.REVERT and (lost.content in walk or lost.content in restored)
-                    if not accepted and lost.hash not in restored:
-                        found.append(Conflict(loser, self.outcome.tips[0], _rule(best, loser)))
+        for branches in self._forks(walk):
+            best = max((branch for branch in branches if branch.first in walk), key=_rank, default=None)
+            # Who removed a directory has seen what had won there, and removed that.
+            if best is not None and not (self.is_removed and best.first not in deletes):
+                losers = [branch for branch in branches if branch.first not in walk and self._is_loss(branch)]
+                found += [
+                    Conflict(loser, self.outcome.tips[0], _rule(best, loser))
+                    for loser in losers
+                    if not _is_settled(loser.tips[0], walk, restored)
+                ]
         return found
 
+    def _forks(self, walk: Set[EntryHash]) -> Iterable[list[Outcome]]:
+        """The branches of each fork on the way of the path."""
+        forks: dict[EntryHash | None, list[Outcome]] = {}
+        for placed in self.entries:
+            branch = self.outcomes.get(placed.entry.hash)
+            if placed.kind is EntryKind.KEY or branch is None:
+                continue
+            at = None if placed.kind is EntryKind.CHILD else placed.entry.parent
+            if at is None or at in walk:
+                forks.setdefault(at, []).append(branch)
+        return forks.values()
 
-def _rule(winner: Outcome, loser: Outcome) -> Rule:
+    def _is_loss(self, branch: Outcome) -> bool:
+        """Whether anybody misses a branch: the removal of a directory that another branch outlived is no loss."""
+        return branch.state.kind is not Kind.ABSENT or self.outcome is None or not self.outcome.directories
+
+
+def _rank(branch: Outcome) -> tuple[int, int, EntryHash]:
+    return branch.rank
+
+
+def _is_settled(lost: Entry, walk: Set[EntryHash], restored: Set[bytes]) -> bool:
+    """Whether the end of a branch was brought back, or accepts what has won.
+
+    What an acceptance names may itself have lost since, to a branch that was accepted at the same time.
+    """
+    if lost.hash in restored:
+        return True
+    return lost.action is Action.REVERT and (lost.content in walk or lost.content in restored)
+
+
+def _rule(winner: Outcome, loser: Outcome) -> ForkRule:
     if winner.rank < loser.rank:
-        return Rule.DIRECTORY
-    rules = (Rule.AUTHORITY, Rule.CONTRIBUTORS, Rule.HASH)
+        return ForkRule.DIRECTORY
+    rules = (ForkRule.AUTHORITY, ForkRule.CONTRIBUTORS, ForkRule.HASH)
     return next(rule for rule, ours, theirs in zip(rules, winner.rank, loser.rank, strict=True) if ours != theirs)
+
+
+def survey(store: Store, tree: Tree, path: Path) -> Survey | None:
+    """All that is known of a path; `None` where no entry ever named it."""
+    path_id = store.paths.id_of(path)
+    if path_id is None:
+        return None
+    entries, resolver = store.entries_at(path_id), tree.resolver
+    if not path:
+        return Survey.of(resolver, entries, (EntryHash(ZERO_HASH),), resolver.root_authority(), 0)
+    above = tree.find(path[:-1])
+    if above is not None and above.is_directory:
+        return Survey.of(resolver, entries, above.outcome.directories, above.authority, len(path))
+    removed = _removed(store, tree, path[:-1])
+    if removed is None:
+        # Something else has won against the directory, and with it against everything in it.
+        return Survey(entries, None, {}, {})
+    return Survey.of(resolver, entries, *removed, len(path), is_removed=True)
+
+
+def _removed(store: Store, tree: Tree, path: Path) -> tuple[Collection[EntryHash], Authority] | None:
+    """The mkdir entries of a directory that is gone, and the keys valid in it; `None` if it was not removed."""
+    live = next(depth for depth in range(len(path), -1, -1) if tree.find(path[:depth]) is not None)
+    above = tree.find(path[:live])
+    removed: tuple[Collection[EntryHash], Authority] | None = None
+    if above is not None and above.is_directory:
+        removed = above.outcome.directories, above.authority
+    for depth in range(live + 1, len(path) + 1):
+        path_id = store.paths.id_of(path[:depth])
+        if path_id is None or removed is None:
+            return None
+        removed = tree.resolver.removed(store.entries_at(path_id), *removed, depth)
+    return removed

@@ -20,16 +20,15 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
-from basefs.view.node import Node
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State
 from basefs.view.supposing import Difference, differences, grants_in_force, subtree, supposed
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GrantPlan:
     """What a grant or revoke does.
 
     Attributes:
@@ -75,7 +74,7 @@ class KeyHolder:
         self._tree = tree
         self._signer = signer
 
-    def grant(self, path: Path, key_name: bytes, public: bytes) -> Plan:
+    def grant(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
         node = self._signer.node(path)
         self._require_place(node)
@@ -85,7 +84,7 @@ class KeyHolder:
         for at, grant in in_force:
             same = grant.fingerprint == fingerprint and grant.entry.name == key_name
             if at == path and same and grant.entry.fingerprint == signer.fingerprint:
-                return Plan(Draft())
+                return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
             signer.sign(end, stamp, Action.GRANT, key_name, public) for end in self._chain_ends(node, fingerprint)
@@ -97,7 +96,7 @@ class KeyHolder:
             )
         return plan
 
-    def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Plan:
+    def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> GrantPlan:
         """Take a key's grants on a path back; `discard` leaves the acks out.
 
         Raises `NotFound`, and `PermissionDenied` where no key of this node has the authority.
@@ -174,7 +173,9 @@ class KeyHolder:
 
     # -- supposing ----------------------------------------------------------------------------------------------------
 
-    def _plan(self, path: Path, entries: Sequence[Entry], in_force: set[tuple[Path, Grant]], *, keep: bool) -> Plan:
+    def _plan(
+        self, path: Path, entries: Sequence[Entry], in_force: set[tuple[Path, Grant]], *, keep: bool
+    ) -> GrantPlan:
         top = self._top(path)
         before = self._reach(self._tree, top)
         acks: _Acks = {}
@@ -191,7 +192,7 @@ class KeyHolder:
             again = self._suppose(top, before, [*_entries(without), *entries])
             if again.changes() == changed:
                 acks, outlook = without, again
-        return Plan(
+        return GrantPlan(
             Draft([*_entries(acks), *entries]),
             tuple(sorted({at for at, _ in acks.values()})),
             tuple(outlook.differing),

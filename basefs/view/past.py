@@ -17,7 +17,7 @@ from basefs.view.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantRecord:
     """A grant that was ever made.
 
     Attributes:
@@ -102,7 +102,7 @@ class Past:
             raise NotFound(f"this node knew nothing{since}: give a later time, or the hash of an entry")
         return sequence
 
-    def grants(self) -> list[Granted]:
+    def grants(self) -> list[GrantRecord]:
         """Every grant that was ever made, by path and in order of arrival."""
         found = []
         for path_id in self._store.granted.paths():
@@ -118,5 +118,5 @@ class Past:
                     depth = None
                     if node is not None and entry.hash in in_force:
                         standing, depth = "valid", node.authority.depths.get(key)
-                    found.append(Granted(path, entry, key, depth, standing))
+                    found.append(GrantRecord(path, entry, key, depth, standing))
         return sorted(found, key=lambda granted: granted.path)

@@ -15,11 +15,9 @@ from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, Placed
 from basefs.log.store import Store
 from basefs.view.ancestry import Ancestry
-from basefs.view.forest import Forest
-from basefs.view.outcome import Outcome, unite
 from basefs.view.permissions import Authority
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import LINKABLE, Walk
+from basefs.view.walk import LINKABLE, Forest, Outcome, Walk, unite
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.

@@ -8,7 +8,6 @@ because the names of its first incarnation show only when that is back.
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import replace
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
@@ -18,14 +17,12 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
-from basefs.view.history import Standing
-from basefs.view.node import Node
-from basefs.view.outcome import Outcome
+from basefs.view.history import RevisionStatus, survey
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State, encode_mode
 from basefs.view.supposing import subtree, supposed
-from basefs.view.surveying import survey
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
+from basefs.view.walk import Outcome
 
 
 class Reverter:
@@ -67,7 +64,7 @@ class Reverter:
         if found is None or found.outcome is None:
             raise NotFound(f"nothing was ever at {display(path)}")
         for revision in found.revisions():
-            if revision.standing is Standing.PAST and revision.state and revision.state.kind is Kind.DIRECTORY:
+            if revision.standing is RevisionStatus.PAST and revision.state and revision.state.kind is Kind.DIRECTORY:
                 return self._follow(path, found.outcome, Action.REVERT, revision.entry.hash)
         raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
@@ -161,33 +158,33 @@ class Reverter:
                 continue
             outcome = tree.absent(above, at[-1]) if node is None else node.outcome
             if outcome is not None:
-                entries.extend(self._back(at, outcome, was.outcome))
+                entries.extend(self._back(tree, at, outcome, was.outcome))
         for at in sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
                 entries.extend(self._follow(at, now[at].outcome, Action.DELETE))
         return entries
 
-    def _back(self, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
+    def _back(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
         """The reverts that make a path what it was.
 
         Of a merged directory each branch goes back to its own end: names hang on the branch in which they were made.
         """
-        ends = {tip.hash for tip in then.tips}
-        entries = []
+        first = then.tips[0].hash
+        if len(then.directories) < 2:
+            return self._follow(path, now, Action.REVERT, first)
+        found = survey(self._store, tree, path)
+        entries: list[Entry] = []
+        followed: set[EntryHash] = set()
+        for end in then.tips:
+            branch = None if found is None else found.outcomes.get(end.hash)
+            if branch is not None:
+                entries.extend(self._follow(path, branch, Action.REVERT, end.hash))
+                followed.update(tip.hash for tip in branch.tips)
         for tip, authority in zip(now.tips, now.authorities, strict=True):
-            branch = replace(now, tips=(tip,), authorities=(authority,))
-            target = self._ancestor(tip, ends) or then.tips[0].hash
-            entries.extend(self._follow(path, branch, Action.REVERT, target))
+            if tip.hash not in followed:
+                other = replace(now, tips=(tip,), authorities=(authority,))
+                entries.extend(self._follow(path, other, Action.REVERT, first))
         return entries
-
-    def _ancestor(self, tip: Entry, among: Set[EntryHash]) -> EntryHash | None:
-        """The nearest of some entries on which an entry of the same path builds, or the entry itself."""
-        start = placed = self._store.get(tip.hash)
-        while start is not None and placed is not None and placed.path_id == start.path_id:
-            if placed.entry.hash in among:
-                return placed.entry.hash
-            placed = self._store.get(placed.entry.parent)
-        return None
 
     def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
         """The mode entries that give a directory its mode and owner again, where it cannot or need not be reverted."""

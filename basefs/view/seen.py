@@ -13,9 +13,8 @@ from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
 from basefs.path import Path
-from basefs.view.node import Node
-from basefs.view.outcome import Outcome
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
+from basefs.view.walk import Outcome
 
 #: The entries that told what a path was: those with which its merged branches ended, and of a hard link behind its own
 #: the one with which the file ended that it names.  Nothing where nothing was.

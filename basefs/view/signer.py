@@ -8,9 +8,8 @@ from basefs.errors import NotADirectory, NotFound, PermissionDenied
 from basefs.log.entries import MAX_TIMESTAMP
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
-from basefs.view.node import Node
 from basefs.view.permissions import Authority
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 
 
 class Signer:

@@ -14,10 +14,9 @@ from basefs.log.entries import Entry
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.changes import visible
-from basefs.view.node import Node
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 
 
 @dataclass(frozen=True, slots=True)

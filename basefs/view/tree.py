@@ -15,20 +15,107 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from basefs.log.entries import Action
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.store import Store
 from basefs.path import Path
-from basefs.view.changes import Change, Ledger, compare, in_order
-from basefs.view.node import Node
-from basefs.view.outcome import Outcome
+from basefs.view.changes import Change, in_order, visible
+from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
+from basefs.view.walk import Outcome
 
 #: Entries that change a state without changing what the path is: applied to it without looking at the rest.
 _PLAIN = frozenset({Action.WRITE, Action.MODE, Action.ACK})
+
+
+class Node:
+    """One live path.
+
+    Attributes:
+        name: last component; empty for the root.
+        path_id: id of the path in the store.
+        outcome: what the path is, and what its next entry builds on.
+        children: live names below a directory, or `None` while not loaded.
+        touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 while there is none
+            since the directory's own last entry, which may have set its time.
+    """
+
+    __slots__ = ("children", "name", "outcome", "path_id", "touched")
+
+    def __init__(self, name: bytes, path_id: int, outcome: Outcome) -> None:
+        self.name = name
+        self.path_id = path_id
+        self.outcome = outcome
+        self.children: dict[bytes, Node] | None = None
+        self.touched = 0
+
+    @property
+    def state(self) -> State:
+        """What is at the path."""
+        return self.outcome.state
+
+    @property
+    def authority(self) -> Authority:
+        """The keys valid at the path."""
+        return self.outcome.authority
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the path is a directory."""
+        return self.outcome.state.kind is Kind.DIRECTORY
+
+
+class _Before(NamedTuple):
+    """A loaded path as it was before the transaction."""
+
+    path_id: int
+    outcome: Outcome
+    touched: int
+
+
+class DirtyPaths:
+    """What loaded paths were before the transaction under way.
+
+    Attributes:
+        before: path -> what it was; `None` for nothing.
+        reload: directories that were loaded, and are to be loaded again.
+        late: ids of the directories that were first looked at in the transaction.
+        deletes: removed path -> the delete.
+    """
+
+    def __init__(self) -> None:
+        self.before: dict[Path, _Before | None] = {}
+        self.reload: dict[Path, None] = {}
+        self.late: set[int] = set()
+        self.deletes: dict[Path, Entry] = {}
+
+    def note(self, path: Path, node: Node | None, directory: Node | None) -> None:
+        """A path is about to change.
+
+        Args:
+            path: the path.
+            node: what is there; `None` for nothing.
+            directory: the directory that holds it; `None` for the root.
+        """
+        if path not in self.before:
+            # Of a directory that was loaded before the transaction, and forgotten in it, all names have been noted.
+            is_new = node is None or (directory is not None and directory.path_id in self.late)
+            self.before[path] = None if node is None or is_new else _Before(node.path_id, node.outcome, node.touched)
+
+    def note_below(self, path: Path, node: Node) -> None:
+        """All loaded paths below a directory are about to change."""
+        todo = [(path, node)]
+        while todo:
+            path, node = todo.pop()
+            if node.children is not None:
+                for name, child in node.children.items():
+                    self.note((*path, name), child, node)
+                    todo.append(((*path, name), child))
+                self.reload[path] = None
 
 
 class Tree:
@@ -43,13 +130,13 @@ class Tree:
         """`observing`: all paths are loaded, and the first `settle` tells their creation; as after `observe`."""
         self._store = store
         self.resolver = resolver
-        self._ledger = Ledger()
+        self._dirty = DirtyPaths()
         self.disturbed: set[Path] = set()
         self._observing = observing
         #: `None` after the log could not be read.
         self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
-            self._ledger.reload[()] = None
+            self._dirty.reload[()] = None
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -78,8 +165,8 @@ class Tree:
         """The live names in a directory.  Callers must not change it."""
         if node.children is None:
             node.children = self._load(node)
-            if self._ledger.before:
-                self._ledger.late.add(node.path_id)
+            if self._dirty.before:
+                self._dirty.late.add(node.path_id)
         return node.children
 
     def _load(self, node: Node) -> dict[bytes, Node]:
@@ -204,12 +291,12 @@ class Tree:
 
     def _forget(self, path: Path, node: Node) -> None:
         """Let all below a directory be resolved again."""
-        self._ledger.note_below(path, node)
+        self._dirty.note_below(path, node)
         node.children = None
 
     def _refresh_root(self) -> None:
         outcome = self.resolver.root()
-        self._ledger.note((), self.root, None)
+        self._dirty.note((), self.root, None)
         if outcome.authority != self.root.authority:
             self._forget((), self.root)
         self.root.outcome = outcome
@@ -219,7 +306,7 @@ class Tree:
         assert directory.children is not None
         name = path[-1]
         child = directory.children.get(name)
-        self._ledger.note(path, child, directory)
+        self._dirty.note(path, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
             return
         entries = None
@@ -238,7 +325,7 @@ class Tree:
                 del directory.children[name]
                 directory.touched = now
             if outcome is not None:
-                self._ledger.deletes[path] = outcome.tips[0]
+                self._dirty.deletes[path] = outcome.tips[0]
             return
         if child is None:
             directory.children[name] = Node(name, path_id, outcome)
@@ -256,35 +343,35 @@ class Tree:
 
     def settle(self) -> tuple[Change, ...]:
         """End a transaction: load again what was loaded, and return what has changed, in an order that can be done."""
-        ledger, self._ledger = self._ledger, Ledger()
-        for path in sorted(ledger.reload, key=len):
+        dirty, self._dirty = self._dirty, DirtyPaths()
+        for path in sorted(dirty.reload, key=len):
             node = self.find(path)
             if node is not None and node.is_directory:
                 for name, child in self.children(node).items():
                     # What was not there before begins here.
                     below = (*path, name)
-                    ledger.note(below, None, node)
-                    seen = ledger.before[below]
+                    dirty.note(below, None, node)
+                    seen = dirty.before[below]
                     if seen is not None and seen.outcome.tips == child.outcome.tips:
                         child.touched = seen.touched
         if self._observing:
-            for path, seen in list(ledger.before.items()):
+            for path, seen in list(dirty.before.items()):
                 if seen is None or seen.outcome.state.kind is not Kind.DIRECTORY:
-                    self._load_below(path, ledger)
+                    self._load_below(path, dirty)
         changes: dict[Path, Change] = {}
         files: set[int] = set()
-        for path, seen in ledger.before.items():
+        for path, seen in dirty.before.items():
             node = self.find(path)
-            change = compare(path, seen, node, ledger.deletes.get(path))
+            change = _compare(path, seen, node, dirty.deletes.get(path))
             if change is not None:
                 changes[path] = change
                 files |= self._other_files(change, node.path_id if node is not None else seen.path_id if seen else 0)
         for path, node in self._names_of(files):
             changes.setdefault(path, Change(path, node.state, node.state, node.outcome.tips[0], attributes=True))
-        self.disturbed = {*ledger.before, *changes}
+        self.disturbed = {*dirty.before, *changes}
         return tuple(in_order(changes.values()))
 
-    def _load_below(self, path: Path, ledger: Ledger) -> None:
+    def _load_below(self, path: Path, dirty: DirtyPaths) -> None:
         """All below a path that was no directory begins here."""
         top = self.find(path)
         todo = [] if top is None else [(path, top)]
@@ -292,7 +379,7 @@ class Tree:
             path, node = todo.pop()
             if node.is_directory:
                 for name, child in self.children(node).items():
-                    ledger.note((*path, name), None, node)
+                    dirty.note((*path, name), None, node)
                     todo.append(((*path, name), child))
 
     def _other_files(self, change: Change, path_id: int) -> set[int]:
@@ -346,7 +433,7 @@ class Tree:
 
     def undo(self) -> None:
         """End a transaction that has failed, and of which nothing is in the log any more."""
-        for path in sorted(self._ledger.before, key=len):
+        for path in sorted(self._dirty.before, key=len):
             directory = self._loaded(path[:-1])
             if not path:
                 self._refresh_root()
@@ -356,12 +443,12 @@ class Tree:
 
     def forget(self) -> None:
         """End a transaction after which the log could not be read: all is resolved again when somebody looks."""
-        self._ledger = Ledger()
+        self._dirty = DirtyPaths()
         self._root = None
 
     def rebuild(self) -> None:
         """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
-        self._ledger.note((), self.root, None)
+        self._dirty.note((), self.root, None)
         self._forget((), self.root)
         self.root.outcome = self.resolver.root()
 
@@ -417,3 +504,16 @@ class Tree:
             common = expected.keys() & live.children.keys()
             todo.extend(((*path, name), live.children[name], expected[name]) for name in common)
         return sorted(differing)
+
+
+def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:
+    """What has changed at a path; `None` if nothing."""
+    if seen is None:
+        return None if node is None else Change(path, None, node.state, node.outcome.tips[0])
+    if node is None:
+        return Change(path, seen.outcome.state, None, delete)
+    before, after = seen.outcome, node.outcome
+    rights = before.authority.depths.keys() != after.authority.depths.keys()
+    if visible(before.state) == visible(after.state) and not rights:
+        return None
+    return Change(path, before.state, after.state, after.tips[0], attributes=rights)

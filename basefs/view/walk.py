@@ -14,25 +14,114 @@ as a live directory are one candidate; a deleted directory in which something li
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.placement import Placed
-from basefs.view.forest import Forest
-from basefs.view.outcome import Outcome, unite
+from basefs.log.placement import EntryKind, Placed
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
-if TYPE_CHECKING:
-    from basefs.view.resolution import Resolver
-
+#: Rank of a branch without contributors: below every depth that a path can have.
+_NO_AUTHORITY = 1 << 30
 #: What a hard link can name.
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: What may follow an entry without ending the file that a hard link names.
 SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a branch, or a path, ends.
+
+    Attributes:
+        state: what the path is.
+        tips: the entry that each merged branch ends with, the highest ranked first: what comes next is appended there.
+        directories: the mkdir entries of a live directory, the highest ranked first; empty for anything else.
+        authority: the keys valid at the path, if this is its outcome.
+        authorities: for each tip, the keys that are valid on its branch: who may append there.
+        contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
+        first: hash of the branch's first entry; the highest one of merged branches.
+        from_below: whether entries below the path had a say, so that a change below may change the outcome.
+        awaited: whether a revert on this path names an entry that is not here, so that any entry may decide something.
+    """
+
+    state: State
+    tips: tuple[Entry, ...]
+    directories: tuple[EntryHash, ...]
+    authority: Authority
+    authorities: tuple[Authority, ...]
+    contributors: Mapping[Fingerprint, int]
+    first: EntryHash
+    from_below: bool = False
+    awaited: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int, EntryHash]:
+        """What the rules 2 to 4 compare; the highest wins."""
+        best = min(self.contributors.values(), default=_NO_AUTHORITY)
+        return -best, len(self.contributors), self.first
+
+
+def unite(into: dict[Fingerprint, int], contributors: Mapping[Fingerprint, int]) -> None:
+    """Add contributors, each with its highest authority."""
+    for fingerprint, depth in contributors.items():
+        into[fingerprint] = min(depth, into.get(fingerprint, depth))
+
+
+@dataclass(slots=True)
+class Forest:
+    """The entries of one path, under some incarnations of its directory."""
+
+    heads: list[Placed] = field(default_factory=list)
+    successors: dict[EntryHash, list[Placed]] = field(default_factory=dict)
+    #: mkdir or write -> the grants and revokes that hang on it
+    hanging: dict[EntryHash, list[Entry]] = field(default_factory=dict)
+    members: set[EntryHash] = field(default_factory=set)
+
+    def by_hash(self) -> dict[EntryHash, Entry]:
+        """The heads and successors."""
+        placed = [*self.heads, *(successor for group in self.successors.values() for successor in group)]
+        return {one.entry.hash: one.entry for one in placed}
+
+    @classmethod
+    def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash]) -> Forest:
+        forest = cls()
+        owners: dict[EntryHash, EntryHash] = {}
+        for placed in entries:
+            if placed.directory not in directories:
+                continue
+            entry = placed.entry
+            forest.members.add(entry.hash)
+            if placed.kind is EntryKind.CHILD:
+                forest.heads.append(placed)
+            elif placed.kind is EntryKind.SUCCESSOR:
+                forest.successors.setdefault(entry.parent, []).append(placed)
+            else:
+                owner = owners.setdefault(entry.hash, owners.get(entry.parent, entry.parent))
+                forest.hanging.setdefault(owner, []).append(entry)
+        return forest
+
+
+class OtherPaths(Protocol):
+    """What the walk over one path needs to know of others."""
+
+    def is_complete(self, write: Placed) -> bool:
+        """Whether the content of a write can be read."""
+
+    def linked(self, target: EntryHash, hops: int = 0) -> State:
+        """The current state of the file that an entry belongs to."""
+
+    def has_effective_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+        """Whether any entry below one incarnation of a directory, however deep, counts."""
+
+    def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+        """Whether any path below one incarnation of a directory, however deep, is live."""
+
+    def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
+        """The keys valid now that signed anything below one incarnation of a directory, with their authority."""
 
 
 class Walk:
@@ -40,7 +129,7 @@ class Walk:
 
     def __init__(
         self,
-        resolver: Resolver,
+        others: OtherPaths,
         forest: Forest,
         authority: Authority,
         depth: int,
@@ -50,7 +139,7 @@ class Walk:
         shallow: bool = False,
     ) -> None:
         """`start`: look at nothing but the file that this entry belongs to; `shallow`: leave out what lies below."""
-        self._resolver = resolver
+        self._others = others
         self._forest = forest
         self._depth = depth
         self._hops = hops
@@ -115,13 +204,13 @@ class Walk:
                 # Only links older than `start` are followed from here, so that links among names that were swapped
                 # come to an end.
                 return UNKNOWN
-            return replace(self._resolver.linked(EntryHash(entry.content), self._hops), link=EntryHash(entry.content))
+            return replace(self._others.linked(EntryHash(entry.content), self._hops), link=EntryHash(entry.content))
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             self.awaits |= target not in self.states
             state = self.states.get(target, UNKNOWN)
             return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
-        complete = entry.action is not Action.WRITE or self._resolver.is_complete(placed)
+        complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
         return step(before, entry, complete=complete)
 
     def _find_basis(self, hash: EntryHash) -> EntryHash | None:
@@ -210,7 +299,7 @@ class Walk:
         if self._shallow:
             self.unproven.append((placed.entry.hash, authority))
             return False
-        return self._resolver.has_effective_below(placed.entry.hash, authority, self._depth)
+        return self._others.has_effective_below(placed.entry.hash, authority, self._depth)
 
     def _has_life(self, remains: State, authority: Authority) -> bool:
         """Whether anything lives in a directory that was deleted."""
@@ -218,7 +307,7 @@ class Walk:
         if self._shallow:
             self.deleted.append((remains.origin, authority))
             return False
-        return self._resolver.has_life_below(remains.origin, authority, self._depth)
+        return self._others.has_life_below(remains.origin, authority, self._depth)
 
     def choose(self, branches: Sequence[Outcome | None]) -> Outcome | None:
         """The winner among branches by the rules; directories are merged first.  `None` without any branch."""
@@ -246,7 +335,7 @@ class Walk:
             mkdirs.update(dict.fromkeys(outcome.directories))
             if against_others:
                 for mkdir in outcome.directories:
-                    unite(contributors, self._resolver.contributors_below(mkdir, outcome.authority, self._depth))
+                    unite(contributors, self._others.contributors_below(mkdir, outcome.authority, self._depth))
         return replace(
             directories[0],
             tips=tuple(tip for outcome in directories for tip in outcome.tips),

@@ -26,12 +26,11 @@ from basefs.log.preparations import Preparations
 from basefs.log.store import Store
 from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
-from basefs.view.node import Node
 from basefs.view.permissions import Authority
 from basefs.view.seen import Seen
 from basefs.view.signer import Signer
 from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 from basefs.view.walk import SAME_FILE
 
 

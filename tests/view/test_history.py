@@ -10,7 +10,7 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitt
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from basefs.view.history import Rule, Standing
+from basefs.view.history import ForkRule, RevisionStatus
 from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path
 from tests.view.stories import Story, above, below
 
@@ -21,11 +21,11 @@ def story(tmp_path: Path) -> Story:
     return Story(tmp_path, (ROOT_KEY, ALICE))
 
 
-def standings(replica: Replica, text: str) -> list[tuple[Entry, Standing]]:
+def standings(replica: Replica, text: str) -> list[tuple[Entry, RevisionStatus]]:
     return [(revision.entry, revision.standing) for revision in replica.survey(path(text)).revisions()]
 
 
-def conflicts(replica: Replica, text: str) -> list[tuple[Entry, Entry, Rule]]:
+def conflicts(replica: Replica, text: str) -> list[tuple[Entry, Entry, ForkRule]]:
     return [(conflict.lost, conflict.won, conflict.rule) for conflict in replica.survey(path(text)).conflicts()]
 
 
@@ -42,9 +42,9 @@ def test_revisions_come_newest_first_and_the_last_one_is_current(story: Story) -
     second = story.write(ROOT_KEY, first, b"two")
     removed = story.delete(ALICE, second)
     assert standings(story.replica(), "/f") == [
-        (removed, Standing.CURRENT),
-        (second, Standing.PAST),
-        (first, Standing.PAST),
+        (removed, RevisionStatus.CURRENT),
+        (second, RevisionStatus.PAST),
+        (first, RevisionStatus.PAST),
     ]
 
 
@@ -53,15 +53,19 @@ def test_a_branch_that_lost_is_told_with_the_rule(story: Story) -> None:
     lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
     last = story.mode(ALICE, lost, 0o600)
     replica = story.replica()
-    assert standings(replica, "/f") == [(last, Standing.LOST), (lost, Standing.LOST), (won, Standing.CURRENT)]
-    assert conflicts(replica, "/f") == [(last, won, Rule.HASH)]
+    assert standings(replica, "/f") == [
+        (last, RevisionStatus.LOST),
+        (lost, RevisionStatus.LOST),
+        (won, RevisionStatus.CURRENT),
+    ]
+    assert conflicts(replica, "/f") == [(last, won, ForkRule.HASH)]
 
 
 def test_the_rule_is_contributors_where_they_differ(story: Story) -> None:
     one = story.write(ROOT_KEY, story.root, b"one", "f")
     both = story.ack(ALICE, one)
     lost = story.write(ALICE, story.root, b"lost", "f", wanted=above(one))
-    assert conflicts(story.replica(), "/f") == [(lost, both, Rule.CONTRIBUTORS)]
+    assert conflicts(story.replica(), "/f") == [(lost, both, ForkRule.CONTRIBUTORS)]
 
 
 def test_the_rule_is_authority_where_that_differs(story: Story) -> None:
@@ -70,7 +74,7 @@ def test_the_rule_is_authority_where_that_differs(story: Story) -> None:
     won = story.write(ROOT_KEY, home, b"won", "f")
     first = story.write(BOB, home, b"lost", "f", wanted=above(won))
     lost = story.ack(CAROL, first)
-    assert conflicts(story.replica(), "/d/f") == [(lost, won, Rule.AUTHORITY)]
+    assert conflicts(story.replica(), "/d/f") == [(lost, won, ForkRule.AUTHORITY)]
 
 
 def test_directories_that_merge_are_no_conflict(story: Story) -> None:
@@ -78,14 +82,14 @@ def test_directories_that_merge_are_no_conflict(story: Story) -> None:
     story.mkdir(ALICE, story.root, "d")
     replica = story.replica()
     assert conflicts(replica, "/d") == []
-    assert [standing for _, standing in standings(replica, "/d")] == [Standing.CURRENT, Standing.CURRENT]
+    assert [standing for _, standing in standings(replica, "/d")] == [RevisionStatus.CURRENT, RevisionStatus.CURRENT]
 
 
 def test_a_fork_in_the_middle_is_found(story: Story) -> None:
     first = story.write(ROOT_KEY, story.root, b"first", "f")
     won = story.write(ROOT_KEY, first, b"won")
     lost = story.write(ALICE, first, b"lost", wanted=below(won))
-    assert conflicts(story.replica(), "/f") == [(lost, won, Rule.HASH)]
+    assert conflicts(story.replica(), "/f") == [(lost, won, ForkRule.HASH)]
 
 
 def test_a_branch_that_was_brought_back_is_no_conflict_any_more(story: Story) -> None:
@@ -103,7 +107,7 @@ def test_a_branch_is_still_lost_when_only_its_beginning_was_brought_back(story: 
     lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
     last = story.write(ALICE, lost, b"lost as well")
     back = story.revert(ROOT_KEY, won, lost)
-    assert conflicts(story.replica(), "/f") == [(last, back, Rule.HASH)]
+    assert conflicts(story.replica(), "/f") == [(last, back, ForkRule.HASH)]
 
 
 def test_what_a_revoked_key_wrote_last_is_ignored(story: Story) -> None:
@@ -111,14 +115,14 @@ def test_what_a_revoked_key_wrote_last_is_ignored(story: Story) -> None:
     first = story.write(ROOT_KEY, story.root, b"valid", "f")
     trailing = story.write(BOB, first, b"trailing")
     story.revoke(ROOT_KEY, granted, BOB)
-    assert standings(story.replica(), "/f") == [(trailing, Standing.IGNORED), (first, Standing.CURRENT)]
+    assert standings(story.replica(), "/f") == [(trailing, RevisionStatus.IGNORED), (first, RevisionStatus.CURRENT)]
 
 
 def test_content_that_has_not_arrived_is_incomplete(story: Story) -> None:
     first = story.write(ROOT_KEY, story.root, b"here", "f")
     missing = story.write(ROOT_KEY, first, noise(1, 1500))
     replica = story.replica(ROOT_KEY, without=story.blocks[-1:])
-    assert standings(replica, "/f") == [(missing, Standing.INCOMPLETE), (first, Standing.CURRENT)]
+    assert standings(replica, "/f") == [(missing, RevisionStatus.INCOMPLETE), (first, RevisionStatus.CURRENT)]
     with pytest.raises(IncompleteContent):
         revert(replica, "/f", missing)
 
@@ -128,7 +132,7 @@ def test_what_was_in_a_directory_that_is_gone(story: Story) -> None:
     child = story.write(ROOT_KEY, home, b"child", "f")
     removed = story.delete(ROOT_KEY, child)
     story.delete(ROOT_KEY, home)
-    assert standings(story.replica(), "/d/f") == [(removed, Standing.GONE), (child, Standing.GONE)]
+    assert standings(story.replica(), "/d/f") == [(removed, RevisionStatus.GONE), (child, RevisionStatus.GONE)]
 
 
 def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_comes_back_with_it(story: Story) -> None:
@@ -142,8 +146,8 @@ def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_come
     story.delete(ROOT_KEY, inner)
     story.delete(ROOT_KEY, home)
     replica = story.replica(ROOT_KEY)
-    assert conflicts(replica, "/d/e/f") == [(lost, won, Rule.HASH)]
-    assert {standing for _, standing in standings(replica, "/d/e/f")} == {Standing.GONE}
+    assert conflicts(replica, "/d/e/f") == [(lost, won, ForkRule.HASH)]
+    assert {standing for _, standing in standings(replica, "/d/e/f")} == {RevisionStatus.GONE}
     assert revert(replica, "/d/e/f", lost) == 3
     assert replica.read(path("/d/e/f")) == b"lost"
     assert [list(replica.names_in(path(text))) for text in ("/d", "/d/e")] == [[b"e"], [b"f"]]
@@ -193,7 +197,7 @@ def test_what_was_written_while_a_conflict_was_accepted_is_a_conflict_or_wins(st
     later = story.write(ROOT_KEY, won, b"later")
     accepted = story.revert(ROOT_KEY, lost, won)
     # Root and Alice have a part in the branch that was accepted, and root alone in the other one.
-    assert conflicts(story.replica(), "/f") == [(later, accepted, Rule.CONTRIBUTORS)]
+    assert conflicts(story.replica(), "/f") == [(later, accepted, ForkRule.CONTRIBUTORS)]
     assert story.replica().read(path("/f")) == b"won"
 
 
@@ -214,7 +218,7 @@ def test_a_file_that_won_against_a_directory_is_accepted(story: Story) -> None:
     story.write(ALICE, home, b"below", "g")
     won = story.write(ROOT_KEY, story.ack(ALICE, story.write(ROOT_KEY, story.root, b"first", "f")), b"won")
     replica = story.replica(ROOT_KEY)
-    assert conflicts(replica, "/f") == [(home, won, Rule.CONTRIBUTORS)]
+    assert conflicts(replica, "/f") == [(home, won, ForkRule.CONTRIBUTORS)]
     assert accept(replica, "/f") == 1
     assert conflicts(replica, "/f") == []
     assert replica.read(path("/f")) == b"won"
@@ -225,7 +229,7 @@ def test_a_directory_that_won_against_a_file_is_accepted_and_can_be_removed(stor
     story.write(ROOT_KEY, story.entries[-2], b"below", "g")
     lost = story.write(ALICE, story.root, b"lost", "d")
     replica = story.replica(ROOT_KEY)
-    assert conflicts(replica, "/d") == [(lost, home, Rule.CONTRIBUTORS)]
+    assert conflicts(replica, "/d") == [(lost, home, ForkRule.CONTRIBUTORS)]
     assert accept(replica, "/d") == 1
     assert conflicts(replica, "/d") == []
     assert replica.read(path("/d/g")) == b"below"
@@ -265,7 +269,7 @@ def test_a_branch_that_another_name_shows_is_not_accepted_away(story: Story) -> 
     replica = story.replica(ROOT_KEY)
     assert replica.read(path("/g")) == b"lost"
     assert accept(replica, "/f") == 0
-    assert conflicts(replica, "/f") == [(lost, won, Rule.HASH)]
+    assert conflicts(replica, "/f") == [(lost, won, ForkRule.HASH)]
     replica.commit(lambda author: author.remove(path("/g"), directory=False))
     assert accept(replica, "/f") == 1
     assert conflicts(replica, "/f") == []
@@ -276,9 +280,9 @@ def test_grants_are_current_while_they_are_in_force(story: Story) -> None:
     kept = story.grant(ROOT_KEY, granted, CAROL)
     revoked = story.revoke(ROOT_KEY, kept, BOB)
     found = dict(standings(story.replica(), "/"))
-    assert found[granted] is Standing.PAST
-    assert found[kept] is Standing.CURRENT
-    assert found[revoked] is Standing.PAST
+    assert found[granted] is RevisionStatus.PAST
+    assert found[kept] is RevisionStatus.CURRENT
+    assert found[revoked] is RevisionStatus.PAST
 
 
 def test_nothing_was_ever_there(story: Story) -> None:

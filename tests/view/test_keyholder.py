@@ -11,7 +11,7 @@ from basefs.errors import PathError, PermissionDenied
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
 from basefs.path import Path
-from basefs.view.keyholder import Plan
+from basefs.view.keyholder import GrantPlan
 from basefs.view.supposing import Difference
 from basefs.view.walk import SAME_FILE
 from tests.support.examples import rarely
@@ -96,7 +96,7 @@ def test_what_a_revoked_key_granted_others_and_what_they_wrote_stays(tmp_path: p
     carol = bobs(user, tmp_path, CAROL)
     carol.replica.commit(lambda author: author.write(path("/d/e/f"), b"by carol"))
     carry(carol, user)
-    plans: list[Plan] = []
+    plans: list[GrantPlan] = []
 
     def revoke(author):  # type: ignore[no-untyped-def]
         plans.append(author.key_holder.revoke(path("/d"), b"bob", BOB.fingerprint))
@@ -245,7 +245,7 @@ def test_revokes_and_grants_of_the_root_key_change_nothing_that_users_see(
             assert names is not None
             before = plain(tree_of(node.replica))
             key = (*KEYS, DAVE)[step.b % (1 + len(KEYS))]
-            plan: Plan | None = None
+            plan: GrantPlan | None = None
             try:
                 if step.c % 2:
                     plan = node.replica.plan(lambda a, n=names, k=key: a.key_holder.revoke(n, b"k", k.fingerprint))

@@ -11,9 +11,9 @@ from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.keyholder import Plan
-from basefs.view.node import Node
+from basefs.view.keyholder import GrantPlan
 from basefs.view.permissions import Grant
+from basefs.view.tree import Node
 
 Json = Any
 
@@ -69,10 +69,10 @@ class KeyServices:
         )
         return {"fingerprint": fingerprint.hex(), **told}
 
-    def _carry_out(self, make: Callable[[Author], Plan], dry_run: bool) -> dict[str, Json]:
+    def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool) -> dict[str, Json]:
         if dry_run:
             return self._told(self._replica.plan(make))
-        plans: list[Plan] = []
+        plans: list[GrantPlan] = []
 
         def draft(author: Author) -> Draft:
             plans.append(make(author))
@@ -82,7 +82,7 @@ class KeyServices:
         return self._told(plans[-1])
 
     @staticmethod
-    def _told(plan: Plan) -> dict[str, Json]:
+    def _told(plan: GrantPlan) -> dict[str, Json]:
         """A plan as JSON: entries, acknowledged paths, paths that change, grants that fall and that are gained."""
         return {
             "entries": len(plan.draft.entries),

@@ -16,8 +16,8 @@ from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.node import Node
 from basefs.view.states import DIRECTORY_MODE, Kind
+from basefs.view.tree import Node
 
 #: Gives the content of a write entry.
 Load = Callable[[EntryHash | None], Content]
