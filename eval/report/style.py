@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 #: Name in the legend, colour, marker, line.
 LOOKS: dict[str, tuple[str, str, str, str]] = {
     "push": ("BaseFS", "#0b5fa5", "o", "-"),
-    "paper": ("BaseFS without standing sessions", "#e08214", "s", "-"),
+    "paper": ("BaseFS without push sessions", "#e08214", "s", "-"),
     "gossip": ("BaseFS, gossip and pulls only", "#4d9221", "D", "-"),
     "sync": ("BaseFS, periodic sync only", "#7b3294", "v", "-"),
     "paper gossip": ("paper: gossip", "#888888", "D", "--"),

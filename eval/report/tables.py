@@ -71,7 +71,7 @@ def conditions(results: Results) -> Rows:
                         "really lost %": f"{100 * statistics.fmean(map(float, lost)):.1f}" if lost else "",
                         "blocks": blocks,
                         "BaseFS": _cell(ours["push"]),
-                        "without standing sessions": _cell(ours["paper"]),
+                        "without push sessions": _cell(ours["paper"]),
                         "gossip and pulls": _cell(ours["gossip"]),
                         "paper: gossip": _number(papers("gossip-only", condition, blocks)),
                         "paper: both": _number(papers("gossip+sync", condition, blocks)),
@@ -170,7 +170,7 @@ def worse(results: Results) -> list[str]:
             found.append(f"{sentence}.")
     found += _behind_own_modes(rows)
     if unknown:
-        found.append(f"Not known, since nobody waited as long as the paper: {'; '.join(unknown)}.")
+        found.append(f"Unknown, because our runs waited for a shorter time than the paper's: {'; '.join(unknown)}.")
     more = [(interval, ours, theirs) for interval, ours, theirs in sync_rates(results) if ours > theirs]
     if more:
         rates = ", ".join(
@@ -205,7 +205,7 @@ _DIFFERENT = 1.2
 def _behind_own_modes(rows: Sequence[Row]) -> list[str]:
     """Where BaseFS as it is takes longer than with less of it turned on."""
     found = []
-    for simpler, name in (("paper", "without standing sessions"), ("gossip", "gossip and pulls only")):
+    for simpler, name in (("paper", "without push sessions"), ("gossip", "gossip and pulls only")):
         cells = []
         for blocks in sorted({int(row["blocks"]) for row in rows}):
             ours, theirs = points(list(rows), "push", blocks), points(list(rows), simpler, blocks)
@@ -226,14 +226,14 @@ def defaults(results: Results) -> list[str]:
     if all(limits.values()):
         small = {mode: points(rows, mode, 0).get("none") for mode in ("events-0", "events-4")}
         found.append(
-            "MAX_BLOCK_MESSAGES = 4: without standing sessions a file of 15 blocks takes "
+            "MAX_BLOCK_MESSAGES = 4: without push sessions a file of 15 blocks takes "
             + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in limits.items())
             + "; a small change "
             + " and ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in small.items())
             + ". Beyond some four events gossip is slower than an announcement and a pull, since Serf carries few "
-            "events a second; up to there it is as quick, in up to twice the bytes. What speaks for gossip is loss, "
-            "where connections stall and packets come by another node (table above: loss-50, 3 blocks); with standing "
-            "sessions it is gossiped only in that case."
+            "events a second. Up to there it is as fast, in up to twice the bytes. Gossip is better under loss, "
+            "where connections stall and packets arrive through another node (table above: loss-50, 3 blocks); with "
+            "push sessions it is used only in that case."
         )
     intervals = {
         mode: Point.of(members) for mode, members in group(rows, lambda row: row["mode"]).items() if "sync-" in mode
@@ -242,16 +242,16 @@ def defaults(results: Results) -> list[str]:
         found.append(
             "FULL_SYNC_INTERVAL = 5 s: sync alone takes "
             + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in intervals.items())
-            + " s of interval. It is a safety net: five seconds bound what a lost announcement costs, and a session of "
-            "equal nodes costs some hundred bytes."
+            + " s of interval. It is a safety net: five seconds bound the cost of a lost announcement, and a session "
+            "of equal nodes costs some hundred bytes."
         )
     jitters = {mode: points(rows, mode, 254).get("none") for mode in (f"jitter-{seconds:g}" for seconds in JITTERS)}
     if all(jitters.values()):
         found.append(
             "Jitter of pulls = 0.05 s: a file of 254 blocks takes "
             + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in jitters.items())
-            + " s. Up to 0.8 s it spares the node that writes nothing: gossip itself tells the nodes one after the "
-            "other. So it is as long as costs no time."
+            + " s. Up to 0.8 s it saves the writing node nothing, because gossip itself reaches the nodes one after "
+            "the other. The default is the longest jitter that costs no time."
         )
     windows = group(results.rows("quiet"), lambda row: row["window s"])
     if windows:
@@ -263,7 +263,7 @@ def defaults(results: Results) -> list[str]:
             "Quiet window = 50 ms: a changed file costs "
             + ", ".join(f"{cost[window]:.2g} at {1000 * window:g}" for window in sorted(cost))
             + " ms of quiet (entries, mean of all programs). 10 ms were enough here, 50 leave room for a busy machine, "
-            "and more is only latency. Rewriting in place is published at once and does not wait."
+            "and more only adds latency. A rewrite in place is published at once."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""`eval/REPORT.md`: each figure of the paper with ours, where we are worse, and what follows for the defaults."""
+"""`eval/REPORT.md`: each figure of the paper with ours, the cases in which we are worse, and the choice of defaults."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _condition(kind: str) -> Callable[[Results, Path], str | None]:
 _FIGURES: Sequence[_Figure] = (
     (
         "Size of the file (paper, figure 9)",
-        "A perfect network. The paper gossips every block; BaseFS pushes them over sessions that stay open, and "
-        "without those announces what takes more than four events and lets the others pull.",
+        "A perfect network. The paper gossips every block. BaseFS pushes them over push sessions; without those it "
+        "announces changes of more than four events, and the other nodes pull them.",
         spreading.by_size,
     ),
     (
@@ -35,25 +35,25 @@ _FIGURES: Sequence[_Figure] = (
     ),
     (
         "Loss (paper, figure 13)",
-        "With netem's correlation of 25 %, which loses less than it is told below one half and more above (10: 1.8 %, "
-        "30: 23 %, 50: 50 %, 70: 77 %): so did the paper's.",
+        "With netem's correlation of 25 %, which loses less than its parameter below one half and more above (10: "
+        "1.8 %, 30: 23 %, 50: 50 %, 70: 77 %), as in the paper.",
         _condition("loss"),
     ),
     (
         "Reordering (paper, figure 14)",
-        "The share of packets that does not wait 100 ms as the others do.",
+        "The share of packets that skip the delay of 100 ms of the others.",
         _condition("reorder"),
     ),
     (
         "Slow links (paper, figure 15)",
-        "A token bucket filter on what each node sends, with a queue of 2 s.",
+        "A token bucket filter on the traffic that each node sends, with a queue of 2 s.",
         _condition("bw"),
     ),
     (
         "Sync alone by its interval (paper, figure 10)",
-        "Nothing is gossiped, no session stays open: a random peer every so many seconds. Ours counts whole IP packets "
-        "and the files that went over the network, the next one as soon as the last has arrived, so the shorter the "
-        "interval the more of them; what the paper counted is not known.",
+        "No gossip and no push sessions: a comparison with a random peer every so many seconds. Our traffic counts "
+        "whole IP packets, files included. Each file is written as soon as the last one has arrived, so a shorter "
+        "interval transfers more of them. The paper does not say what it counted.",
         spreading.by_interval,
     ),
     (
@@ -65,26 +65,26 @@ _FIGURES: Sequence[_Figure] = (
     ),
     (
         "Traffic by node (paper, figure 19)",
-        "Bytes that each node sent during the workload, for each write, what an idle cluster sends included; the paper "
-        "wrote every 3 s, runs of less than half its size every 0.5 s, so its share of idle chatter is larger.",
+        "Bytes that each node sent per write during the workload, including idle traffic. The paper wrote every 3 s, "
+        "our runs of less than half its size every 0.5 s, so its share of idle traffic is larger.",
         working.balance,
     ),
     (
         "Links of Community-Lab (paper, figure 16)",
-        "Those of the paper, and those of our network.",
+        "Links of the paper, and links of our network.",
         working.characterisation,
     ),
-    ("More nodes (paper, figure 11)", "All on the cores of one machine.", working.scaling),
+    ("More nodes (paper, figure 11)", "All nodes share the cores of one machine.", working.scaling),
     (
         "/etc by codec (paper, /etc characterisation)",
         "Events of 512 bytes for each file of this machine's /etc, as a new file and with one line changed. The "
-        "paper's /etc was another.",
+        "paper used another /etc.",
         contents.etc,
     ),
     (
         "Copies of /etc (paper, figures 20 and 21)",
-        "A tree copied over itself, every file changed each time. The paper's machine and tree were others: compare "
-        "the shapes, and each BaseFS with its own ext4.",
+        "A tree is copied over itself, with every file changed each time. The paper used another machine and tree: "
+        "compare the shapes, and each BaseFS with its own ext4.",
         contents.files,
     ),
 )
@@ -92,13 +92,13 @@ _FIGURES: Sequence[_Figure] = (
 _CHOICES: Sequence[_Figure] = (
     (
         "MAX_BLOCK_MESSAGES",
-        "Bursts that take more events than this are announced and pulled; without standing sessions, where it matters. "
-        "Medians of nine files each.",
+        "Bursts of more events than this are announced and pulled. Measured without push sessions, where the limit "
+        "matters. Medians of nine files each.",
         choices.by_limit,
     ),
     (
         "Jitter of pulls",
-        "Each node waits a random part of it before it pulls what was announced; without standing sessions.",
+        "Each node waits a random part of it before it pulls an announced change. Measured without push sessions.",
         choices.by_jitter,
     ),
     (
@@ -165,18 +165,18 @@ _TABLES: dict[Callable[[Results, Path], str | None], Callable[[Results], list[di
 }
 
 _INTRODUCTION = """\
-Made by `python -m eval` from the CSV files beside it; do not edit. With `--report` it is made again without measuring.
-Ours is measured on real nodes, each with a Serf agent and a mount, in network namespaces or Docker containers of one
-machine; the paper's numbers are its own data (`eval/paper`), from another machine, with 30 nodes. Seconds until a file
-is on *all* nodes, unless said otherwise. All nodes share the cores of one machine, which other work was using as well
-(column "load": processes that want to run, for each core), so our seconds are rather too high; where we ran fewer nodes
-than the paper (column "nodes"), that makes it easier for us.
+`python -m eval` writes this report from the CSV files beside it; do not edit it. `--report` writes it without
+measuring. Our figures come from real nodes, each with a Serf agent and a mount, in network namespaces or Docker
+containers of one machine. The paper's figures are its own data (`eval/paper`), from another machine, with 30 nodes.
+Times are seconds until a file is on *all* nodes, unless said otherwise. All nodes share the cores of one machine with
+other work (column "load": runnable processes per core), so our times are rather too high. Fewer nodes than in the paper
+(column "nodes") make it easier for us.
 """
 _RUN = """\
 Rows without a commit are older than that column: single runs of one seed, on a machine of which only the kernel is
-known, and most of code that was committed later or never (`-dirty`)."""
+known, mostly of code that was committed later or never (`-dirty`)."""
 _CONDITIONS = """\
-Seconds to all nodes: the median of n files, the least and the most. "> N": half of the files or more were not there
-when the run stopped waiting after N s; "late": how many were not. Without standing sessions is BaseFS as the paper
-works: gossip, a periodic sync and pulls."""
+Seconds to all nodes: the median of n files, the minimum and the maximum. "> N": half of the files or more had not
+arrived when the run stopped waiting after N s; "late": the number of those. "Without push sessions" is the method of
+the paper: gossip, a periodic sync and pulls."""
 _PEERS = "A small change to all nodes, in one run."
