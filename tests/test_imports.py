@@ -25,7 +25,7 @@ ALLOWED = {
     "fs": {"errors", "path", "durable", "log", "view", "replica"},
     "replication": {"errors", "path", "log", "replica", "sync", "gossip"},
     "daemon": {"errors", "path", "durable", "log", "view", "replica", "sync", "gossip", "fs", "replication"},
-    "management": {"errors", "path", "durable", "log", "view", "replica", "sync", "gossip", "fs", "daemon"},
+    "management": {"errors", "path", "durable", "daemon"},
     "__main__": {"management"},
     "__init__": set(),
 }

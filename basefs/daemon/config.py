@@ -7,11 +7,15 @@ import os
 import re
 import secrets
 import socket
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from basefs.durable import write_file
 from basefs.errors import NotFound, UsageError
+from basefs.gossip.members import join_host_port
 from basefs.log.hashes import sha224
 
 #: Gossip port, TCP and UDP, unless told otherwise; sync listens on the next one.
@@ -104,6 +108,10 @@ class Home:
         """The filesystems that are here."""
         return sorted(path.parent.name for path in self.path.glob("fs/*/log.db") if _NAME.fullmatch(path.parent.name))
 
+    def socket_path(self, name: str) -> Path:
+        """The control socket of a filesystem's daemon."""
+        return self.run_directory() / f"{name}.sock"
+
     def run_directory(self) -> Path:
         """The directory of sockets, made if it is missing; readable by its owner only."""
         directory = self.path / "run"
@@ -144,8 +152,26 @@ def _machine() -> bytes:
         return b""
 
 
-def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """`HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT` as (host, port).  Raises `UsageError`."""
+class NodeAddress(NamedTuple):
+    """Where a node takes gossip: a host, by its IP address or name, and a port.  Sync is on the next port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return join_host_port(self.host, self.port)
+
+
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """The command line that starts this very program, with other arguments.
+
+    Not by `-m`, which would let a module in the working directory take the place of one of ours.
+    """
+    return [sys.executable, str(Path(__file__).parent.parent / "__main__.py"), *arguments]
+
+
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> NodeAddress:
+    """`HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT`.  Raises `UsageError`."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):
         host, port = text, str(default_port)
@@ -156,7 +182,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
     bad_host = not host or set(host) & set("[] \t\n") or (numbers and not is_ip(host))
     if bad_host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
         raise UsageError(f"{text!r} is no address: use IP or IP:PORT, with a port from 1 to {65534}")
-    return host, int(port)
+    return NodeAddress(host, int(port))
 
 
 def is_ip(host: str) -> bool:

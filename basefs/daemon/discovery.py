@@ -10,9 +10,8 @@ import logging
 import dns.exception
 import dns.resolver
 
-from basefs.daemon.config import is_ip, parse_address
+from basefs.daemon.config import NodeAddress, is_ip, parse_address
 from basefs.errors import UsageError
-from basefs.gossip.members import join_host_port
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +20,7 @@ _PREFIX = b"basefs="
 _TIMEOUT = 5.0
 
 
-def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list[tuple[str, int]]:
+def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list[NodeAddress]:
     """The nodes that `HOST[:PORT]` stands for: those that its TXT records name, or else the host itself.
 
     Args:
@@ -31,9 +30,10 @@ def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list
     Raises `UsageError` for what is no address.  A name server that does not answer leaves the host itself, which may be
     known otherwise (`/etc/hosts`).
     """
-    host, port = parse_address(text)
-    if is_ip(host):
-        return [(host, port)]
+    address = parse_address(text)
+    if is_ip(address.host):
+        return [address]
+    host, port = address
     found = []
     for record in _records(host, resolver):
         if record.startswith(_PREFIX):
@@ -41,7 +41,7 @@ def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list
                 found.append(parse_address(record[len(_PREFIX) :].decode("utf-8", "replace"), port))
             except UsageError as error:
                 log.warning("a TXT record of %s is of no use: %s", host, error)
-    return list(dict.fromkeys(found)) or [(host, port)]
+    return list(dict.fromkeys(found)) or [address]
 
 
 def _records(host: str, resolver: dns.resolver.Resolver | None) -> list[bytes]:
@@ -53,8 +53,3 @@ def _records(host: str, resolver: dns.resolver.Resolver | None) -> list[bytes]:
         return []
     # A record of over 255 bytes comes in pieces.
     return sorted(b"".join(data.strings) for data in answer)
-
-
-def describe(nodes: list[tuple[str, int]]) -> str:
-    """Addresses for a message."""
-    return ", ".join(join_host_port(*node) for node in nodes)

@@ -87,7 +87,7 @@ class Parts:
                 timers.append(asyncio.create_task(self._watch(propagation)))
             parts = (self._filesystem, self._gossip, self._sync, handlers, feed)
             services = Services(self._replica, *parts, self._stop)
-            control = ControlServer(self._home.run_directory() / f"{self._options.name}.sock", services.handle)
+            control = ControlServer(self._home.socket_path(self._options.name), services.handle)
             await control.start()
             stack.push_async_callback(control.stop)
             self._services = services

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
 
 from basefs.daemon.config import Home
-from basefs.log.keys import SigningKey
+from basefs.daemon.keyfiles import make_key
 from basefs.management.output import examples, json_option, print_json
 
 
@@ -20,11 +21,8 @@ def genkey(keypath: Path | None, force: bool, as_json: bool) -> None:
 
     Without KEYPATH it becomes the default key, $BASEFS_HOME/key.
     """
-    home = Home.from_environment()
-    path = keypath or home.default_key
-    key = SigningKey.generate()
-    key.save(path, overwrite=force)
+    made = make_key(keypath or Home.from_environment().default_key, overwrite=force)
     if as_json:
-        print_json({"path": str(path), "public": key.public.hex(), "fingerprint": key.fingerprint.hex()})
-        return
-    click.echo(f"{path}\npublic key {key.public.hex()}\nfingerprint {key.fingerprint.hex()}")
+        print_json(dataclasses.asdict(made))
+    else:
+        click.echo(f"{made.path}\npublic key {made.public}\nfingerprint {made.fingerprint}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import click
 
 from basefs.daemon.config import Home
+from basefs.daemon.keyfiles import own_key_files
 from basefs.management.output import examples, json_option, print_json, print_table
-from basefs.management.session import ask, default_keys
+from basefs.management.session import ask
 from basefs.management.target import parse_target
 
 
@@ -24,10 +27,7 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     """
     home = Home.from_environment()
     if target is None:
-        rows = [
-            {"path": str(home.default_key), "fingerprint": key.fingerprint.hex(), "public": key.public.hex()}
-            for key in default_keys(home)
-        ]
+        rows = [dataclasses.asdict(key) for key in own_key_files(home)]
         columns = {"KEY": "path", "FINGERPRINT": "fingerprint", "PUBLIC": "public"}
         empty = f"there is no key at {home.default_key}: 'basefs genkey' makes one"
     else:

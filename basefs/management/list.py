@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from basefs.daemon.config import Home
-from basefs.management.looking import look
 from basefs.management.output import examples, json_option, print_json, print_table
+from basefs.management.session import client
 
 
 @click.command(epilog=examples("basefs list", "basefs list --json"))
@@ -14,7 +14,7 @@ from basefs.management.output import examples, json_option, print_json, print_ta
 def list(as_json: bool) -> None:
     """List the filesystems on this node, with their state and size."""
     home = Home.from_environment()
-    rows = [look(home, name, "summary") for name in home.names()]
+    rows = [client(home, name).look("summary") for name in home.names()]
     if as_json:
         print_json(rows)
         return

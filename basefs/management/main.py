@@ -51,11 +51,8 @@ COMMANDS = (
 #: Commands whose module lies in a room with what else they need, and where.
 _ROOMS = {
     "doctor": "doctor.command",
-    "export": "archive.export",
-    "import": "archive.import_",
-    "installserf": "serf.install",
+    "import": "import_",
     "resources": "resources.command",
-    "serf": "serf.command",
 }
 
 

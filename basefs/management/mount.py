@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from basefs.management import launch
 from basefs.management.output import examples
+from basefs.management.run import daemon_options, start
 
 
 @click.command(
@@ -22,7 +22,7 @@ from basefs.management.output import examples
 )
 @click.argument("name")
 @click.argument("mountpoint", type=click.Path(path_type=Path))
-@launch.daemon_options
+@daemon_options
 @click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, e.g. ro.")
 @click.option("--uid", type=int, help="Owner of what has none (default: who mounts).")
 @click.option("--gid", type=int, help="Group of what has none (default: of who mounts).")
@@ -36,4 +36,4 @@ def mount(name: str, mountpoint: Path, **options: Any) -> None:
     Unmount it with 'basefs unmount', or umount.
     """
     # As the kernel names it, so that other commands find it among the mounts.
-    launch.launch(name, Path(os.path.realpath(mountpoint)), **options)
+    start(name, Path(os.path.realpath(mountpoint)), options)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import click
 
+from basefs.daemon.config import command_line
 from basefs.errors import BaseFSError, UsageError
-from basefs.management.again import command_line
 from basefs.management.errors import exit_code_of
 
 USAGE = "mount -t fuse.basefs basefs:NAME DIRECTORY [-o OPTION[=VALUE],...]"

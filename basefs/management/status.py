@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import dataclasses
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
+from basefs.daemon.api.inspection import disk_usage
 from basefs.daemon.config import Home
-from basefs.management.looking import look
 from basefs.management.output import examples, json_option, print_fields, print_json, printable
+from basefs.management.session import client
 from basefs.management.target import parse_target
 from basefs.management.units import counted, size, span
-from basefs.replica.replica import CACHE_FILE, LOG_FILE
 
 #: Names that are listed before the others are only counted.
 _NAMED = 3
@@ -33,7 +31,9 @@ def status(target: str | None, as_json: bool) -> None:
     """
     home = Home.from_environment()
     names = home.names() if target is None else [parse_target(home, target).name]
-    found = [{**look(home, name, "status"), "disk": _disk(home.existing(name))} for name in names]
+    found = [
+        {**client(home, name).look("status"), "disk": dataclasses.asdict(disk_usage(home, name))} for name in names
+    ]
     if as_json:
         print_json(found if target is None else found[0])
         return
@@ -45,22 +45,6 @@ def status(target: str | None, as_json: bool) -> None:
         if number:
             click.echo()
         print_fields(_lines(row))
-
-
-def _disk(directory: Path) -> dict[str, int]:
-    """Bytes of the log, of the cache and of what else is kept, and what is left."""
-    used = {"log": 0, "cache": 0, "other": 0}
-    for base, _, files in os.walk(directory):
-        for file in files:
-            # The cache has a directory beside it, for large contents.
-            top = (Path(base) / file).relative_to(directory).parts[0]
-            kind = "log" if top.startswith(LOG_FILE) else "cache" if top.startswith(CACHE_FILE) else "other"
-            try:
-                used[kind] += (Path(base) / file).stat().st_blocks * 512
-            except FileNotFoundError:
-                continue  # a temporary one
-    free = shutil.disk_usage(directory)
-    return {**used, "free": free.free, "total": free.total}
 
 
 def _lines(row: dict[str, Any]) -> dict[str, str]:

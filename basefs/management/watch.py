@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
-from basefs.daemon.api.control import stream
+from basefs.daemon.api.client import Client
 from basefs.daemon.config import Home
 from basefs.errors import DaemonGone, NotRunning
 from basefs.management.output import examples, printable
-from basefs.management.session import socket_path
+from basefs.management.session import client
 from basefs.management.target import parse_target
 
 #: Seconds between looks for a daemon that is to come back.
@@ -37,23 +36,22 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    home.existing(parsed.name)
-    path = socket_path(home, parsed.name)
+    daemon = client(home, parsed.name)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # An exception would wait for the next change where the signal comes a moment before that is waited for.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     while True:
-        since = _follow(path, parsed.path or "/", since, as_json, patient=reconnect)
+        since = _follow(daemon, parsed.path or "/", since, as_json, patient=reconnect)
         if not reconnect:
             break
         time.sleep(_RETRY_SECONDS)
     raise DaemonGone(f"the daemon of {parsed.name} has ended; go on later with: basefs watch {target} --since {since}")
 
 
-def _follow(socket: Path, path: str, since: str | None, as_json: bool, *, patient: bool) -> str | None:
+def _follow(daemon: Client, path: str, since: str | None, as_json: bool, *, patient: bool) -> str | None:
     """Print changes until the daemon ends; returns the last token."""
     try:
-        for item in stream(socket, "watch", {"path": path, "since": since}):
+        for item in daemon.follow("watch", {"path": path, "since": since}):
             if since is None and not as_json:
                 click.echo(f"from {item['token']}", err=True)
             since = item["token"]

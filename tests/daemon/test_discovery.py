@@ -13,7 +13,7 @@ import dns.resolver
 import dns.rrset
 import pytest
 
-from basefs.daemon.discovery import describe, find_nodes
+from basefs.daemon.discovery import find_nodes
 from basefs.errors import UsageError
 
 ZONE = {
@@ -82,7 +82,3 @@ def test_a_server_that_does_not_answer_leaves_the_host() -> None:
 def test_what_is_no_address() -> None:
     with pytest.raises(UsageError):
         find_nodes("host:port")
-
-
-def test_addresses_in_words() -> None:
-    assert describe([("10.0.0.1", 1), ("fd00::1", 2)]) == "10.0.0.1:1, [fd00::1]:2"

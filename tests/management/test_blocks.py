@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from basefs.daemon.keyfiles import default_keys
 from basefs.log.entries import Action
-from basefs.management.session import default_keys
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, noise
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from basefs.gossip.binary import dotted, find_serf, version_of
-from tests.management.serf.test_release import OTHER, publish, web
+from tests.daemon.serf.test_release import OTHER, publish, web
 from tests.support.commands import Cli
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from basefs.management.session import default_keys
+from basefs.daemon.keyfiles import default_keys
 from basefs.management.units import counted, size, span
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, noise

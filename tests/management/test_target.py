@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from basefs.daemon.mounts import Mount, mount_at, mounts, resolve
 from basefs.errors import UsageError
-from basefs.management.target import Mount, Target, mount_at, mounts, parse_target, require_path, resolve
+from basefs.management.target import Target, parse_target, require_path
 from tests.support.commands import Cli
 from tests.support.node import Node
 

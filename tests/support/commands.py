@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from basefs.daemon.config import Home
+from basefs.daemon.keyfiles import default_keys
 from basefs.log.keys import SigningKey
 from basefs.management.main import main
-from basefs.management.session import default_keys
 from basefs.replica.replica import Replica
 from tests.support.mounts import temporary_directory
 from tests.support.node import Node

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from basefs.daemon.api.control import call
-from basefs.management.target import mounts
+from basefs.daemon.mounts import mounts
 from tests.support.wait import wait_until
 
 #: The command as users have it: beside the interpreter that runs this.

@@ -12,21 +12,18 @@ from typing import Any
 import click
 
 from basefs.daemon.addresses import own_addresses
-from basefs.daemon.api.control import call
+from basefs.daemon.api.inspection import LogFile, known_peers
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import ALL_ADDRESSES, Home, parse_address
 from basefs.daemon.lock import is_held
+from basefs.daemon.mounts import mounts as all_mounts
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
-from basefs.gossip.peers import PEERS_FILE, PeerBook
-from basefs.log.hashes import Fingerprint
 from basefs.management.doctor import clock, fuse, home, log, mounts, peers, ports, serf
 from basefs.management.doctor.finding import Finding, Severity, note, problem
 from basefs.management.output import coloured, examples, json_option, print_json, print_table, printable
-from basefs.management.session import ask, ask_daemon, socket_path
-from basefs.management.target import mounts as all_mounts
+from basefs.management.session import client
 from basefs.management.target import parse_target
 from basefs.management.units import counted
-from basefs.replica.replica import LOG_FILE
 
 #: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
 CLOCK_PATIENCE = 6.0
@@ -99,22 +96,22 @@ class _Filesystem:
     def __init__(self, node: Home, name: str) -> None:
         self._home = node
         self._name = name
-        self._directory = node.existing(name)
+        self._client = client(node, name)
 
     def examine(self, bind: tuple[str, int]) -> list[Finding]:
         """Everything; if its log cannot be used, only that."""
-        path = self._directory / LOG_FILE
-        found = log.examine(self._name, path)
+        file = LogFile(self._home, self._name)
+        found = log.examine(self._name, file)
         if found:
             return found
         try:
             found = self._silent()
             if found:
                 return found
-            status = ask(self._home, self._name, "status")
-            keys = ask(self._home, self._name, "keys", every=True)
-            own = frozenset(Fingerprint(bytes.fromhex(row["fingerprint"])) for row in keys if row["own"])
-            found += [*self._log(status), *self._keys(status), *log.examine_times(self._name, path, own)]
+            status = self._client.ask("status", {})
+            keys = self._client.ask("keys", {"every": True})
+            own = {row["fingerprint"] for row in keys if row["own"]}
+            found += [*self._log(status), *self._keys(status), *log.examine_times(self._name, file, own)]
             if "since" in status:
                 found += [*self._running(status)]
             else:
@@ -130,7 +127,7 @@ class _Filesystem:
     def _silent(self) -> list[Finding]:
         """Whether there is a daemon that does not answer."""
         try:
-            call(socket_path(self._home, self._name), "ping", {}, timeout=PATIENCE)
+            self._client.ask_daemon("ping", {}, PATIENCE)
         except NotRunning:
             return []
         except OtherVersion as error:
@@ -187,7 +184,7 @@ class _Filesystem:
             yield note("handlers", what, f"see {self._home.log_path(name)}")
         if status["members"] is None:
             return
-        network = ask_daemon(self._home, name, "network")
+        network = self._client.ask_daemon("network", {})
         if network["serf_restarts"]:
             what = f"the Serf agent of {name} had to be started again, {counted(network['serf_restarts'], 'time')}"
             yield note("serf", what, f"see {self._home.log_path(name)}")
@@ -201,32 +198,32 @@ class _Filesystem:
             if member["trouble"] and member["status"] == "alive" and member["same_filesystem"]:
                 what = f"the last sync of {name} with {member['name']} failed: {printable(member['trouble'])}"
                 yield problem("peers", what, f"basefs doctor {name}, there")
-        yield from clock.compare(ask_daemon(self._home, name, "clocks", timeout=CLOCK_PATIENCE))
+        yield from clock.compare(self._client.ask_daemon("clocks", {"timeout": CLOCK_PATIENCE}))
 
     def _peers(self, status: dict[str, Any]) -> list[Finding]:
         """Try the ports of everybody whom this node has ever heard of and who has not left."""
         members = status.get("members") or []
         own = {member["address"] for member in members if member["own"]}
         left = {member["address"] for member in members if member["status"] in ("left", "leaving")}
-        texts = [member["address"] for member in members] + PeerBook(self._directory / PEERS_FILE).addresses
+        texts = [member["address"] for member in members] + known_peers(self._home, self._name)
         texts += self._cluster_file()
         here = set(own_addresses())
         wanted = []
         for text in dict.fromkeys(texts):
             try:
-                host, port = parse_address(text)
+                address = parse_address(text)
             except UsageError:
                 continue
-            if text not in own | left and host not in here:
-                wanted.append((host, port))
+            if text not in own | left and address.host not in here:
+                wanted.append(address)
         # Without a daemon nobody knows whether they encrypt.
-        encrypted = "since" not in status or bool(ask_daemon(self._home, self._name, "network")["encrypted"])
+        encrypted = "since" not in status or bool(self._client.ask_daemon("network", {})["encrypted"])
         return peers.examine(self._name, asyncio.run(peers.reach(wanted, encrypted=encrypted)))
 
     def _cluster_file(self) -> list[str]:
         try:
-            (row,) = ask(self._home, self._name, "show", path="/.cluster")
-            content = ask(self._home, self._name, "content", entry=row["entry"])
+            (row,) = self._client.ask("show", {"path": "/.cluster"})
+            content = self._client.ask("content", {"entry": row["entry"]})
         except (BaseFSError, ValueError):
             return []
         return base64.b64decode(content).decode("utf-8", "replace").split()

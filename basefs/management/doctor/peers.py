@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import msgpack  # type: ignore[import-untyped]
 
-from basefs.daemon.config import SYNC_PORT_OFFSET
-from basefs.gossip.members import join_host_port
+from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress
 from basefs.management.doctor.finding import Finding, note, problem
 
 #: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
@@ -30,8 +29,7 @@ _PING_INTERVAL = 1.0
 class Reached:
     """Which ports of a node answered; `gossip_udp` is `None` where nobody can tell."""
 
-    host: str
-    port: int
+    address: NodeAddress
     gossip_tcp: bool
     gossip_udp: bool | None
     sync_tcp: bool
@@ -42,9 +40,9 @@ class Reached:
         return [
             name
             for name, answered in (
-                (f"{self.port}/tcp", self.gossip_tcp),
-                (f"{self.port}/udp", self.gossip_udp is not False),
-                (f"{self.port + SYNC_PORT_OFFSET}/tcp", self.sync_tcp),
+                (f"{self.address.port}/tcp", self.gossip_tcp),
+                (f"{self.address.port}/udp", self.gossip_udp is not False),
+                (f"{self.address.port + SYNC_PORT_OFFSET}/tcp", self.sync_tcp),
             )
             if not answered
         ]
@@ -55,21 +53,22 @@ class Reached:
         return not (self.gossip_tcp or self.gossip_udp or self.sync_tcp)
 
 
-async def reach(addresses: Sequence[tuple[str, int]], *, encrypted: bool, patience: float = PATIENCE) -> list[Reached]:
+async def reach(addresses: Sequence[NodeAddress], *, encrypted: bool, patience: float = PATIENCE) -> list[Reached]:
     """Try the ports of nodes, given by IP address and gossip port, all at once.
 
     `encrypted`: their gossip is, so that a ping of ours would get no answer.
     """
-    return list(await asyncio.gather(*(_reach(host, port, encrypted, patience) for host, port in addresses)))
+    return list(await asyncio.gather(*(_reach(address, encrypted, patience) for address in addresses)))
 
 
-async def _reach(host: str, port: int, encrypted: bool, patience: float) -> Reached:
+async def _reach(address: NodeAddress, encrypted: bool, patience: float) -> Reached:
+    host, port = address
     gossip, sync, ping = await asyncio.gather(
         _connects(host, port, patience),
         _connects(host, port + SYNC_PORT_OFFSET, patience),
         _pings(host, port, patience),
     )
-    return Reached(host, port, gossip, None if encrypted and not ping else ping, sync)
+    return Reached(address, gossip, None if encrypted and not ping else ping, sync)
 
 
 async def _connects(host: str, port: int, patience: float) -> bool:
@@ -115,12 +114,12 @@ def examine(name: str, found: Sequence[Reached]) -> list[Finding]:
     dead = [peer for peer in found if peer.nothing]
     findings = []
     if found and len(dead) == len(found):
-        where = ", ".join(join_host_port(peer.host, peer.port) for peer in dead[:3])
+        where = ", ".join(str(peer.address) for peer in dead[:3])
         what = f"none of the {len(dead)} known peers of {name} answers ({where})"
-        ports = f"{dead[0].port} (TCP and UDP) and {dead[0].port + SYNC_PORT_OFFSET} (TCP)"
+        ports = f"{dead[0].address.port} (TCP and UDP) and {dead[0].address.port + SYNC_PORT_OFFSET} (TCP)"
         return [problem("peers", what, f"see 'ip address' and 'ip route' here; a firewall must let {ports} through")]
     for peer in found:
-        where = join_host_port(peer.host, peer.port)
+        where = str(peer.address)
         if peer.nothing:
             what = f"{where}, a known peer of {name}, answers on no port: it is down, or cut off"
             findings.append(note("peers", what, f"basefs status {name}, there"))

@@ -7,43 +7,48 @@ import io
 import pytest
 
 from basefs.errors import ArchiveError
+from basefs.log.archive.records import MAGIC, MAX_PATH, VERSION, ArchiveReader, ArchiveWriter, Header, RecordKind
 from basefs.log.entries import MAX_ENTRY
-from basefs.management.archive.records import MAGIC, MAX_PATH, VERSION, Header, Kind, Reader, Writer
 
 IDENTITY = bytes(range(28))
-RECORDS = [(Kind.ENTRY, b"e" * MAX_ENTRY), (Kind.BLOCK, b"b" * (28 + 32768)), (Kind.ENTRY, b"x"), (Kind.BLOCK, b"")]
+RECORDS = [
+    (RecordKind.ENTRY, b"e" * MAX_ENTRY),
+    (RecordKind.BLOCK, b"b" * (28 + 32768)),
+    (RecordKind.ENTRY, b"x"),
+    (RecordKind.BLOCK, b""),
+]
 
 
 def archive(
-    records: list[tuple[Kind, bytes]] | None = None,
+    records: list[tuple[RecordKind, bytes]] | None = None,
     names: tuple[bytes, ...] = (b"a", b"\xff"),
     identity: bytes = IDENTITY,
 ) -> bytes:
     """A whole archive of any records."""
     stream = io.BytesIO()
-    writer = Writer(stream, Header(identity, names))
+    writer = ArchiveWriter(stream, Header(identity, names))
     for kind, data in RECORDS if records is None else records:
-        (writer.entry if kind is Kind.ENTRY else writer.block)(data)
+        (writer.entry if kind is RecordKind.ENTRY else writer.block)(data)
     writer.end()
     assert writer.size == len(stream.getvalue())
     return stream.getvalue()
 
 
-def read(data: bytes) -> list[tuple[Kind, bytes]]:
-    return list(Reader(io.BytesIO(data)).records())
+def read(data: bytes) -> list[tuple[RecordKind, bytes]]:
+    return list(ArchiveReader(io.BytesIO(data)).records())
 
 
 def test_what_is_written_is_read() -> None:
-    reader = Reader(io.BytesIO(archive()))
+    reader = ArchiveReader(io.BytesIO(archive()))
     assert reader.header == Header(IDENTITY, (b"a", b"\xff"))
     assert list(reader.records()) == RECORDS
     assert (reader.entries, reader.blocks, reader.size) == (2, 2, len(archive()))
-    assert Reader(io.BytesIO(archive(names=()))).header.path == ()
+    assert ArchiveReader(io.BytesIO(archive(names=()))).header.path == ()
     assert read(archive([])) == []
 
 
 def test_the_bytes_are_those_of_the_documentation() -> None:
-    data = archive([(Kind.ENTRY, b"xy")], names=())
+    data = archive([(RecordKind.ENTRY, b"xy")], names=())
     start = b"basefs archive\n\x01" + IDENTITY + b"\x01/" + b"\x01\x02xy"
     assert data[: len(start)] == start
     assert data[len(start) :][:2] == b"\x03\x2c"
@@ -51,14 +56,14 @@ def test_the_bytes_are_those_of_the_documentation() -> None:
 
 
 def test_it_is_refused_cut_anywhere() -> None:
-    data = archive([(Kind.ENTRY, b"xy"), (Kind.BLOCK, b"z")])
+    data = archive([(RecordKind.ENTRY, b"xy"), (RecordKind.BLOCK, b"z")])
     for size in range(len(data)):
         with pytest.raises(ArchiveError):
             read(data[:size])
 
 
 def test_it_is_refused_with_any_bit_changed() -> None:
-    data = archive([(Kind.ENTRY, b"xy"), (Kind.BLOCK, b"z")])
+    data = archive([(RecordKind.ENTRY, b"xy"), (RecordKind.BLOCK, b"z")])
     for position in range(len(data)):
         for bit in range(8):
             changed = bytearray(data)
@@ -83,7 +88,7 @@ def test_it_is_refused_with_something_behind_it() -> None:
 )
 def test_other_files(data: bytes, says: str) -> None:
     with pytest.raises(ArchiveError, match=says):
-        Reader(io.BytesIO(data))
+        ArchiveReader(io.BytesIO(data))
 
 
 def test_no_length_makes_a_reader_take_more_than_a_record_may_have() -> None:

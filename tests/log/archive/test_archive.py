@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import ArchiveError, DamagedLog, NotFound
+from basefs.log.archive.incoming import ALONE, SHARED, Batching, import_all, salvage
+from basefs.log.archive.outgoing import export
+from basefs.log.archive.records import ArchiveReader, RecordKind
 from basefs.log.check import check, open_log
 from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
-from basefs.management.archive.incoming import ALONE, SHARED, Batching, import_all, salvage
-from basefs.management.archive.outgoing import export
-from basefs.management.archive.records import Kind, Reader
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
-from tests.management.archive.test_records import archive
+from tests.log.archive.test_records import archive
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, ROOT_KEY, make_replica, noise, path, tree_of
 from tests.view.histories import Step, World, steps
@@ -35,13 +35,13 @@ def exported(replica: Replica, names: Path = ()) -> bytes:
 
 
 def imported(data: bytes, replica: Replica, batching: Batching = ALONE) -> Replica:
-    import_all(Reader(io.BytesIO(data)), replica.add, batching, lambda size: None)
+    import_all(ArchiveReader(io.BytesIO(data)), replica.add, batching, lambda size: None)
     return replica
 
 
 def fresh(data: bytes, directory: pathlib.Path, batching: Batching = ALONE) -> Replica:
     directory.mkdir()
-    return imported(data, Replica.create(directory, Reader(io.BytesIO(data)).header.identity), batching)
+    return imported(data, Replica.create(directory, ArchiveReader(io.BytesIO(data)).header.identity), batching)
 
 
 @rarely
@@ -141,19 +141,19 @@ def test_damage_of_the_log_is_told(replica: Replica) -> None:
         exported(replica)
 
 
-def records(data: bytes) -> list[tuple[Kind, bytes]]:
-    return list(Reader(io.BytesIO(data)).records())
+def records(data: bytes) -> list[tuple[RecordKind, bytes]]:
+    return list(ArchiveReader(io.BytesIO(data)).records())
 
 
 def test_a_forged_archive_is_refused_whatever_its_checksum(replica: Replica, tmp_path: pathlib.Path) -> None:
     real = exported(replica)
-    identity = Reader(io.BytesIO(real)).header.identity
-    last = next(Entry.decode(data) for kind, data in reversed(records(real)) if kind is Kind.ENTRY)
+    identity = ArchiveReader(io.BytesIO(real)).header.identity
+    last = next(Entry.decode(data) for kind, data in reversed(records(real)) if kind is RecordKind.ENTRY)
     forged = ALICE.sign(last.hash, 5, Action.DELETE, last.name).encode()
     signature = bytearray(ROOT_KEY.sign(last.hash, 5, Action.DELETE, last.name).encode())
     signature[-1] ^= 1
     for number, bad in enumerate((forged, bytes(signature), b"rubbish" * 30)):
-        data = archive([*records(real), (Kind.ENTRY, bad)], names=(), identity=identity)
+        data = archive([*records(real), (RecordKind.ENTRY, bad)], names=(), identity=identity)
         with pytest.raises(ArchiveError, match="damaged or forged"):
             fresh(data, tmp_path / f"copy{number}")
 
@@ -167,7 +167,7 @@ def test_what_is_whole_is_salvaged_from_a_cut_or_damaged_archive(replica: Replic
         directory = tmp_path / f"copy{number}"
         directory.mkdir()
         copy = Replica.create(directory, replica.identity)
-        reader = Reader(io.BytesIO(bytes(damaged)))
+        reader = ArchiveReader(io.BytesIO(bytes(damaged)))
         assert salvage(reader, copy.add, SHARED, lambda size: None)
         assert copy.totals()["entries"] >= 2
         assert set(copy.walk(())) <= set(replica.walk(()))
@@ -190,7 +190,7 @@ def test_memory_does_not_grow_with_the_content(tmp_path: pathlib.Path) -> None:
             export(source, (), stream)
         out = tracemalloc.get_traced_memory()[1]
         with file.open("rb") as stream:
-            import_all(Reader(stream), copy.add, ALONE, lambda size: None)
+            import_all(ArchiveReader(stream), copy.add, ALONE, lambda size: None)
         both = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

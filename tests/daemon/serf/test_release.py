@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from basefs.daemon.serf.release import CHECKSUMS, PLATFORMS, VERSION, Release
 from basefs.errors import AgentError
 from basefs.gossip.binary import find_serf, version_of
-from basefs.management.serf.release import CHECKSUMS, PLATFORMS, VERSION, Release
 
 OTHER = "0.9.9"
 

@@ -39,7 +39,7 @@ _END = struct.Struct(">QQ28s")
 _LONGEST = (MAX_ENTRY, HASH_SIZE + SYNC_BLOCK_DATA, _END.size)
 
 
-class Kind(enum.IntEnum):
+class RecordKind(enum.IntEnum):
     """What a record holds.  The numbers are the format: append, never renumber."""
 
     ENTRY = 1
@@ -55,7 +55,7 @@ class Header:
     path: tuple[bytes, ...]
 
 
-class Writer:
+class ArchiveWriter:
     """Writes an archive to a stream.
 
     Attributes:
@@ -78,26 +78,26 @@ class Writer:
         self._stream.write(data)
         self.size += len(data)
 
-    def _record(self, kind: Kind, data: bytes) -> None:
+    def _record(self, kind: RecordKind, data: bytes) -> None:
         self._put(bytes((kind,)) + varint.encode(len(data)) + data)
 
     def entry(self, data: bytes) -> None:
         """Add an encoded entry.  Raises OSError."""
-        self._record(Kind.ENTRY, data)
+        self._record(RecordKind.ENTRY, data)
         self.entries += 1
 
     def block(self, data: bytes) -> None:
         """Add an encoded block.  Raises OSError."""
-        self._record(Kind.BLOCK, data)
+        self._record(RecordKind.BLOCK, data)
         self.blocks += 1
 
     def end(self) -> None:
         """End the archive.  Raises OSError."""
-        self._record(Kind.END, _END.pack(self.entries, self.blocks, self._digest.digest()))
+        self._record(RecordKind.END, _END.pack(self.entries, self.blocks, self._digest.digest()))
         self._stream.flush()
 
 
-class Reader:
+class ArchiveReader:
     """Reads an archive from a stream.
 
     Attributes:
@@ -143,7 +143,7 @@ class Reader:
                 return length
         raise ArchiveError(f"it is damaged at byte {self.size}: no record has this length")
 
-    def records(self) -> Iterator[tuple[Kind, bytes]]:
+    def records(self) -> Iterator[tuple[RecordKind, bytes]]:
         """The entries and blocks, encoded and not verified.
 
         Raises OSError, and `ArchiveError` where the file is not whole, which only its end can tell for sure.
@@ -151,15 +151,15 @@ class Reader:
         while True:
             digest = self._digest.digest()
             (number,) = self._take(1)
-            if not Kind.ENTRY <= number <= Kind.END:
+            if not RecordKind.ENTRY <= number <= RecordKind.END:
                 raise ArchiveError(f"it is damaged at byte {self.size}: there is no record of kind {number}")
-            kind = Kind(number)
+            kind = RecordKind(number)
             data = self._take(self._length(3, _LONGEST[kind - 1]))
-            if kind is Kind.END:
+            if kind is RecordKind.END:
                 self._end(data, digest)
                 return
-            self.entries += kind is Kind.ENTRY
-            self.blocks += kind is Kind.BLOCK
+            self.entries += kind is RecordKind.ENTRY
+            self.blocks += kind is RecordKind.BLOCK
             yield kind, data
 
     def _end(self, data: bytes, digest: bytes) -> None:

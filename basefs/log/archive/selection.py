@@ -14,8 +14,24 @@ from collections.abc import Iterator, Sequence
 
 from basefs.errors import NotFound
 from basefs.log.placement import ROOT_PATH_ID
-from basefs.management.archive.numbers import Numbers
 from basefs.path import display
+
+
+class Numbers:
+    """A set of row numbers from 0 to `most`, one bit for each: 16 MB for the rows of a log of 4 TB."""
+
+    def __init__(self, most: int) -> None:
+        self._bits = bytearray((most >> 3) + 1)
+
+    def add(self, number: int) -> bool:
+        """Put a number in; returns whether it is new."""
+        byte, bit = number >> 3, 1 << (number & 7)
+        is_new = not self._bits[byte] & bit
+        self._bits[byte] |= bit
+        return is_new
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._bits[number >> 3] & (1 << (number & 7)))
 
 
 def select_paths(source: sqlite3.Connection, top: Sequence[bytes]) -> Numbers:

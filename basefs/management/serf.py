@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 
 import click
 
 from basefs.daemon.config import Home
-from basefs.errors import AgentError
-from basefs.gossip.binary import find_serf
+from basefs.daemon.serf.program import serf_command
 from basefs.management.output import examples
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
@@ -31,12 +29,5 @@ def serf(target: str, arguments: Sequence[str]) -> None:
     name = parse_target(home, target).name
     # Says why, if it does not run or has no cluster.
     ask_daemon(home, name, "network")
-    path = home.run_directory() / name / "serf.json"
-    try:
-        config = json.loads(path.read_text())
-        # In the environment: arguments can be read by everybody on the machine.
-        environment = {**os.environ, "SERF_RPC_ADDR": config["rpc_addr"], "SERF_RPC_AUTH": config["rpc_auth"]}
-    except (OSError, ValueError, KeyError) as error:
-        raise AgentError(f"the agent of {name} is just starting: try again ({error})") from None
-    binary = find_serf()
-    os.execve(binary, [binary, *arguments], environment)
+    found = serf_command(home, name)
+    os.execve(found.program, [found.program, *arguments], found.environment)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from basefs.errors import DamagedLog, InvalidEntry, StoreError
+from basefs.log.archive.records import ArchiveWriter, Header
+from basefs.log.archive.selection import Numbers, select_paths
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH
 from basefs.log.store import checksum_of
-from basefs.management.archive.numbers import Numbers
-from basefs.management.archive.records import Header, Writer
-from basefs.management.archive.selection import select_paths
 
 _REMEDY = "see 'basefs check'"
 
@@ -26,7 +25,7 @@ def export(
     path: Sequence[bytes],
     stream: BinaryIO,
     progress: Callable[[int], None] = lambda size: None,
-) -> Writer:
+) -> ArchiveWriter:
     """Write the log behind a connection (see `open_log`), or what it holds of one path, to a stream.
 
     `progress` is called with how many bytes were written so far.  Raises `NotFound` for a path that never was,
@@ -37,7 +36,7 @@ def export(
         (identity,) = source.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone() or (None,)
         if identity is None:
             raise StoreError("nothing of this filesystem has arrived yet: there is nothing to export")
-        writer = Writer(stream, Header(identity, tuple(path)))
+        writer = ArchiveWriter(stream, Header(identity, tuple(path)))
         blocks = _Blocks(source)
         for entry in _entries(source, chosen):
             writer.entry(entry.encode())

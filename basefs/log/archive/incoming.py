@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from basefs.errors import ArchiveError
+from basefs.log.archive.records import ArchiveReader, RecordKind
 from basefs.log.interface import AddResult
-from basefs.management.archive.records import Kind, Reader
 
 #: How a log takes in encoded entries and blocks.
 Add = Callable[[Sequence[bytes], Sequence[bytes]], AddResult]
@@ -38,12 +38,12 @@ class _Batch:
     blocks: list[bytes] = field(default_factory=list)
     size: int = 0
 
-    def put(self, kind: Kind, data: bytes) -> None:
-        (self.entries if kind is Kind.ENTRY else self.blocks).append(data)
+    def put(self, kind: RecordKind, data: bytes) -> None:
+        (self.entries if kind is RecordKind.ENTRY else self.blocks).append(data)
         self.size += len(data)
 
 
-def import_all(reader: Reader, add: Add, batching: Batching, progress: Callable[[int], None]) -> None:
+def import_all(reader: ArchiveReader, add: Add, batching: Batching, progress: Callable[[int], None]) -> None:
     """Take in a whole archive.
 
     `progress` is called with how many bytes were read so far.  Raises OSError, `ArchiveError` where the file is not
@@ -58,7 +58,7 @@ def import_all(reader: Reader, add: Add, batching: Batching, progress: Callable[
         progress(reader.size)
 
 
-def salvage(reader: Reader, add: Add, batching: Batching, progress: Callable[[int], None]) -> list[str]:
+def salvage(reader: ArchiveReader, add: Add, batching: Batching, progress: Callable[[int], None]) -> list[str]:
     """Take in what is whole of an archive that is not; returns what is wrong with it.  Raises OSError."""
     problems: list[str] = []
     try:
@@ -70,7 +70,7 @@ def salvage(reader: Reader, add: Add, batching: Batching, progress: Callable[[in
     return problems
 
 
-def _batches(reader: Reader, batching: Batching) -> Iterator[_Batch]:
+def _batches(reader: ArchiveReader, batching: Batching) -> Iterator[_Batch]:
     """The records in batches, the last one also where what follows it is damaged."""
     batch = _Batch()
     try:

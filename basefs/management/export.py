@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,19 +11,13 @@ from typing import BinaryIO
 
 import click
 
+from basefs.daemon.api.archives import open_export
 from basefs.daemon.config import Home
 from basefs.durable import replacement
-from basefs.errors import NotRunning, UsageError
-from basefs.log.check import open_log
-from basefs.log.database import as_store_error, require_format
-from basefs.management.archive.outgoing import export as write_archive
-from basefs.management.archive.outgoing import size_of
+from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, print_json
 from basefs.management.progress import transfer_bar
-from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
-from basefs.path import parse
-from basefs.replica.replica import LOG_FILE
 
 
 @click.command(epilog=examples("basefs export etc etc.basefs", "basefs export etc:/nginx nginx.basefs"))
@@ -38,47 +32,26 @@ def export(target: str, file: Path, as_json: bool) -> None:
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    log_path = home.existing(parsed.name) / LOG_FILE
-    path = parse(parsed.path or "/")
-    waiting = _publish(home, parsed.name)
-    with contextlib.closing(_open(log_path)) as source:
-        total = None if path else size_of(source)
-        with _output(file) as stream, transfer_bar("export", total) as progress:
-            written = write_archive(source, path, stream, progress)
+    with (
+        open_export(home, parsed.name, parsed.path or "/") as archive,
+        _output(file) as stream,
+        transfer_bar("export", archive.size) as progress,
+    ):
+        written = archive.write(stream, progress)
     to_pipe = str(file) == "-"
     if as_json:
-        facts = {"entries": written.entries, "blocks": written.blocks, "bytes": written.size, "unpublished": waiting}
-        print_json({"name": parsed.name, **facts}, err=to_pipe)
+        print_json({"name": parsed.name, **dataclasses.asdict(written)}, err=to_pipe)
         return
-    click.echo(f"{parsed.name} {written.entries} entries {written.blocks} blocks {written.size} bytes", err=to_pipe)
-    if waiting:
-        click.echo(f"not in it: {waiting} names that were saved here and cannot be published", err=True)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    source = open_log(path)
-    try:
-        require_format(path, source.execute("PRAGMA user_version").fetchone()[0])
-        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error as error:
-        source.close()
-        raise as_store_error(path, error) from None
-    return source
-
-
-def _publish(home: Home, name: str) -> int:
-    """Have what was just saved reach the log; returns how many names stay behind."""
-    try:
-        return int(ask_daemon(home, name, "publish"))
-    except NotRunning:
-        return 0
+    click.echo(f"{parsed.name} {written.entries} entries {written.blocks} blocks {written.bytes} bytes", err=to_pipe)
+    if written.unpublished:
+        click.echo(f"not in it: {written.unpublished} names that were saved here and cannot be published", err=True)
 
 
 @contextlib.contextmanager
 def _output(file: Path) -> Iterator[BinaryIO]:
     if str(file) == "-":
         if sys.stdout.isatty():
-            raise UsageError("an archive is no text for a terminal: name a file, or send it through a pipe")
+            raise UsageError("refusing to write an archive to a terminal: give FILE, or redirect stdout")
         with _naming("standard output"):
             yield sys.stdout.buffer
     elif file.exists() and not file.is_file():

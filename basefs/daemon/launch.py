@@ -1,0 +1,200 @@
+"""Starting a daemon, in front or in the background."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from basefs.daemon import config, logs
+from basefs.daemon.config import Home, NodeAddress, command_line, is_ip, parse_address
+from basefs.daemon.keyfiles import default_keys
+from basefs.daemon.main import run
+from basefs.daemon.mounts import clear_dead
+from basefs.daemon.notify import ServiceManager
+from basefs.daemon.options import DaemonOptions
+from basefs.daemon.settings import Settings
+from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
+from basefs.fs.events.rules import Rule
+from basefs.fs.events.runner import Settings as HandlerSettings
+from basefs.fs.fuse.binding import check_mountpoint, parse_options
+from basefs.gossip.members import split_host_port
+from basefs.log.keys import SigningKey
+
+#: How a child reports that its filesystem answers; anything else on the pipe is why it does not.
+_READY = b"ready"
+#: The descriptor of that pipe, for the child only.
+_PIPE_VARIABLE = "BASEFS_READY_FD"
+#: Bytes of a key for Serf: AES-128, -192 or -256.
+_SECRET_LENGTHS = (16, 24, 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """What a command line asks for, as it stands there; see `basefs mount --help`.
+
+    `mountpoint`: `None` to run without a mount.  `push`, `profile`: `None` for what the settings say.  The options from
+    `inotify` on are of a mount.
+    """
+
+    name: str
+    mountpoint: Path | None
+    keypaths: Sequence[Path]
+    bind: str
+    interface: str | None
+    join: Sequence[str]
+    hostname: str | None
+    profile: str | None
+    encrypt_key_file: Path | None
+    push: bool | None
+    handlers: Sequence[str]
+    handler_jobs: int
+    handler_timeout: float
+    metrics: str | None
+    single_node: bool
+    foreground: bool
+    debug: bool
+    log_format: str | None
+    inotify: bool = False
+    fuse_options: Sequence[str] = ()
+    uid: int | None = None
+    gid: int | None = None
+    owners: bool = False
+
+
+def launch(home: Home, wanted: LaunchOptions) -> None:
+    """Check what the user asked for, then serve, or start a process that does.  Raises `BaseFSError`."""
+    name = wanted.name
+    home.existing(name)
+    if wanted.owners and os.geteuid() != 0:
+        raise UsageError("only root can keep owners: mount without --owners")
+    if wanted.mountpoint is not None:
+        clear_dead(wanted.mountpoint)
+        check_mountpoint(wanted.mountpoint)
+    options = _daemon_options(home, wanted)
+    pipe = os.environ.pop(_PIPE_VARIABLE, None)
+    if pipe is None and not wanted.foreground:
+        _start_in_background(home, name)
+        return
+    file = None if pipe is None else home.log_path(name)
+    logs.configure(name, debug=wanted.debug, style=wanted.log_format, file=file)
+    # A peer that hangs up is an error of its connection; the commands' default would end the whole daemon.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    ready = _Ready(None if pipe is None else int(pipe))
+    try:
+        run(home, options, ready.tell, ServiceManager.from_environment())
+    except BaseFSError as error:
+        ready.fail(str(error))
+        raise
+
+
+def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
+    rules = [Rule.parse(text) for text in wanted.handlers]
+    secret = wanted.encrypt_key_file
+    return DaemonOptions(
+        name=wanted.name,
+        mountpoint=wanted.mountpoint,
+        keys=[SigningKey.load(path) for path in wanted.keypaths] or default_keys(home),
+        bind=_bind(wanted.bind),
+        interface=wanted.interface,
+        join=[parse_address(address) for group in wanted.join for address in group.split(",") if address],
+        node_name=wanted.hostname or home.node_name(),
+        fuse_options=parse_options(",".join(wanted.fuse_options)),
+        uid=os.geteuid() if wanted.uid is None else wanted.uid,
+        gid=os.getegid() if wanted.gid is None else wanted.gid,
+        keep_owners=wanted.owners,
+        single=wanted.single_node,
+        handlers=HandlerSettings(rules, wanted.handler_jobs, wanted.handler_timeout),
+        encrypt_key=None if secret is None else _read_secret(secret),
+        settings=_settings(home, wanted.profile, wanted.push),
+        inotify=wanted.inotify,
+        metrics=None if wanted.metrics is None else _with_port(wanted.metrics),
+    )
+
+
+class _Ready:
+    """The end of the pipe on which a parent waits."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def tell(self) -> None:
+        """The filesystem answers."""
+        self._send(_READY)
+
+    def fail(self, reason: str) -> None:
+        """It never will."""
+        self._send(reason.encode("utf-8", "replace"))
+
+    def _send(self, message: bytes) -> None:
+        if self._descriptor is not None:
+            os.write(self._descriptor, message)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _start_in_background(home: Home, name: str) -> None:
+    """Run this very command again, detached, and wait until it answers.  Raises `DaemonError` with its reason."""
+    log_path = home.log_path(name)
+    reading, writing = os.pipe()
+    environment = {**os.environ, _PIPE_VARIABLE: str(writing)}
+    with log_path.open("ab") as log_file:
+        child = subprocess.Popen(
+            command_line(sys.argv[1:]),
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            env=environment,
+            pass_fds=[writing],
+            start_new_session=True,
+        )
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    if answer == _READY:
+        return
+    child.wait()
+    raise DaemonError(answer.decode("utf-8", "replace") or f"the daemon of {name} ended at once: {log_path} says why")
+
+
+def _bind(text: str) -> NodeAddress:
+    address = parse_address(text)
+    if not is_ip(address.host):
+        raise UsageError(f"-b takes an IP address of this machine, not {address.host!r}")
+    return address
+
+
+def _with_port(text: str) -> tuple[str, int]:
+    try:
+        return split_host_port(text)
+    except ValueError as error:
+        raise UsageError(f"--metrics takes IP:PORT: {error}") from None
+
+
+def _settings(home: Home, profile: str | None, push: bool | None) -> Settings:
+    """What the file of settings says, unless the command line says otherwise."""
+    settings = Settings.load(home.settings_path)
+    if profile is not None:
+        settings = replace(settings, profile=profile)
+    if push is not None:
+        sessions = (settings.push_sessions or config.PUSH_SESSIONS) if push else 0
+        settings = replace(settings, push_sessions=sessions)
+    return settings
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        secret = path.read_text().strip()
+        length = len(base64.b64decode(secret, validate=True))
+    except OSError as error:
+        raise MountFailed(f"cannot read the encryption key {path}: {error.strerror}") from None
+    except ValueError:
+        length = 0
+    if length not in _SECRET_LENGTHS:
+        raise UsageError(f"{path} holds no encryption key, base64 of 16, 24 or 32 bytes: 'serf keygen' prints one")
+    return secret

@@ -1,0 +1,96 @@
+"""The mounts of this machine: which are ours, which are dead, and taking one away."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
+from basefs.daemon.lock import is_held
+
+#: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
+_MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted filesystem: its name and mount point."""
+
+    name: str
+    point: Path
+
+
+def mounts() -> list[Mount]:
+    """Every BaseFS mount of this machine, dead ones too, the latest last."""
+    found = []
+    for match in _MOUNTINFO.finditer(Path("/proc/self/mountinfo").read_bytes()):
+        point = _OCTAL.sub(lambda octal: bytes((int(octal[1], 8),)), match["point"])
+        found.append(Mount(match["name"].decode("utf-8", "surrogateescape"), Path(os.fsdecode(point))))
+    return found
+
+
+def resolve(text: str) -> Path:
+    """An absolute path without links and dots above its last component.
+
+    That one is left alone: it may be a link in a tree, or a mount point that does not answer.
+    """
+    head, tail = os.path.split(os.path.normpath(text))
+    return Path(os.path.normpath(os.path.join(os.path.realpath(head), tail)))
+
+
+def mount_at(text: str) -> Mount | None:
+    """The mount on exactly this path."""
+    for path in (resolve(text), Path(os.path.realpath(text))):
+        for mount in reversed(mounts()):
+            if mount.point == path:
+                return mount
+    return None
+
+
+def is_own(home: Home, mount: Mount) -> bool:
+    """Whether a mount belongs to a daemon of this home, dead or alive."""
+    facts = RunFile(home, mount.name).read()
+    if facts is None or facts[1] != mount.point:
+        return False
+    # A home that was copied while its filesystem was mounted says the same as the first one.
+    return is_held(home.directory(mount.name)) or is_dead(mount.point)
+
+
+def is_dead(point: Path) -> bool:
+    """Whether the daemon behind a mount has ended, so that it answers with errors."""
+    try:
+        os.statvfs(point)
+    except OSError:
+        return True
+    return False
+
+
+def mount_containing(text: str) -> tuple[Mount, Path] | None:
+    """The mount that a path is in, and the path in it, from the mount point down."""
+    for absolute in (resolve(text), Path(os.path.realpath(text))):
+        for mount in reversed(mounts()):
+            if absolute == mount.point or mount.point in absolute.parents:
+                return mount, absolute.relative_to(mount.point)
+    return None
+
+
+def detach(point: Path, *, lazy: bool) -> None:
+    """Take a mount of ours away, also one whose daemon is dead; `lazy`: even while it is in use.
+
+    Raises `MountFailed`.
+    """
+    # Imported here: most commands look at mounts, and few need libfuse.
+    from basefs.fs.fuse.binding import unmount
+
+    unmount(point, lazy=lazy)
+
+
+def clear_dead(point: Path) -> None:
+    """Detach a mount of ours whose daemon died: it answers with errors until then.  Raises `MountFailed`."""
+    # The kernel may remember what stat(2) tells, but asks for statvfs(2).
+    if is_dead(point) and any(mount.point == point for mount in mounts()):
+        detach(point, lazy=True)

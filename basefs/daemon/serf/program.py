@@ -1,0 +1,102 @@
+"""The Serf program: whether a good one is installed, installing one, and how its commands reach a running agent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from basefs.daemon.config import Home
+from basefs.daemon.serf import packages
+from basefs.daemon.serf.release import Progress, Release
+from basefs.errors import AgentError
+from basefs.gossip.binary import OLDEST, dotted, find_serf, version_of
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledSerf:
+    """A Serf program: its path, its version, and how it got there: found, package or release."""
+
+    path: str
+    version: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class SerfCommand:
+    """The Serf program, and the environment in which its commands reach one agent."""
+
+    program: str
+    environment: dict[str, str]
+
+
+def find_problem() -> str | None:
+    """What is wrong with the Serf on PATH; `None` if it is good enough."""
+    try:
+        binary = find_serf()
+    except AgentError:
+        return "Serf is not installed"
+    try:
+        version = version_of(binary)
+    except AgentError as error:
+        return str(error)
+    if version < OLDEST:
+        return f"{binary} is version {dotted(version)}, and {dotted(OLDEST)} is the oldest that will do"
+    return None
+
+
+def default_directory() -> Path:
+    """Where a release is installed unless the user names another directory."""
+    return Path("/usr/local/bin") if os.geteuid() == 0 else Path.home() / ".local" / "bin"
+
+
+def find_installed(directory: Path, say: Callable[[str], None]) -> InstalledSerf | None:
+    """A good Serf on PATH or in a directory; `say` gets a line about each that is too old."""
+    for path in (None, str(directory / "serf")):
+        with contextlib.suppress(AgentError):
+            binary = find_serf(path)
+            version = version_of(binary)
+            if version >= OLDEST:
+                return InstalledSerf(binary, dotted(version), "found")
+            say(f"{binary} is too old")
+    return None
+
+
+def install_package(say: Callable[[str], None]) -> InstalledSerf | None:
+    """Install Serf with the system's package manager; `None` where there is none, or it fails, with the reason said."""
+    manager = packages.manager()
+    if manager is None:
+        return None
+    say(f"installing serf with {manager.program} ...")
+    try:
+        binary = packages.install(manager)
+    except AgentError as error:
+        say(f"{error}; downloading a release instead")
+        return None
+    return InstalledSerf(binary, dotted(version_of(binary)), "package")
+
+
+def install_release(
+    directory: Path, release: Release, say: Callable[[str], None], bar: AbstractContextManager[Progress]
+) -> InstalledSerf:
+    """Download a release into a directory; `bar` shows the progress.  Raises `AgentError`, OSError."""
+    say(f"downloading {release.archive} ...")
+    with bar as progress:
+        binary = release.install(directory, progress)
+    return InstalledSerf(binary, dotted(version_of(binary)), "release")
+
+
+def serf_command(home: Home, name: str) -> SerfCommand:
+    """How to run Serf's own commands on the agent of a running filesystem.  Raises `AgentError`."""
+    path = home.run_directory() / name / "serf.json"
+    try:
+        config = json.loads(path.read_text())
+        # In the environment: arguments can be read by everybody on the machine.
+        environment = {**os.environ, "SERF_RPC_ADDR": config["rpc_addr"], "SERF_RPC_AUTH": config["rpc_auth"]}
+    except (OSError, ValueError, KeyError) as error:
+        raise AgentError(f"the agent of {name} is just starting: try again ({error})") from None
+    return SerfCommand(find_serf(), environment)
