@@ -1,10 +1,10 @@
-"""The stream of view changes: what became of the live paths that anybody has looked at.
+"""The stream of view changes: the changes of the live paths that were used.
 
-A transaction of the log changes the tree once, whatever happened in between.  `DirtyPaths` keeps what loaded paths were
-before it, `Tree.settle` compares that with what they are afterwards.  What nobody looked at was never cached by
-anybody, so nothing is said about it; whoever wants to hear everything calls `Tree.observe` first.
+A transaction of the log changes the tree once, regardless of its entries.  `DirtyPaths` keeps the loaded paths as they
+were before it, and `Tree.settle` compares them with the paths afterwards.  No cache holds an unused path, so its
+changes are not reported; a subscriber that needs all changes calls `Tree.observe` first.
 
-Invariant: who applies the changes to a model of the loaded paths has the loaded paths again.
+Invariant: applying the changes to a model of the loaded paths gives the loaded paths.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from basefs.view.states import Kind, State
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one path in one transaction of the log.
+    """The change of one path in one transaction of the log.
 
     A rename is a removal and a creation whose states have the same `origin`; of a directory, those of the files in it.
     A directory in which names appeared or disappeared has another modification time, without a change of its own.
 
     Attributes:
         path: the path.
-        before: what was there; `None` for nothing.
-        after: what is there now; `None` for nothing.
+        before: the former state; `None` for nothing.
+        after: the present state; `None` for nothing.
         entry: the entry that the path ends with now (of a removed path its delete, if it has one of its own).
-        attributes: whether `stat` may tell something else though the states are equal: who may write there has changed,
-            or the number of a file's names.
+        attributes: whether `stat` may differ although the states are equal: the permission to write there has
+            changed, or the number of a file's names.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Change:
 
 
 def visible(state: State) -> State:
-    """A state without what only the log can tell: two that look alike are equal."""
+    """A state without the parts that only the log shows: two that look alike are equal."""
     return replace(state, link=None, origin=None if state.kind is Kind.DIRECTORY else state.origin)
 
 

@@ -1,7 +1,7 @@
-"""What people are told about a change: an event of one of four types.
+"""Events: the user's form of a change, of one of four types.
 
-A path has a shape, or nothing is there.  Events are the difference of two shapes, so whoever remembers the last shape
-of each path can tell what happened since, whatever happened in between.
+A path has a shape, or nothing is there.  Events are the difference of two shapes, so a subscriber that keeps the last
+shape of each path can derive the events since, regardless of the steps in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from basefs.view.states import Kind, State
 
 
 class EventType(enum.Enum):
-    """What happened to a path."""
+    """The type of an event."""
 
     CREATE = "create"
     MODIFY = "modify"
@@ -23,7 +23,7 @@ class EventType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What everybody sees of a path.
+    """The visible properties of a path.
 
     Attributes:
         kind: file, directory or symbolic link.
@@ -49,7 +49,7 @@ def shape_of(state: State | None) -> Shape | None:
 
 
 def events_between(before: Shape | None, after: Shape | None) -> tuple[EventType, ...]:
-    """What happened to a path; nothing, one event, or two where something of another kind is there."""
+    """The events between two shapes: none, one, or two if the kind differs."""
     if before == after:
         return ()
     if before is None:

@@ -1,6 +1,6 @@
 """History: every revision of a path, and which of them lost a conflict to what (docs/authority.md).
 
-Read from the same two passes that decide what the path is, so it can never tell another story than the view.
+It is read from the same two passes that resolve the path, so it always agrees with the view.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from basefs.view.walk import Outcome
 
 
 class RevisionStatus(enum.Enum):
-    """What a revision is worth now."""
+    """The standing of a revision."""
 
-    CURRENT = "current"  # what the path is
+    CURRENT = "current"  # the state of the path
     PAST = "past"  # the current one builds on it
     LOST = "lost"  # another branch won
     IGNORED = "ignored"  # its key is not valid, and nothing valid builds on it
@@ -47,8 +47,8 @@ class Revision:
 
     Attributes:
         entry: the entry.
-        state: what the path was after it; `None` for grants and revokes, and where that is not known.
-        standing: what it is worth now.
+        state: the state of the path after it; `None` for grants and revokes, and if unknown.
+        standing: its present standing.
     """
 
     entry: Entry
@@ -82,10 +82,10 @@ class Survey:
 
     Attributes:
         entries: all entries of the path, in order of arrival.
-        outcome: what the path is; `None` where no entry counts.
-        states: entry -> what the path was after it.
-        outcomes: entry -> where the branch that it begins ends; `None` for what counts for nothing.
-        is_removed: whether the directory that holds the path was removed, so that this is what the path was in it.
+        outcome: the outcome of the path; `None` if no entry counts.
+        states: entry -> the state of the path after it.
+        outcomes: entry -> the end of the branch that it begins; `None` if it does not count.
+        is_removed: whether the directory that holds the path was removed; the rest then describes the path before.
     """
 
     entries: Sequence[Placed]
@@ -118,7 +118,7 @@ class Survey:
         return self._leading_to(conflict.branch, self._walk())
 
     def _leading_to(self, outcome: Outcome, known: set[EntryHash]) -> set[EntryHash]:
-        """The entries that lead to an outcome, but those that are known and what leads to these."""
+        """The entries that lead to an outcome, without the known ones and their ancestors."""
         parents = {
             placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind is not EntryKind.KEY
         }
@@ -175,9 +175,9 @@ class Survey:
         return RevisionStatus.IGNORED if state.complete else RevisionStatus.INCOMPLETE
 
     def conflicts(self) -> list[Conflict]:
-        """The branches that lost, at whichever fork of the winning one, and that nobody has brought back since.
+        """The branches that lost at any fork of the winning one, and were neither restored nor settled since.
 
-        Nor ended, where somebody has accepted what won.  In a directory that was removed: those that lost to a removal.
+        An acceptance of the winner settles a branch.  In a removed directory: the branches that lost to a removal.
         """
         if self.outcome is None:
             return []
@@ -188,7 +188,7 @@ class Survey:
         found: list[Conflict] = []
         for branches in self._forks(walk):
             best = max((branch for branch in branches if branch.first in walk), key=_rank, default=None)
-            # Who removed a directory has seen what had won there, and removed that.
+            # The removal of a directory followed the branch that had won there.
             if best is not None and not (self.is_removed and best.first not in deletes):
                 losers = [branch for branch in branches if branch.first not in walk and self._is_loss(branch)]
                 found += [
@@ -211,7 +211,7 @@ class Survey:
         return forks.values()
 
     def _is_loss(self, branch: Outcome) -> bool:
-        """Whether anybody misses a branch: the removal of a directory that another branch outlived is no loss."""
+        """Whether a branch is a loss: the removal of a directory that another branch outlived is none."""
         return branch.state.kind is not Kind.ABSENT or self.outcome is None or not self.outcome.directories
 
 
@@ -220,9 +220,9 @@ def _rank(branch: Outcome) -> tuple[int, int, EntryHash]:
 
 
 def _is_settled(lost: Entry, walk: Set[EntryHash], restored: Set[bytes]) -> bool:
-    """Whether the end of a branch was brought back, or accepts what has won.
+    """Whether the end of a branch was restored, or accepts the winner.
 
-    What an acceptance names may itself have lost since, to a branch that was accepted at the same time.
+    The accepted branch may itself have lost since, to a branch that was accepted concurrently.
     """
     if lost.hash in restored:
         return True

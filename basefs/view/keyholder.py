@@ -3,7 +3,8 @@
 A plan supposes its entries and compares the trees.  Where the tree would change under its users it acknowledges what
 is there now: behind every path whose last signer stops being valid, and behind every path that would be something
 else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.  A hard link
-may show what lost at its first name, or was removed there: no ack can go behind that, so the link is made to name it.
+may show a branch that lost at its first name, or was removed there: no ack can follow that, so the link is rewritten
+to name it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from basefs.view.tree import Node, Tree
 
 @dataclass(frozen=True, slots=True)
 class GrantPlan:
-    """What a grant or revoke does.
+    """The effect of a grant or revoke.
 
     Attributes:
         draft: the acks, then the grants or the revoke; empty if there is nothing to do.
@@ -48,26 +49,26 @@ class GrantPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What a supposition brings: differing paths, all live paths, grants in force."""
+    """The result of a supposition: differing paths, all live paths, grants in force."""
 
     differing: list[Difference]
     nodes: Mapping[Path, Node]
     grants: set[tuple[Path, Grant]]
 
     def changes(self) -> dict[Path, tuple[State, frozenset[EntryHash]] | None]:
-        """What the differing paths become."""
+        """The new states of the differing paths."""
         return {
             path: None if after is None else (visible(after.state), frozenset(after.outcome.directories))
             for path, _, after in ((d.path, d.before, d.after) for d in self.differing)
         }
 
 
-#: What acknowledges a path: the tip that it follows -> the path, and an ack, or a link with the mode that it had.
+#: Acknowledgements: the tip that each follows -> the path, and an ack, or a link with its former mode.
 _Acks = dict[EntryHash, tuple[Path, Sequence[Entry]]]
 
 
 class KeyHolder:
-    """Plans what this node's keys grant and revoke.  Nothing here changes the log."""
+    """Plans the grants and revokes of this node's keys.  Nothing here changes the log."""
 
     def __init__(self, store: Store, tree: Tree, signer: Signer) -> None:
         self._store = store
@@ -106,7 +107,7 @@ class KeyHolder:
         own = self._signer.signer(node.authority, path)
         in_force = grants_in_force(self._store, self._tree)
         ours = {(at, grant) for at, grant in in_force if at == path and grant.fingerprint == fingerprint}
-        # Who granted the key may always take that back; another key of equal authority may not.
+        # The granter may always revoke its grant; another key of equal authority may not.
         granters = {key for _, grant in ours for key in grant.lineage}
         others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
         candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
@@ -206,7 +207,7 @@ class KeyHolder:
             return _Outlook(differences(before, after), after, grants_in_force(self._store, tree))
 
     def _top(self, path: Path) -> Path:
-        """The highest directory that may become something else by what happens below it, or the path itself."""
+        """The highest directory whose outcome may change because of a path below it, or the path itself."""
         node = self._tree.root
         for depth, name in enumerate(path):
             if node.outcome.from_below:
@@ -215,7 +216,7 @@ class KeyHolder:
         return path
 
     def _reach(self, tree: Tree, top: Path) -> dict[Path, Node]:
-        """What a grant or revoke can change: the subtree, and the links from elsewhere to its files."""
+        """The paths that a grant or revoke can change: the subtree, and the links from elsewhere to its files."""
         found = subtree(tree, top)
         path_id = self._store.paths.id_of(top)
         for placed in () if path_id is None else [*self._store.links_to(path_id), *self._store.links_below(path_id)]:

@@ -25,7 +25,7 @@ class GrantRecord:
         entry: the grant; its name is the key's name.
         fingerprint: the key.
         depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid.
-        standing: "valid"; "revoked"; "fallen", because who granted it lost his own; "gone" with the path.
+        standing: "valid"; "revoked"; "fallen", because the granter lost its own grant; "gone" with the path.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class Past:
         return sorted(self._store.paths.path_of(path) for path in paths)
 
     def latest(self) -> Arrival | None:
-        """What came last; `None` in an empty log, or where that is damaged."""
+        """The last arrival; `None` in an empty log, or if its row is damaged."""
         placed, when = self._store.latest(), self._store.arrivals.last()
         if placed is None or when is None:
             return None

@@ -1,7 +1,7 @@
 """Permissions: which keys may write at a path, and with what authority (paper, section 3.1.1; docs/authority.md).
 
 A key is valid at a path if it is granted there or on a directory above; its authority is the depth of the shallowest
-such directory, 0 being the root and the highest.  Rules for what a revoke takes back:
+such directory, 0 being the root and the highest.  Rules for the effect of a revoke:
 
 1. It takes back every grant of its key that does not come after it in the chain of grants, concurrent ones included.
    A concurrent one is kept if the revoke is *answered* by another grant of the key that counts and comes after it: so
@@ -9,11 +9,11 @@ such directory, 0 being the root and the highest.  Rules for what a revoke takes
 2. Its signer must be valid at the path, and hold a higher authority than the key, or have granted it, directly or
    through others (then only the grants that stem from the signer fall), or be the key itself.
 3. A grant whose signer is not valid at the path gives nothing: it falls with its signer.
-4. The key that signed the root entry stays valid: somebody must always be able to repair a filesystem.
+4. The key that signed the root entry stays valid: a filesystem must always be repairable.
 
 Evaluation goes level by level: keys valid above come first, then the keys that they granted here, then the keys that
-those granted.  Whoever may take back a grant is always of an earlier level than the grant, so every order of arrival
-gives the same answer and mutual revocation cannot arise.
+those granted.  A key that may revoke a grant always belongs to an earlier level than the grant, so every order of
+arrival gives the same answer, and mutual revocation cannot arise.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Authority:
 
     @classmethod
     def of_root_key(cls, root: Entry) -> Authority:
-        """What holds before any grant: the key that signed the root entry."""
+        """The authority before any grant: the key that signed the root entry."""
         return cls({root.fingerprint: 0})
 
     def __eq__(self, other: object) -> bool:

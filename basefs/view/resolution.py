@@ -1,7 +1,7 @@
-"""Resolution: from the entries of a path to what the path is.  Everything is pure in the set of entries and blocks.
+"""Resolution: from the entries of a path to its outcome.  Everything is pure in the set of entries and blocks.
 
-`basefs/view/walk.py` holds the rules of the paper for one path; here is what they need from other paths: the file that
-a hard link names, the life and the contributors below a directory.
+`basefs/view/walk.py` holds the rules of the paper for one path.  This module adds the properties of other paths: the
+file that a hard link names, and the life and the contributors below a directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Resolver:
         self._ancestry = Ancestry(store)
 
     def root_authority(self) -> Authority:
-        """What holds before any grant: the key that signed the root entry."""
+        """The authority before any grant: the key that signed the root entry."""
         return Authority.of_root_key(self._root)
 
     def root(self) -> Outcome:
@@ -53,7 +53,7 @@ class Resolver:
     def path(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
     ) -> Outcome | None:
-        """What a path is.
+        """The outcome of a path.
 
         Args:
             entries: all entries of the path, parents first.
@@ -92,7 +92,7 @@ class Resolver:
         depth: int,
         tips: Sequence[EntryHash] | None,
     ) -> Outcome | None:
-        """What a path was when its branches ended with these entries; other arguments as for `path`.
+        """The outcome of a path when its branches ended with these entries; other arguments as for `path`.
 
         Without any: when nothing was there last, `None` if something always was.
         """
@@ -142,7 +142,7 @@ class Resolver:
         return state if state.kind in LINKABLE else UNKNOWN
 
     def linked_end(self, target: EntryHash) -> EntryHash:
-        """The entry after which the file that an entry belongs to is what `linked` tells."""
+        """The entry after which the file of an entry has the state that `linked` returns."""
         walk = self._walk_from(target, 0)
         outcome = None if walk is None else walk.outcomes.get(target)
         return target if outcome is None else outcome.tips[0].hash

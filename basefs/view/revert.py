@@ -1,8 +1,8 @@
-"""Bringing back what was: one path, or a directory with all below it.
+"""Reverting to an earlier state: one path, or a directory with everything below it.
 
 A revert is an entry like any other, so it can be reverted as well, and nothing of the history is lost.  A tree is
-brought back by supposing: what differs from the past is reverted or removed, the result is supposed and compared
-again, until it is the past tree.  Most often once is enough; a directory that was made anew meanwhile takes two rounds,
+restored by supposing: differences from the past are reverted or removed, the result is supposed and compared again,
+until it is the past tree.  Most often once is enough; a directory that was made anew meanwhile takes two rounds,
 because the names of its first incarnation show only when that is back.
 """
 
@@ -34,7 +34,7 @@ class Reverter:
         self._signer = signer
 
     def path(self, path: Path, target: EntryHash) -> Draft:
-        """Make a path again what it was after one of its entries; a deleted path comes back.
+        """Restore the state of a path after one of its entries; a deleted path comes back.
 
         So do the directories above that were removed, with nothing else in them.
 
@@ -69,7 +69,7 @@ class Reverter:
         raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
     def _path(self, tree: Tree, path: Path, target: EntryHash) -> list[Entry]:
-        """The entries that make a path, whose directory is there, again what it was."""
+        """The entries that restore a path whose directory exists."""
         above = tree.find(path[:-1])
         if above is None or not above.is_directory:
             raise NotADirectory(f"{display(path[:-1])} is not a directory")
@@ -84,10 +84,10 @@ class Reverter:
         return self._follow(path, found.outcome, Action.REVERT, target)
 
     def accept(self, path: Path) -> Draft:
-        """End the branches of a path that lost: each becomes what has won, so that there is no conflict any more.
+        """End the losing branches of a path with the state of the winner, so that no conflict is left.
 
-        What the path is stays the same whichever of these entries a node has, and whichever branch wins then.  A branch
-        that another name of the file still shows is left as it is.
+        The state of the path stays the same regardless of which of these entries a node has, and of which branch wins
+        then.  A branch that another name of the file still shows is left as it is.
 
         Raises `NotFound` if nothing ever was there, `PermissionDenied`.
         """
@@ -117,7 +117,7 @@ class Reverter:
         return entries
 
     def tree(self, path: Path, sequence: int) -> Draft:
-        """Make a path and all below it again what they were when an entry had just arrived here.
+        """Restore a path and everything below it to the moment at which an entry had just arrived here.
 
         Args:
             path: a directory, now or then; or any other path.
@@ -165,7 +165,7 @@ class Reverter:
         return entries
 
     def _back(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
-        """The reverts that make a path what it was.
+        """The reverts that restore a path.
 
         Of a merged directory each branch goes back to its own end: names hang on the branch in which they were made.
         """
@@ -203,7 +203,7 @@ def _is_merged_again(now: Outcome, then: Outcome) -> bool:
 def _alike(now: Outcome, then: Outcome) -> bool:
     """Whether a path is the same but for the time of the last change, which a revert is itself.
 
-    A directory that was made anew is another one: what was in the first one is not in it.
+    A directory that was created again is another one: it does not hold the contents of the first one.
     """
     same_state = replace(visible(now.state), mtime=0) == replace(visible(then.state), mtime=0)
     return same_state and set(then.directories) <= set(now.directories)

@@ -1,4 +1,4 @@
-"""States: what a path is after an entry, and the step from one to the next (docs/formats.md, section 1)."""
+"""States: the state of a path after an entry, and the step from one to the next (docs/formats.md, section 1)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LINK_MODE = 0o777
 MODE_MASK = 0o777
 
 
-#: Names of owner and group; `None` is whoever mounts.
+#: Names of owner and group; `None` is the mounting user.
 Owner = tuple[bytes, bytes]
 
 
 class Kind(enum.Enum):
-    """What is at a path."""
+    """The kind of object at a path."""
 
     ABSENT = "absent"
     FILE = "file"
@@ -32,19 +32,19 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a path is after an entry.
+    """The state of a path after an entry.
 
     Attributes:
-        kind: what is there.
+        kind: the kind of object.
         mode: permission bits, within `MODE_MASK`.
-        owner: names of owner and group, or `None` for whoever mounts.
+        owner: names of owner and group, or `None` for the mounting user.
         mtime: UNIX seconds; what `ls` shows.
         size: bytes of a file, or of a symbolic link's target.
         content: the write entry that holds a file's content.
         origin: the entry that began this file, directory or symbolic link; names of one file share it.
         target: of a symbolic link.
         link: the entry that a hard link names, while the name has no content of its own.
-        complete: whether all of the content is here; what is not complete is never shown.
+        complete: whether all of the content is here; an incomplete state is never shown.
         remains: the directory that a delete removed; it is back if something lives in it.
     """
 
@@ -62,7 +62,7 @@ class State:
 
 
 ABSENT = State(Kind.ABSENT)
-#: A state that cannot be told yet, because an entry that it refers to has not arrived.
+#: A state that is not known yet, because an entry that it refers to has not arrived.
 UNKNOWN = State(Kind.ABSENT, complete=False)
 
 

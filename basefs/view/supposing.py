@@ -1,7 +1,7 @@
-"""Supposing: what the tree would be if some entries were in the log.
+"""Supposing, that is a what-if: the tree as it would be if some entries were in the log.
 
-The entries are inserted into the store, a tree is resolved from it, and the store is rolled back: the same code that
-shows the tree says what it would show.  Grants and revokes plan their acks with it, and previews tell what they list.
+The entries are inserted into the store, a tree is resolved from it, and the store is rolled back: the code that
+resolves the tree also resolves the supposed one.  Grants and revokes plan their acks with it, and previews list it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Difference:
 
 @contextmanager
 def supposed(store: Store, resolver: Resolver, entries: Sequence[Entry]) -> Iterator[Tree]:
-    """The tree as if these entries, parents first, were in the log; whoever writes to the log waits meanwhile.
+    """The tree as if these entries, parents first, were in the log; writers of the log wait meanwhile.
 
     Raises `InvalidEntry` for entries that have no place.
     """
     with store.rehearsal():
         for entry in entries:
             placed = store.place(entry)
-            assert placed is not None, "who supposes an entry has its parent"
+            assert placed is not None, "a supposed entry has its parent in the log"
             store.insert(placed, now=0)
         yield Tree(store, resolver)
 

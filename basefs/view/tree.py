@@ -5,7 +5,7 @@ Invariants
 1. A loaded node equals what `Resolver` makes of its path from scratch; `check` compares the two.
 2. `children` of a directory is `None` (not loaded) or holds exactly its live names.
 3. After `update` was called for every entry of a transaction, and then `settle`, 1 and 2 hold again, every directory
-   that was loaded is loaded, and `settle` has told every change of a loaded path.
+   that was loaded is loaded, and `settle` has reported every change of a loaded path.
 
 Memory follows the live paths that were looked at, or with `observe` all live paths.  One new entry costs the entries
 of its path; a grant or revoke costs the loaded paths of its subtree.
@@ -28,7 +28,7 @@ from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
 from basefs.view.walk import Outcome
 
-#: Entries that change a state without changing what the path is: applied to it without looking at the rest.
+#: Entries that change a state but not its kind or its file: they apply without looking at the rest.
 _PLAIN = frozenset({Action.WRITE, Action.MODE, Action.ACK})
 
 
@@ -38,7 +38,7 @@ class Node:
     Attributes:
         name: last component; empty for the root.
         path_id: id of the path in the store.
-        outcome: what the path is, and what its next entry builds on.
+        outcome: the outcome of the path, which its next entry builds on.
         children: live names below a directory, or `None` while not loaded.
         touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 while there is none
             since the directory's own last entry, which may have set its time.
@@ -55,7 +55,7 @@ class Node:
 
     @property
     def state(self) -> State:
-        """What is at the path."""
+        """The state of the path."""
         return self.outcome.state
 
     @property
@@ -78,10 +78,10 @@ class _Before(NamedTuple):
 
 
 class DirtyPaths:
-    """What loaded paths were before the transaction under way.
+    """The loaded paths as they were before the transaction under way.
 
     Attributes:
-        before: path -> what it was; `None` for nothing.
+        before: path -> its former node; `None` for nothing.
         reload: directories that were loaded, and are to be loaded again.
         late: ids of the directories that were first looked at in the transaction.
         deletes: removed path -> the delete.
@@ -98,7 +98,7 @@ class DirtyPaths:
 
         Args:
             path: the path.
-            node: what is there; `None` for nothing.
+            node: its node; `None` for nothing.
             directory: the directory that holds it; `None` for the root.
         """
         if path not in self.before:
@@ -122,12 +122,12 @@ class Tree:
     """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call.
 
     Attributes:
-        resolver: what resolves a path.
+        resolver: resolves a path.
         disturbed: the paths that the last `settle` has looked at; of all others nothing has changed.
     """
 
     def __init__(self, store: Store, resolver: Resolver, *, observing: bool = False) -> None:
-        """`observing`: all paths are loaded, and the first `settle` tells their creation; as after `observe`."""
+        """`observing`: all paths are loaded, and the first `settle` reports their creation; as after `observe`."""
         self._store = store
         self.resolver = resolver
         self._dirty = DirtyPaths()
@@ -182,14 +182,14 @@ class Tree:
         return len(self._store.paths.path_of(node.path_id))
 
     def absent(self, directory: Node, name: bytes) -> Outcome | None:
-        """What a name without a live path was last, so that a new entry can follow its delete; `None` if nothing."""
+        """The last outcome of a name without a live path, so that a new entry can follow its delete; `None` if none."""
         row = self._store.paths.find(directory.path_id, name)
         if row is None:
             return None
         return self._resolve(directory, row.id)
 
     def linked(self, target: EntryHash) -> State:
-        """What a hard link that names this entry shows."""
+        """The state that a hard link to this entry shows."""
         return self.resolver.linked(target)
 
     def links(self, path_id: int) -> list[tuple[Path, Node]]:
@@ -207,7 +207,7 @@ class Tree:
         return found
 
     def walk(self, top: Path = ()) -> Iterator[tuple[Path, Node]]:
-        """Every live path at and below one, directories before what they hold."""
+        """Every live path at and below one, directories before their contents."""
         node = self.find(top)
         todo: list[tuple[Path, Node]] = [] if node is None else [(top, node)]
         while todo:
@@ -227,10 +227,10 @@ class Tree:
             is_new: whether it was just accepted, so that nothing can follow it yet.
         """
         self._update_path(placed, now, is_new)
-        # A hard link shows what its file is now.
+        # A hard link shows the present state of its file.
         todo = self._store.links_to(placed.path_id)
         if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
-            # Who counts below this directory may have changed, and so which entries of a file that a link shows.
+            # The keys that count below this directory may have changed, and with them the file that a link shows.
             todo.extend(self._store.links_below(placed.path_id))
         # Once for each path, however many of its entries are links: names that changed places often have many.
         seen: set[tuple[int, EntryHash]] = set()
@@ -250,7 +250,7 @@ class Tree:
         node = self.root
         for position, name in enumerate(path):
             if directories[position] not in node.outcome.directories or node.outcome.from_below:
-                # The change happens where this directory does not look, or may decide what the directory is.
+                # The change is outside of the part that this directory shows, or may decide its kind.
                 self._refresh_above(path[:position], now)
                 return
             if node.children is None:
@@ -342,13 +342,13 @@ class Tree:
         child.outcome = outcome
 
     def settle(self) -> tuple[Change, ...]:
-        """End a transaction: load again what was loaded, and return what has changed, in an order that can be done."""
+        """End a transaction: reload the loaded paths, and return their changes in an order that can be applied."""
         dirty, self._dirty = self._dirty, DirtyPaths()
         for path in sorted(dirty.reload, key=len):
             node = self.find(path)
             if node is not None and node.is_directory:
                 for name, child in self.children(node).items():
-                    # What was not there before begins here.
+                    # A new directory begins here.
                     below = (*path, name)
                     dirty.note(below, None, node)
                     seen = dirty.before[below]
@@ -425,7 +425,7 @@ class Tree:
         return [((), self.root)]
 
     def listed(self, path: Path) -> list[tuple[Path, Node]]:
-        """What is in a directory; nothing where none is any more."""
+        """The names in a directory; none if the directory is gone."""
         node = self.find(path)
         if node is None or not node.is_directory:
             return []
@@ -442,7 +442,7 @@ class Tree:
         self.settle()
 
     def forget(self) -> None:
-        """End a transaction after which the log could not be read: all is resolved again when somebody looks."""
+        """End a transaction after which the log could not be read: paths are resolved again when they are used."""
         self._dirty = DirtyPaths()
         self._root = None
 
@@ -453,11 +453,11 @@ class Tree:
         self.root.outcome = self.resolver.root()
 
     def _resolve(self, directory: Node, path_id: int, entries: list[Placed] | None = None) -> Outcome | None:
-        """The outcome of a path below `directory`; `entries`: all of it, from who has them at hand."""
+        """The outcome of a path below `directory`; `entries`: all entries of the path, if the caller has them."""
         return self.resolver.path(
             self._store.entries_at(path_id) if entries is None else entries,
             directory.outcome.directories,
-            # What hangs on a path does not move its neighbours, so the directory's own grants are all that counts.
+            # Grants on a path do not affect its neighbours, so only the directory's own grants count.
             directory.authority,
             self._depth(directory) + 1,
         )
@@ -507,7 +507,7 @@ class Tree:
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:
-    """What has changed at a path; `None` if nothing."""
+    """The change of a path; `None` if there is none."""
     if seen is None:
         return None if node is None else Change(path, None, node.state, node.outcome.tips[0])
     if node is None:

@@ -26,9 +26,9 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 #: Rank of a branch without contributors: below every depth that a path can have.
 _NO_AUTHORITY = 1 << 30
-#: What a hard link can name.
+#: Kinds that a hard link can name.
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
-#: What may follow an entry without ending the file that a hard link names.
+#: Actions that continue the file that a hard link names.
 SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
 
 
@@ -37,11 +37,11 @@ class Outcome:
     """Where a branch, or a path, ends.
 
     Attributes:
-        state: what the path is.
-        tips: the entry that each merged branch ends with, the highest ranked first: what comes next is appended there.
+        state: the state of the path.
+        tips: the last entry of each merged branch, the highest ranked first: the next entry is appended there.
         directories: the mkdir entries of a live directory, the highest ranked first; empty for anything else.
         authority: the keys valid at the path, if this is its outcome.
-        authorities: for each tip, the keys that are valid on its branch: who may append there.
+        authorities: for each tip, the keys that are valid on its branch and may append there.
         contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
-        """What the rules 2 to 4 compare; the highest wins."""
+        """The value that rules 2 to 4 compare; the highest wins."""
         best = min(self.contributors.values(), default=_NO_AUTHORITY)
         return -best, len(self.contributors), self.first
 
@@ -106,7 +106,7 @@ class Forest:
 
 
 class OtherPaths(Protocol):
-    """What the walk over one path needs to know of others."""
+    """The properties of other paths that the walk over one path needs."""
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
@@ -138,13 +138,13 @@ class Walk:
         hops: int = 0,
         shallow: bool = False,
     ) -> None:
-        """`start`: look at nothing but the file that this entry belongs to; `shallow`: leave out what lies below."""
+        """`start`: consider only the file that this entry belongs to; `shallow`: ignore the paths below."""
         self._others = others
         self._forest = forest
         self._depth = depth
         self._hops = hops
         self._shallow = shallow
-        #: In a shallow walk: what would have had to be looked into, mkdir and the keys valid there.
+        #: In a shallow walk: the directories that a deep one would have examined: mkdir and the keys valid there.
         self.deleted: list[tuple[EntryHash, Authority]] = []
         self.unproven: list[tuple[EntryHash, Authority]] = []
         self.states: dict[EntryHash, State] = {}
@@ -180,7 +180,7 @@ class Walk:
                 continue
             postponed = 0
             if before.kind is Kind.ABSENT and entry.action in CHILD_ACTIONS:
-                # Grants belong to one incarnation: what is made anew after a delete does not inherit them.
+                # Grants belong to one incarnation: a path that is created again after a delete does not inherit them.
                 inherited = self._base
             here = inherited
             if entry.action is Action.REVERT:
@@ -219,13 +219,13 @@ class Walk:
             if entry.action is Action.LINK:
                 return hash
             if entry.action not in SAME_FILE or entry.action is Action.WRITE:
-                # A write behind a link parts from its file, so what the link shows does not matter any more.
+                # A write behind a link parts from its file, so the file of the link does not matter any more.
                 return None
             hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
         return None
 
     def _restrict(self, start: Placed) -> None:
-        """Forget all but `start` and what continues the same file."""
+        """Forget all but `start` and the entries that continue the same file."""
         kept: set[EntryHash] = set()
         order = []
         for placed in self._order:
@@ -269,7 +269,7 @@ class Walk:
         return Outcome(state, (entry,), directories, authority, (authority,), own, entry.hash, from_below)
 
     def end(self, hash: EntryHash) -> Outcome | None:
-        """What the path would be if it ended with this entry, whoever contributed; `None` if it is not of this path."""
+        """The outcome if the path ended with this entry, for any contributor; `None` if it is not of this path."""
         entry, state = self._forest.by_hash().get(hash), self.states.get(hash)
         if entry is None or state is None:
             return None
@@ -280,7 +280,7 @@ class Walk:
         return Outcome(state, (entry,), directories, authority, (authority,), {}, hash)
 
     def last_absence(self) -> Outcome | None:
-        """The path when nothing was there, the last time on the way to what it is; `None` if something always was."""
+        """The last outcome without an object, on the way to the present one; `None` if there always was one."""
         outcome = self.choose([self.outcomes[head.entry.hash] for head in self.order_heads()])
         entries = self._forest.by_hash()
         entry = None if outcome is None else outcome.tips[0]
