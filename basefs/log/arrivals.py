@@ -1,7 +1,8 @@
-"""Arrivals: when entries came to this node.
+"""Arrivals: the times at which entries came to this node.
 
-Timestamps in entries are what their authors say, often the time of the file itself.  What was there at a time is told
-by the order of arrival here, and this table says how far that had come.  One row a transaction that brought entries.
+Timestamps in entries are claims of their authors, often the time of the file itself.  The tree of an earlier time
+follows from the order of arrival here; this table maps times to that order.  It has one row per transaction that
+brought entries.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Arrivals:
         self.pending = sequence, now
 
     def flush(self) -> None:
-        """Write what was collected, at the end of a transaction."""
+        """Write the pending row, at the end of a transaction."""
         if self.pending is not None:
             self._db.execute("INSERT OR REPLACE INTO arrivals VALUES (?, ?)", self.pending)
             self.pending = None
@@ -37,8 +38,8 @@ class Arrivals:
     def sequence_at(self, time: float, now: float) -> int | None:
         """The number of the last entry that had arrived at a time, in UNIX seconds; `None` if none had.
 
-        What came before anything that came later had arrived as well, whatever it says: a machine without a battery
-        for its clock begins in 1970 again.  A time behind `now` says that the clock was wrong, and nothing else.
+        These are the entries before the first arrival with a later time, whatever their own times: a machine without a
+        battery for its clock restarts in 1970.  A time later than `now` is ignored, because the clock was wrong then.
         """
         later = "SELECT min(seq) FROM arrivals WHERE time > ? AND time <= ?"
         row = self._db.execute(

@@ -1,8 +1,8 @@
 """Blocks: the pieces in which content is stored and sent (paper, figure 2; layout in `docs/formats.md`).
 
 A block is `next hash (28 B) + data`; its hash is SHA-224 over both, and the last block's next hash is zero.  So the
-hash in a write entry vouches for its first block, and each block for the next one: a chain is verified in order as it
-arrives from peers that nobody trusts.  The price is that a chain is built from its end.
+hash in a write entry authenticates its first block, and each block the next one: a chain is verified in order as it
+arrives from untrusted peers.  The price is that a chain is built from its end.
 """
 
 from __future__ import annotations

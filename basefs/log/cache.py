@@ -5,7 +5,7 @@ Invariants
 1. Nothing is lost with the cache: it may be deleted, damaged or full at any time, and it is believed only with its
    hashes.  It is written without syncing.
 2. A large content is in a file named by its write entry only if all of it is there: it is written under no name first.
-3. Whoever reads a content keeps it open, so what is dropped stays readable until then.
+3. A reader keeps its content open, so a dropped content stays readable until then.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class ContentCache:
         self._verified: set[EntryHash] = set()
         if path is not None:
             self.directory = path.with_name(path.name + ".d")
-            # What a process that was killed was writing.
+            # Left by a process that was killed while writing.
             for unfinished in self.directory.glob(".*"):
                 unfinished.unlink(missing_ok=True)
             try:
                 self._db = _open_or_replace(path)
             except (sqlite3.Error, OSError) as error:
-                # A full disk must not keep anybody from what is in the log.
-                log.info("small contents are kept in memory alone, since %s cannot be used: %s", path, error)
+                # A full disk must not prevent reading the log.
+                log.info("cannot use %s, keeping small contents in memory only: %s", path, error)
 
     # -- small contents -----------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class ContentCache:
                 return None
             self._verified.add(entry)
         try:
-            # What eviction goes by: access times are often off.
+            # Eviction uses this time: access times are often off.
             os.utime(descriptor)
         except OSError as error:
             log.debug("cannot touch %s: %s", path, error)
@@ -175,7 +175,7 @@ class ContentCache:
             try:
                 self.directory.mkdir(mode=0o700, exist_ok=True)
                 disk = os.statvfs(self.directory)
-                # An entry can claim any size, and what fills the disk stops the log too.
+                # An entry can claim any size, and a full disk stops the log too.
                 if size < disk.f_bavail * disk.f_frsize // 2:
                     descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=".")
                     return descriptor, Path(name)
@@ -233,7 +233,7 @@ def _open_or_replace(path: Path) -> sqlite3.Connection:
 
 
 def _digest(entry: EntryHash, data: bytes) -> bytes:
-    """What a row is believed by: a power cut may leave an index that leads to the row of another entry."""
+    """The digest that validates a row: a power cut may leave an index that leads to the row of another entry."""
     return sha224(entry + data)
 
 
@@ -259,7 +259,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def disk_error(error: OSError) -> StoreError:
-    """What a user is told of a failed write beside the log."""
+    """The error for a failed write beside the log."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpace("the disk that holds the filesystem's files is full: free some space")
     return StoreError(f"cannot write beside the log: {error.strerror}")

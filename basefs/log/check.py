@@ -1,9 +1,8 @@
 """Check: whether a log is whole, row by row, and what is wrong where (docs/formats.md, section 8).
 
-A log is compared with what its rows make when each is taken as from a stranger (`rebuild`): every encoding, hash,
-signature, parent and grant, the order, and every derived table.  What this cannot see, because it changes nothing that
-anybody can check: the numbers of the rows as long as parents stay before children, and when entries and the last block
-of a chain arrived.
+A log is compared with a second one that admits each of its rows as if a stranger had sent it (`rebuild`): every
+encoding, hash, signature, parent and grant, the order, and every derived table.  Two things cannot be checked: the
+numbers of the rows as long as parents stay before children, and the times of arrival of entries and last blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def open_log(path: Path) -> sqlite3.Connection:
 
 
 def count_rows(source: sqlite3.Connection) -> int | None:
-    """How many rows there are to check, `None` where SQLite cannot tell."""
+    """The number of rows to check, `None` if SQLite cannot count them."""
     try:
         counts = [source.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("entries", "blocks")]
     except sqlite3.DatabaseError:
@@ -60,7 +59,7 @@ def check(path: Path, progress: Callable[[int], None] = lambda rows: None) -> li
 
 
 def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[int], None]) -> list[Finding]:
-    """`check`, with what is whole in the empty log `store`; arguments and errors as for `Rebuild` and `check`."""
+    """`check`, with the intact rows in the empty log `store`; arguments and errors as for `Rebuild` and `check`."""
     source = open_log(path)
     try:
         findings = check_file(path, source)
@@ -83,24 +82,24 @@ def check_file(path: Path, source: sqlite3.Connection) -> list[Finding]:
     except sqlite3.DatabaseError as error:
         return [Finding("file", "all", f"SQLite cannot read it: {error}", lost=True)]
     if version:
-        # Another version's log is not damaged, and what this one would make of it must not take its place.
+        # The log of another version is not damaged, and this version must not replace it.
         require_format(path, version)
     found = [] if version else [Finding("file", "user_version", "it has none")]
     try:
         rows = source.execute(f"PRAGMA integrity_check({_MAX_SQLITE_FINDINGS})").fetchall()
-        told = [_text(line) for (text,) in rows for line in text.split(b"\n") if line != b"ok"]
+        lines = [_text(line) for (text,) in rows for line in text.split(b"\n") if line != b"ok"]
     except sqlite3.DatabaseError as error:
-        told = [str(error)]
-    return found + [Finding("file", "SQLite", line) for line in told]
+        lines = [str(error)]
+    return found + [Finding("file", "SQLite", line) for line in lines]
 
 
 def compare(source: sqlite3.Connection, rebuilt: Rebuilt) -> list[Finding]:
-    """What is wrong with the derived tables and columns."""
+    """The errors in the derived tables and columns."""
     return _Comparison(source, rebuilt).run()
 
 
 class _Comparison:
-    """A log beside what its rows make."""
+    """A log beside the one that its rows make."""
 
     def __init__(self, source: sqlite3.Connection, rebuilt: Rebuilt) -> None:
         self._source = source
@@ -148,7 +147,7 @@ class _Comparison:
         self._differ("meta", dict(theirs), dict(ours))  # type: ignore[arg-type]
 
     def _entries(self) -> None:
-        """The columns that repeat what an entry says, or where it stands, and the order."""
+        """The columns that repeat the fields or the position of an entry, and the order."""
         store = self._rebuilt.store
         names = self._names()
         seen: set[object] = set()
@@ -167,7 +166,7 @@ class _Comparison:
             seen.add(hash)
             wanted = (entry.parent, placed.kind.value, placed.directory, store.paths.path_of(placed.path_id))
             if (parent, kind, directory, names.get(path_id)) != wanted:
-                self._findings.append(Finding("entries", str(seq), "what the row says of it is not what it is"))
+                self._findings.append(Finding("entries", str(seq), "its row contradicts the entry"))
 
     def _names(self) -> dict[object, tuple[bytes, ...]]:
         """The paths of the log by their number there."""
@@ -199,7 +198,7 @@ class _Comparison:
         self._differ("paths", {theirs[id]: hash for id, _, hash in rows if id in theirs}, ours)  # type: ignore[arg-type]
 
     def _chains(self) -> None:
-        """Whether a chain is stalled cannot be told from the rows; it is taken over, and the Merkle tree shows it."""
+        """Whether a chain is stalled does not follow from the rows; it is copied, and the Merkle tree shows it."""
         store = self._rebuilt.store
         rows = self._source.execute("SELECT first, missing, last, stalled, typeof(changed) FROM chains").fetchall()
         mine = self._ours.execute("SELECT first, missing, last FROM chains").fetchall()

@@ -35,14 +35,14 @@ MAX_DELTA_CONTENT = 32 * 1024 * 1024
 _BSDIFF_PROBE = 64 * 1024
 #: Window that a decoder must be ready to hold (2**27 = 128 MiB): old and new content at their limits.
 _ZSTD_WINDOW_LOG = 27
-#: Window of a frame without dictionary: 8 MiB, what every decoder of RFC 8878 should support.
+#: Window of a frame without dictionary: 8 MiB, which every decoder of RFC 8878 should support.
 _ZSTD_FRAME_WINDOW_LOG = 23
 _FRAME_LEVEL = 3
-#: Bytes of each of the 16 samples that tell whether a large content is worth compressing.
+#: Bytes of each of the 16 samples that decide whether a large content is worth compressing.
 _SAMPLE = 64 * 1024
 _BSDIFF_MAGIC = b"BSDIFF40"
 _BSDIFF_HEADER = struct.Struct("<8sQQQ")
-#: What each entry of the control block holds; numbers that are not negative are the same as in C.
+#: The fields of each entry of the control block; numbers that are not negative are the same as in C.
 _BSDIFF_TRIPLE = struct.Struct("<qqq")
 
 _DecodePieces: TypeAlias = Callable[[Iterable[bytes]], Iterator[bytes]]
@@ -104,7 +104,7 @@ def _zlib_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
             except zlib.error as error:
                 raise InvalidEntry(f"damaged zlib data: {error}") from None
             todo = decompressor.unconsumed_tail
-    # What the decompressor holds back when the input ends; it is less than a window.
+    # The rest that the decompressor holds at the end of the input; it is less than a window.
     yield decompressor.flush()
     if not decompressor.eof:
         raise InvalidEntry("the zlib data are cut off")
@@ -113,7 +113,7 @@ def _zlib_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
 def _bsdiff_encode(new: bytes, old: bytes) -> bytes:
     control, difference, extra = bsdiff4.core.diff(old, new)
     if len(control) > _control_limit(len(new)):
-        # Nobody would read it: all of the new content instead, which is no delta worth having.
+        # No reader would accept it: store the new content instead, although that is no useful delta.
         control, difference, extra = _BSDIFF_TRIPLE.pack(0, len(new), 0), b"", new
     packed_control, packed_difference = bz2.compress(control), bz2.compress(difference)
     header = _BSDIFF_HEADER.pack(_BSDIFF_MAGIC, len(packed_control), len(packed_difference), len(new))
@@ -123,7 +123,7 @@ def _bsdiff_encode(new: bytes, old: bytes) -> bytes:
 def _control_limit(size: int) -> int:
     """Bytes that the control block of a patch may have: bsdiff begins a triple only where it matches 8 bytes more.
 
-    Triples that yield nothing would keep whoever reads the file busy for long.
+    Triples that yield nothing would keep a reader of the file busy for long.
     """
     return _BSDIFF_TRIPLE.size * (size // 8 + 2)
 

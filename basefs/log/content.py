@@ -1,6 +1,6 @@
 """Content: the bytes of one file, in memory or in a file on disk, read in pieces.
 
-Whoever handles contents of any size reads them piece by piece, so that memory does not follow their size.
+Code that handles contents of any size reads them piece by piece, so memory does not grow with their size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Content(ABC):
     @property
     @abstractmethod
     def key(self) -> bytes:
-        """What tells this content from every other one: its digest, or the entry that it comes from."""
+        """A key that identifies this content: its digest, or the entry that it comes from."""
 
     @abstractmethod
     def read(self, offset: int, size: int) -> bytes:
@@ -48,7 +48,7 @@ class Content(ABC):
         return b"".join(self.pieces())
 
     def close(self) -> None:  # noqa: B027
-        """Release what it holds, which is nothing for most; reading it then is an error."""
+        """Release its resources, of which most contents have none; reading it then is an error."""
 
 
 class BytesContent(Content):
@@ -73,9 +73,9 @@ class BytesContent(Content):
 
 
 class FileContent(Content):
-    """A content in a file, which nobody may change while it is used.
+    """A content in a file, which must not change while it is used.
 
-    Where its digest is known, `pieces` ends with a `StoreError` if somebody did.
+    If its digest is known, `pieces` ends with a `StoreError` after a change.
     """
 
     def __init__(self, descriptor: int, size: int, *, key: bytes | None = None) -> None:
@@ -86,7 +86,7 @@ class FileContent(Content):
 
     @classmethod
     def of(cls, descriptor: int) -> FileContent:
-        """What a file holds now, read once for its digest.  Raises `StoreError`."""
+        """The present content of a file, read once for its digest.  Raises `StoreError`."""
         content = cls(os.dup(descriptor), os.fstat(descriptor).st_size)
         try:
             content._key = digest_of(content)
@@ -147,7 +147,7 @@ def digest_of(content: Content) -> bytes:
 def as_content(value: bytes | bytearray | BinaryIO | Content) -> Content:
     """Bytes, or a seekable binary file from its beginning, as a content.
 
-    Nobody may change a large file while the content is used.  A small file is read at once, a large one for its
+    A large file must not change while the content is used.  A small file is read at once, a large one for its
     digest: call it without the replica's lock.
 
     Raises `StoreError` where the file cannot be read.

@@ -1,7 +1,7 @@
 """Detached entries: whole ones whose parent or grant was lost to damage, kept on disk until that comes back.
 
-They are in no path and no view and are given to nobody.  When what they need arrives, they take the way of every entry
-through `intake`, as if they arrived then.  Only `basefs check --repair` puts entries here.
+They belong to no path and no view, and are not sent to peers.  When their parent or grant arrives, they pass through
+`intake` as if they arrived then.  Only `basefs check --repair` puts entries here.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Detached:
             try:
                 released.append(Entry.decode(data))
             except (InvalidEntry, TypeError):
-                # Damaged again; whoever else has it will bring it.
+                # Damaged again; a peer that has it will send it.
                 continue
         return released
 
     def needs(self) -> dict[EntryHash, bytes]:
-        """What each of them waits for."""
+        """The hash or fingerprint that each of them waits for."""
         return {EntryHash(hash): needs for hash, needs in self._db.execute("SELECT hash, needs FROM detached")}

@@ -11,7 +11,7 @@
             16       fingerprint of the signing key
             64       Ed25519 signature over DOMAIN and all the bytes before it
 
-The encoding carries no length of its own: whoever stores or sends an entry frames it.  An entry has exactly one
+The encoding does not contain its length: the store or the sender frames it.  An entry has exactly one
 encoding; `Entry.decode` refuses every other one, so that hash, signature, store and wire always agree.
 """
 
@@ -29,7 +29,7 @@ from basefs.path import MAX_NAME
 
 TAG = 0x01
 SIGNATURE_SIZE = 64
-#: Prefix of what is signed, so that a signature made for an entry can never pass for one made for something else.
+#: Prefix of the signed bytes, so that a signature of an entry is never valid for anything else.
 DOMAIN = b"basefs entry v1\x00"
 
 #: Longest content: a symbolic link's target (Linux PATH_MAX less the terminating NUL).
@@ -45,7 +45,7 @@ MAX_ENTRY = _HEADER.size + 1 + MAX_NAME + 2 + MAX_CONTENT + 6 + _TRAILER_SIZE
 
 
 class Action(enum.IntEnum):
-    """What an entry does.  The numbers are the format: append, never renumber."""
+    """The operation of an entry.  The numbers are the format: append, never renumber."""
 
     MKDIR = 1
     WRITE = 2
@@ -87,8 +87,8 @@ class Entry:
 
     Attributes:
         parent: hash of the parent entry (28 bytes).
-        timestamp: UNIX seconds, 0 to 2**32 - 1; plays no part in any decision.
-        action: what it does.
+        timestamp: UNIX seconds, 0 to 2**32 - 1; affects no decision.
+        action: its operation.
         name: last component of the path, or the key's name for grant and revoke; `b"/"` for the root.
         content: depends on the action, see `docs/formats.md`.
         size: size in bytes of the file after a write, otherwise 0.
@@ -111,7 +111,7 @@ class Entry:
     known_body: InitVar[bytes | None] = None
 
     def __post_init__(self, known_body: bytes | None) -> None:
-        """`known_body`: the bytes before the signature, from who has just read the fields out of them."""
+        """`known_body`: the bytes before the signature, if the caller has just decoded the fields from them."""
         body = known_body or signed_part(
             self.parent, self.timestamp, self.action, self.name, self.content, self.size, self.fingerprint
         )
@@ -161,7 +161,7 @@ class Entry:
             size=size,
             fingerprint=Fingerprint(data[end : end + FINGERPRINT_SIZE]),
             signature=data[end + FINGERPRINT_SIZE :],
-            # One encoding an entry, so this is what the fields would be encoded to.
+            # An entry has one encoding, so these are the bytes to which the fields would be encoded.
             known_body=data[: end + FINGERPRINT_SIZE],
         )
 
@@ -179,7 +179,7 @@ def parent_of(encoded: bytes) -> EntryHash:
 def signed_part(
     parent: bytes, timestamp: int, action: Action, name: bytes, content: bytes, size: int, fingerprint: bytes
 ) -> bytes:
-    """The bytes of an entry before its signature: what is hashed, and after DOMAIN signed."""
+    """The bytes of an entry before its signature: they are hashed, and signed after DOMAIN."""
     return b"".join(
         (
             _HEADER.pack(TAG, parent, timestamp, action),
@@ -210,7 +210,7 @@ def check_fields(action: Action, name: bytes, content: bytes, size: int) -> None
 
 
 def check_name(name: bytes) -> None:
-    """A name is '/' (the root), or what can be a component of a path.  Raises `InvalidEntry`."""
+    """Check that a name is '/' (the root) or a component of a path.  Raises `InvalidEntry`."""
     if name == ROOT_NAME:
         return
     try:

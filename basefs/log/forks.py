@@ -1,7 +1,7 @@
 """Forks: the paths on which two entries build on the same thing, read from the file of a log.
 
 Only there can a revision have lost to another one.  One look at the whole table, over a connection of its own, so that
-nobody who needs the log waits for it.
+no other user of the log waits for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from basefs.errors import StoreError
 from basefs.log.check import open_log
 from basefs.log.placement import EntryKind
 
-#: Children of one path compete with each other, successors with those of the same parent; grants with nobody.
+#: Children of one path compete with each other, successors with those of the same parent; grants with none.
 _QUERY = f"""
     SELECT DISTINCT path FROM (
         SELECT path FROM entries WHERE kind != {EntryKind.KEY.value}

@@ -1,4 +1,4 @@
-"""Granted keys: what a signature is checked against (docs/formats.md, section 4).
+"""Granted keys: the keys against which signatures are checked (docs/formats.md, section 4).
 
 Invariant: `granted` holds a key for a path exactly if an accepted grant of it hangs there, in force or not.  All of it
 is in memory as well, since every entry that arrives asks for it.
@@ -32,7 +32,7 @@ class Granted:
     def add(self, path_id: int, public: bytes) -> None:
         """Note a grant, inside a transaction."""
         fingerprint = fingerprint_of(public)
-        # Two keys with one fingerprint would take 2**64 work by somebody who holds a key; the first one stays.
+        # Finding two keys with one fingerprint would take the holder of a key 2**64 work; the first one stays.
         self._keys.setdefault(fingerprint, {}).setdefault(path_id, public)
         self._db.execute("INSERT OR IGNORE INTO granted VALUES (?, ?, ?)", (path_id, fingerprint, public))
 

@@ -1,4 +1,4 @@
-"""Intake: what is accepted into the log, and what waits or is refused (docs/formats.md, section 4).
+"""Intake, that is admission: the log accepts an entry, or it waits, or is refused (docs/formats.md, section 4).
 
 From anyone, at any time: valid encoding, known parent, a place in the DAG, a key that was granted on the path or above
 it by an entry of the log, and a valid signature.  Everything else waits in bounded memory or is refused; none of it
@@ -42,8 +42,8 @@ class Delivery:
     Attributes:
         entries: those that were not looked at yet.
         blocks: those that were not taken yet.
-        peer: who brought them.
-        seen: number of the last entry of the log, in the order of arrival, when it was looked up what is in it.
+        peer: their sender.
+        seen: number of the last entry of the log, in the order of arrival, when `known` was looked up.
         known: whether entries are in the log, as far as that was looked up or done since.
         verified: signature and raw public key of the entries whose signature was found to be right.
         refused: why others were taken out.
@@ -66,8 +66,8 @@ class Delivery:
     def verify(self, publics: Mapping[EntryHash, bytes]) -> None:
         """Check signatures beforehand, which needs no lock: by hash of the entry, the raw public key that it names.
 
-        What is wrong is refused at once, even where its parent is unknown: nobody gets us to verify without end what
-        then waits in memory.
+        A wrong signature is refused at once, even if the parent is unknown: otherwise entries that wait in memory would
+        have to be verified again and again.
         """
         signed = [(entry, publics.get(entry.hash)) for entry in self.entries]
         self.entries.clear()
@@ -82,8 +82,8 @@ class Delivery:
     def take(self) -> list[Entry]:
         """The entries to be looked at next, which leave it.
 
-        A delete and what comes in its place, or a write and its mode, stay together: in between a file would be gone,
-        or could be read by anybody.
+        A delete and its replacement, or a write and its mode, stay together: in between a file would be missing, or
+        readable by all users.
         """
         some = [self.entries.popleft() for _ in range(min(_SLICE, len(self.entries)))]
         while self.entries and len(some) < _LONG_SLICE and self.entries[0].parent == some[-1].hash:
@@ -127,14 +127,14 @@ class Intake:
         self.new_blocks = 0
 
     def add(self, delivery: Delivery, enough: Callable[[], bool] = lambda: False) -> None:
-        """Take in a delivery, or as much of it as is `enough` for one transaction: what is left stays in it.
+        """Admit a delivery, or as much of it as is `enough` for one transaction; the rest stays in it.
 
-        Blocks that no entry has asked for come last.
+        Blocks that no entry names come last.
         """
         self._offered, self._verified = delivery.blocks, delivery.verified
         self.rejected += delivery.refused
         delivery.refused.clear()
-        # And what another thread has put into the log since it was looked up.
+        # And entries that another thread has put into the log since.
         self._known = delivery.known
         self._known.update(dict.fromkeys(self._store.arrived_behind(delivery.seen), True))
         while delivery.entries:
@@ -149,7 +149,7 @@ class Intake:
     def add_entries(self, entries: Sequence[Entry], peer: str) -> None:
         """Take entries in, and those that waited for them.
 
-        Raises `LocalProtocolError` for an entry of this node's own that nobody would accept.
+        Raises `LocalProtocolError` for an entry of this node that no log would accept.
         """
         queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
         hashes = [entry.hash for entry in entries if entry.hash not in self._known]
@@ -171,7 +171,7 @@ class Intake:
             released = self._release(entry.hash) if accepted or entry.is_root else []
             if accepted and entry.action is Action.GRANT:
                 released += self._release(fingerprint_of(entry.content))
-            # What waited came from others and was never verified, whoever brings what it waited for.
+            # A released entry came from a peer and was never verified, regardless of the sender of its parent.
             queue.extend((orphan, sender, False) for orphan, sender in released)
 
     def _release(self, known: bytes) -> list[tuple[Entry, str]]:
@@ -268,7 +268,7 @@ class Intake:
         """Take in the blocks of content made on this node."""
         for block in blocks:
             if self._store.chains.expects(block.hash):
-                # The same content is arriving from somebody else.
+                # The same content is arriving from another peer.
                 self._append(block)
             else:
                 self._store.chains.insert_block(block)

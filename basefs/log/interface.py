@@ -24,7 +24,7 @@ class Digest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is known of one path.
+    """The known properties of one path.
 
     Attributes:
         entries: own entries of this path that are in the Merkle tree, in the order of the log (a log is always in an
@@ -43,13 +43,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class AddResult:
-    """What became of entries and blocks that were offered to the log.
+    """The result of offering entries and blocks to the log.
 
     Attributes:
         accepted: how many were new and are in the log now.
         missing_parents: parents that must come before some of the entries, which were not kept.
         missing_blocks: the first missing block of each chain that this call began or continued, and left incomplete;
-            none for what was known already.
+            none for known blocks.
         rejected: one reason for each entry or block that was refused; something known already is not refused.
         strays: how many of them are blocks of no content that is known.  A log may keep those for a while instead.
         ungranted: how many of them are entries of a key that is granted nowhere, as far as is known here: they may have
@@ -83,7 +83,7 @@ class LogState(Protocol):
         """The hash of the whole tree, and the number of entries at the same moment."""
 
     def listing(self, path: Path) -> Listing | None:
-        """What is known of `path`; None if no entry of it is."""
+        """The listing of `path`; None if the log has no entry of it."""
 
     def path_hash(self, path: Path) -> bytes:
         """The Merkle hash of `path`; `ZERO_HASH` where unknown."""

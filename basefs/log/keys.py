@@ -1,4 +1,4 @@
-"""Ed25519 keys: who may sign entries (RFC 8032)."""
+"""Ed25519 keys, which sign entries (RFC 8032)."""
 
 from __future__ import annotations
 

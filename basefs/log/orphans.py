@@ -1,4 +1,4 @@
-"""Orphans: what arrived before what it needs, kept for a while in bounded memory (docs/formats.md, section 4).
+"""Orphans: entries and blocks that arrived too early, kept in bounded memory (docs/formats.md, section 4).
 
 Gossip has no order.  An entry may come before its parent or before the grant of its key, a block before the one that
 names it.  None of that can be verified yet, so none of it reaches the disk, and each peer has its own share of the

@@ -1,8 +1,8 @@
-"""Rebuild: from the rows of a log, whatever state they are in, the log that they should be.
+"""Rebuild: a second log from the rows of a log that may be damaged.
 
-Every row is read as if a stranger had sent it, and takes the one way into a log, `intake`, into a second log beside the
-first: so the two are equal exactly if the first one is whole, and if it is not, the second one is what is left of it.
-Nothing in the first log is changed.
+Every row is read as if a stranger had sent it, and passes through `intake` into a second log beside the first.  So the
+two are equal exactly if the first one is intact; otherwise the second one holds the intact rest.  The first log is not
+changed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Finding:
     Attributes:
         table: where, as SQLite names it; "file" for the whole.
         row: which row: a number, a hash, a path.
-        problem: what is wrong with it.
-        lost: whether it cannot be told from the rest of the log, so that only a peer can bring it back.
+        problem: the error.
+        lost: whether it does not follow from the rest of the log, so that only a peer can restore it.
     """
 
     table: str
@@ -44,13 +44,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What became of the rows.
+    """The result of a rebuild.
 
     Attributes:
         store: the second log.
-        findings: what was wrong with the rows.
-        rows: entry -> (seq, parent, kind, path, directory) as its row says.
-        left: entries that cannot be placed, with what they need.
+        findings: the errors in the rows.
+        rows: entry -> (seq, parent, kind, path, directory) of its row.
+        left: entries that cannot be placed, with the hash or fingerprint that they need.
     """
 
     store: Store
@@ -87,8 +87,8 @@ class Rebuild:
         Args:
             source: the log to read.
             store: an empty one.
-            keep_blocks: whether to copy what blocks hold; otherwise only how they hang together.
-            progress: called with how many rows were done since the last call.
+            keep_blocks: whether to copy the data of blocks; otherwise only their order in chains.
+            progress: called with the number of rows done since the last call.
         """
         self._source = source
         self._store = store
@@ -114,7 +114,7 @@ class Rebuild:
         return self._result
 
     def _arrivals(self) -> None:
-        """When entries came cannot be told from them: it is taken over, in the numbers that they have now."""
+        """Copy the times of arrival, which do not follow from the entries, with their present numbers."""
         try:
             rows = self._source.execute("SELECT seq, time FROM arrivals ORDER BY seq").fetchall()
         except sqlite3.DatabaseError as error:
@@ -209,9 +209,9 @@ class Rebuild:
                     continue
                 self._result.rows[entry.hash] = (seq, parent, kind, path, directory)
                 if hash != entry.hash:
-                    self._find("entries", seq, "its hash is not that of what it holds")
+                    self._find("entries", seq, "its hash does not match its data")
                 if checksum != checksum_of(data):
-                    self._find("entries", seq, "its checksum is not that of what it holds")
+                    self._find("entries", seq, "its checksum does not match its data")
         self._progress(len(batch))
 
     def _take(self, intake: Intake, waiting: _Waiting, newcomer: Newcomer, entry: Entry, where: object) -> bool:
@@ -239,10 +239,10 @@ class Rebuild:
                     self._find("detached", _hex(hash), f"it is no entry: {error}", lost=True)
                     continue
                 if entry.hash != hash:
-                    self._find("detached", _hex(hash), "its hash is not that of what it holds")
+                    self._find("detached", _hex(hash), "its hash does not match its data")
                 self._take(intake, waiting, newcomer, entry, _hex(hash))
                 if entry.hash not in waiting.entries:
-                    self._find("detached", _hex(hash), "what it waits for is here, or it is refused")
+                    self._find("detached", _hex(hash), "its parent or grant is here, or it is refused")
                 elif waiting.entries[entry.hash][1] != needs:
                     self._find("detached", _hex(hash), "it waits for something else than it needs")
 

@@ -1,8 +1,7 @@
-"""Repair: replace a damaged log by what is whole of it; peers bring the rest (docs/formats.md, section 8).
+"""Repair: replace a damaged log by its intact part; peers send the rest (docs/formats.md, section 8).
 
-The new log is built beside the old one and takes its place at once, so a crash leaves one of the two.  The old one is
-kept under another name: nothing is thrown away.  What is whole but builds on something that is lost waits in the new
-log (`detached`) until that comes back.
+The new log is built beside the old one and replaces it atomically, so a crash leaves one of the two.  The old one stays
+under another name.  Intact entries whose parent or grant is lost wait in the new log (`detached`) until that returns.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ _SIDE_FILES = ("-wal", "-shm")
 
 
 def repair(path: Path, progress: Callable[[int], None] = lambda rows: None) -> tuple[list[Finding], Path | None]:
-    """Repair the log at `path`, which nobody may use meanwhile.
+    """Repair the log at `path`, which must not be in use.
 
-    Returns what was wrong, and where the damaged log is now; nothing and `None` if it was whole.  Needs room for a
-    second log.  Raises `DamagedLog` if nothing can be saved, `NoSpace`, `StoreError`.
+    Returns the findings and the new path of the damaged log; no findings and `None` if it was intact.  Needs space for
+    a second log.  Raises `DamagedLog` if nothing can be saved, `NoSpace`, `StoreError`.
     """
     fresh = path.with_name(path.name + ".repair")
     _remove(fresh)
@@ -38,7 +37,7 @@ def repair(path: Path, progress: Callable[[int], None] = lambda rows: None) -> t
                 return [], None
             if store.database.meta("identity") is None:
                 raise DamagedLog(
-                    f"the root entry in {path} is lost, and with it what the rest hangs on: fetch the filesystem under "
+                    f"the root entry in {path} is lost, and all other entries build on it: fetch the filesystem under "
                     "another name with 'basefs get'; the log is left as it is"
                 )
         finally:
@@ -58,7 +57,7 @@ def _replace(path: Path, fresh: Path, aside: Path) -> None:
         finally:
             os.close(descriptor)
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
-            # The write-ahead log must not meet another database, and what it holds belongs to the old one.
+            # The write-ahead log must not meet another database, and its contents belong to the old one.
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         os.link(path, aside)
         for suffix in _SIDE_FILES:

@@ -1,4 +1,4 @@
-"""The tables of the log, and what their columns mean (docs/formats.md, section 8)."""
+"""The tables of the log, and the meaning of their columns (docs/formats.md, section 8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SCHEMA = """
 -- Facts about the file itself: format, and identity (the hash of the root entry).
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
--- One row an entry, in order of arrival.  All columns but `data` are copies of what it says, or derived:
+-- One row per entry, in order of arrival.  All columns but `data` are copies of its fields, or derived:
 --   kind       0 successor on its parent's path, 1 child: first of its path, 2 grant or revoke
 --   path       static path, see `paths`
 --   checksum   first bytes of the SHA-224 of `data`: the hash does not cover the signature
@@ -43,7 +43,7 @@ CREATE INDEX chains_missing ON chains (missing);
 -- The write entries that wait for a chain.
 CREATE TABLE waiting (first BLOB NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (first, entry)) WITHOUT ROWID;
 
--- Keys that any accepted grant names, and where; what a signature is checked against.
+-- Keys that any accepted grant names, and where; signatures are checked against them.
 CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,
     PRIMARY KEY (fingerprint, path, public)) WITHOUT ROWID;
 

@@ -25,7 +25,7 @@ _MOST = 4
 
 
 def find_wrong(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
-    """What is wrong with each of these signatures; `None`: nothing, or nobody knows yet."""
+    """The error of each of these signatures; `None`: valid, or not verified here."""
     threads = min(_MOST, len(os.sched_getaffinity(0)), len(signed) // _A_THREAD)
     if threads < 2:
         return _one_by_one(signed)
