@@ -22,7 +22,7 @@ def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        # Nobody has asked for a file of that other name.
+        # The caller does not know the temporary name.
         error.filename = os.fspath(path)
         raise
     try:
@@ -35,7 +35,7 @@ def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None:
-            # Of a write that fails the system does not say what of.
+            # The system does not name the file of a failed write.
             error.filename = os.fspath(path)
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -21,7 +21,7 @@
     |   |-- ReadOnly              the filesystem refuses writes until it is repaired
     |   |-- NoSpace               the disk that holds the log is full
     |   `-- IncompleteContent     blocks of a content have not arrived yet
-    |-- ArchiveError              the file of an export is damaged, or something else
+    |-- ArchiveError              the file of an export is damaged, or no archive
     |-- ProtocolError (abstract)
     |   |-- RemoteProtocolError   the peer broke the rules: close it, nothing else
     |   |   `-- InvalidEntry      an entry or block that can never be accepted
@@ -59,19 +59,19 @@ class PathError(BaseFSError):
 
 
 class NotFound(PathError):
-    """There is nothing at this path."""
+    """The path does not exist."""
 
 
 class Exists(PathError):
-    """There is something at this path already."""
+    """The path exists already."""
 
 
 class NotADirectory(PathError):
-    """A directory was needed and the path is something else."""
+    """The operation needs a directory, and the path is none."""
 
 
 class IsADirectory(PathError):
-    """A file was needed and the path is a directory."""
+    """The operation needs a file, and the path is a directory."""
 
 
 class NotEmpty(PathError):
@@ -107,7 +107,7 @@ class Unsupported(PathError):
 
 
 class TooLarge(PathError):
-    """The content is larger than a node can hold in memory."""
+    """The content is larger than a file may be, 16 GiB."""
 
 
 class StoreError(BaseFSError):
@@ -131,7 +131,7 @@ class IncompleteContent(StoreError):
 
 
 class ArchiveError(BaseFSError):
-    """The file of an export is damaged, or of another format, or something else."""
+    """The file of an export is damaged, of another format, or no archive."""
 
 
 class ProtocolError(BaseFSError):
@@ -156,7 +156,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class NetworkError(BaseFSError):
-    """Something between this node and the others."""
+    """A failure between this node and the others."""
 
 
 class PeerUnreachable(NetworkError):
@@ -172,7 +172,7 @@ class AgentError(NetworkError):
 
 
 class DaemonError(BaseFSError):
-    """The daemon of a filesystem."""
+    """A failure of the daemon of a filesystem, or of the connection to it."""
 
 
 class NotRunning(DaemonError):

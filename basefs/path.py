@@ -34,7 +34,7 @@ def to_text(path: Sequence[bytes]) -> str:
 
 
 def check_name(name: bytes) -> None:
-    """Raise `NameTooLong` or `InvalidName` for what cannot be a component of a path."""
+    """Raise `NameTooLong` or `InvalidName` unless the name can be a component of a path."""
     if len(name) > MAX_NAME:
         raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
     if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
@@ -42,7 +42,7 @@ def check_name(name: bytes) -> None:
 
 
 def display(path: Sequence[bytes]) -> str:
-    """A path as people read it; what would break a line or is not UTF-8 shows as an escape."""
+    """A path as people read it; line breaks and bytes that are not UTF-8 show as escapes."""
     return escaped("/" + "/".join(name.decode("utf-8", "backslashreplace") for name in path))
 
 
