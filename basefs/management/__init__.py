@@ -1,1 +1,7 @@
-"""The `basefs` command: one module a command, and the control socket through which they reach a running daemon."""
+"""The `basefs` command: one module for each subcommand.
+
+`main` lists and loads them.  Each parses its options, calls the `api` of the daemon's room, and prints through
+`output`: tables, JSON, one line for an error.  `doctor` diagnoses a node, and `resources` shows what it uses.
+
+Imports errors, path, durable and daemon.
+"""

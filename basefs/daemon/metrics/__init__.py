@@ -1,6 +1,5 @@
-"""Metrics of a daemon for Prometheus, with its official client library; off unless somebody asks for them.
+"""Metrics of a daemon for Prometheus, with its official client library; off by default.
 
-convergence  how long the changes of others took to come here
-collector    what the control socket can tell, as metric families
-server       HTTP
+`convergence` measures the delay of remote changes, `collector` turns the answers of the `control socket` into metric
+families, and `server` serves them over HTTP.
 """

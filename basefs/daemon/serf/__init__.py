@@ -1,1 +1,5 @@
-"""The Serf program: whether a good one is installed, and installing one from packages or a release of its makers."""
+"""The Serf program: whether a suitable one is installed, and installing one.
+
+`program` has the surface, `packages` uses the package manager of the system, and `release` downloads and verifies a
+release of its makers.
+"""

@@ -1,8 +1,5 @@
-"""What `basefs doctor` looks at: each module knows one thing that can be wrong with a node, and what to do about it.
+"""The checks of `basefs doctor`: each module examines one subject and says what to type.
 
-    finding     what was found, and what to type
-    fuse, serf, ports, clock, home, mounts, log   what can be seen on this machine
-    peers       what can be seen of the others
-
-They look and change nothing, and take from others what they cannot see themselves.
+A `Finding` is a problem or a note.  `fuse`, `serf`, `ports`, `clock`, `home`, `mounts` and `log` examine this machine,
+`peers` the others.  They change nothing.
 """

@@ -1,5 +1,4 @@
-"""What a running filesystem uses: its daemon and its Serf agent, read once a second (paper, section 5: the profiler).
+"""The resources of a running filesystem: its daemon and its agent, once a second (paper, section 5: the profiler).
 
-usage   one process at one moment
-rates   what two readings say about the time between them; no I/O
+`usage` reads one process at one moment.  `rates` compares two readings, without I/O.
 """
