@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from basefs.fs.filesystem import Filesystem
-from basefs.path import Names
+from basefs.path import Path as Names
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
