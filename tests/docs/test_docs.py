@@ -73,7 +73,7 @@ def test_links_lead_to_headings_that_exist(document: Path) -> None:
 
 
 def _anchor(heading: str) -> str:
-    """The anchor that code hosts make of a heading."""
+    """The anchor of a heading on code hosts."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""Every command that a document shows is run, on machines of their own, and shows what the document shows."""
+"""Each transcript in a document is replayed on separate machines and must give the same output."""
 
 from __future__ import annotations
 

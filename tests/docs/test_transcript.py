@@ -1,4 +1,4 @@
-"""Documents that show commands: what is read in them, what counts as the same, and that a difference is seen."""
+"""Transcripts in documents: how they are parsed, which outputs count as equal, and that a difference is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ $ basefs list
 
 
 class Echo:
-    """A machine that shows what it was prepared to show, and keeps what was typed."""
+    """A machine with prepared output, which records the commands."""
 
     def __init__(self, *shown: str) -> None:
         self._shown = list(shown)
@@ -48,7 +48,7 @@ def play(text: str, *shown: str) -> Echo:
     return machine
 
 
-def test_a_document_is_read() -> None:
+def test_a_document_is_parsed() -> None:
     text = DOCUMENT.replace("$ basefs list\n", "")
     first, hidden, empty = parse(text)
     assert [(step.machine, step.command, step.shown) for step in first.steps] == [
@@ -77,7 +77,7 @@ def test_a_line_that_belongs_to_no_command_is_refused() -> None:
         ("1234 bytes", "99999 bytes"),
     ],
 )
-def test_what_differs_from_run_to_run_is_the_same(left: str, right: str) -> None:
+def test_values_of_one_run_are_equal(left: str, right: str) -> None:
     assert normalise(left) == normalise(right)
 
 
@@ -92,24 +92,24 @@ def test_what_differs_from_run_to_run_is_the_same(left: str, right: str) -> None
         ("sizes", "sizes of files"),
     ],
 )
-def test_everything_else_is_not(left: str, right: str) -> None:
+def test_other_values_differ(left: str, right: str) -> None:
     assert normalise(left) != normalise(right)
 
 
-def test_another_output_is_a_difference() -> None:
+def test_different_output_is_reported() -> None:
     with pytest.raises(Differs, match="hello"):
         play("alpha# echo hello\nhello", "goodbye")
     with pytest.raises(Differs, match="goodbye"):
         play("alpha# true", "goodbye")
 
 
-def test_who_looks_looks_again_and_who_acts_does_not() -> None:
+def test_a_reading_command_is_repeated_and_a_writing_one_is_not() -> None:
     assert len(play("alpha# cat /srv/x\nnew", "old", "old", "new").typed) == 3
     with pytest.raises(Differs):
         play("alpha# cat /srv/x > /srv/y\nnew", "old", "old", "new")
 
 
-def test_hashes_are_those_of_the_run() -> None:
+def test_hashes_are_replaced_by_those_of_the_run() -> None:
     story = "alpha# basefs list\naaaaaaaaaaaa x\nbbbbbbbbbbbb y\nalpha# basefs revert conf:/x bbbbbbbbbbbb"
     machine = play(story, "cccccccccccc x\ndddddddddddd y", "")
     assert machine.typed[-1] == "basefs revert conf:/x dddddddddddd"
