@@ -1,7 +1,7 @@
 """What contents cost: `make bench-contents`.
 
-A large file is written and read back in a process of its own: peak memory, and how long somebody who wanted the
-replica's lock had to wait at the most.  Then how many bytes a change of one line takes in the log.
+A large file is written and read back in a process of its own: peak memory, and the longest wait for the replica's
+lock.  Then the bytes that a change of one line takes in the log.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def _rounds_row(place: str, directory: Path, tree: Path, rounds: int) -> Row:
                 _drop_caches()
                 colds[number] = _time(lambda: _read(target))
             _rewrite(source, _CHANGE + str(number).encode())
-    # The first copy makes the files and the others write them: both are told.
+    # The first copy creates the files and the others overwrite them: the table has both.
     late = statistics.median(copies[-3:])
     return {
         "place": place,

@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _is_free(port: int) -> bool:
-    """Whether nobody has the two ports of a node; another node may run on this machine."""
+    """Whether the two ports of a node are free; another node may run on this machine."""
     for number in range(port, port + PORT_STEP):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -114,7 +114,7 @@ def _copy_etc(nodes: list[Node]) -> None:
     if done.returncode != 0:
         _say(f"\ncp says: {done.stderr.strip().splitlines()[-1]}")
     count = sum(1 for _ in source.rglob("*"))
-    _say(f"\nWhat everybody may read in /etc, {count} paths, copied on node 1 with cp -a: {copied:.1f} s.")
+    _say(f"\nCopied the public part of /etc, {count} paths, on node 1 with cp -a: {copied:.1f} s.")
     _say("Equal to the source, seconds after the copy began:\n")
     for number, node in enumerate(others, start=2):
         target = node.mountpoint / "etc"

@@ -23,7 +23,7 @@ from netfilterqueue import NetfilterQueue, Packet
 
 from tests.support.netem import LIMIT, Fate, Netem
 
-#: Packets that the kernel keeps for us: those that wait and those that nobody has looked at yet.
+#: Packets that the kernel keeps for us: delayed ones and new ones.
 _QUEUE_LENGTH = 8 * LIMIT
 #: Bytes of the socket to the kernel: a full queue of full packets.
 _SOCKET_BYTES = 16 << 20
@@ -59,7 +59,7 @@ class Counters:
 
 
 class Emulator:
-    """The packets that are under way, and who decides about new ones."""
+    """The packets in flight, and the decision about new ones."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -112,7 +112,7 @@ class Emulator:
             if packet is not None:
                 packet.accept()
             else:
-                # To the node's own address, so that it comes in by the loopback interface, which nobody watches.
+                # To the node's own address, so that it arrives by the loopback interface, which is not shaped.
                 self._raw.sendto(copy, (socket.inet_ntoa(copy[16:20]), 0))
             self._count(now - arrival, now - due, number)
         return None

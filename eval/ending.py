@@ -1,4 +1,4 @@
-"""A measurement that is told to stop ends what it has started, whatever tells it."""
+"""A measurement that is stopped, in any way, ends the processes that it has started."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A machine of one's own for a person at a shell: name, network, processes, /root and /srv, all gone afterwards.
 
-For what people are told to type (docs/tutorial.md): commands run one after the other in one bash on a terminal, so that
-directories, variables and background jobs stay, and programs print what a person would see.
+It replays transcripts (docs/tutorial.md): commands run one after the other in one bash on a terminal, so directories,
+variables and background jobs stay, and programs print as for a person.
 """
 
 from __future__ import annotations

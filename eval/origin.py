@@ -21,7 +21,7 @@ _DIRTY = "-dirty"
 
 
 class UncommittedCode(Exception):
-    """Rows of code that no commit has would be kept, and nobody could measure them again."""
+    """Rows of uncommitted code would be kept, and could not be measured again."""
 
 
 @dataclass(frozen=True)

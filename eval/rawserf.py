@@ -18,7 +18,7 @@ from tests.support.node import Node
 
 #: Bytes of an event: as many as an entry takes with a block of 100 bytes.
 PAYLOAD = 320
-#: What the names of such events begin with, so that BaseFS ignores them and they are told from its own.
+#: The prefix of the names of such events, so that BaseFS ignores them.
 _PREFIX = "raw"
 
 

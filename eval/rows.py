@@ -31,7 +31,7 @@ class Rows:
             again: what was measured before is measured again.
 
         Raises:
-            UncommittedCode: the rows would be kept, and nobody could measure them again.
+            UncommittedCode: the rows would be kept, and could not be measured again.
         """
         origin.check(path)
         self._path = path
@@ -92,7 +92,7 @@ def keep(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a whole table of measurements that were just made, at least one, with their origin.
 
     Raises:
-        UncommittedCode: the rows would be kept, and nobody could measure them again.
+        UncommittedCode: the rows would be kept, and could not be measured again.
     """
     origin = Origin.here()
     origin.check(path)

@@ -38,7 +38,7 @@ _BASEFS_LOOKS = "blocks|check|conflicts|doctor|keys|list|log|members|show|status
 #: Commands without effect, as a document writes them.
 LOOKS = re.compile(rf"(?:cat|curl|find|getfattr|grep|head|ls|stat|tail|basefs (?:{_BASEFS_LOOKS}))\b[^;&>]*")
 
-#: What a terminal is told while a busy machine keeps somebody waiting.
+#: The message on a terminal while a command waits for a busy machine.
 _WAITING = re.compile(r"waiting for the daemon of \S+ .*\.\.\.")
 
 _TOKEN = re.compile(r"\b[0-9a-f]{8,}\b")

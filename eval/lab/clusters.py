@@ -44,13 +44,13 @@ _PROFILED = 2
 
 @contextlib.contextmanager
 def running(plan: Plan, mode: str, *, count: int = 0, behind_nat: int = 0) -> Iterator[Cluster]:
-    """A cluster in which everybody sees everybody; the first node has the only key.
+    """A cluster in which all nodes see each other; the first node has the only key.
 
     Args:
         plan: which backend, and how many nodes.
         mode: of `MODES`.
         count: of nodes, instead of the plan's.
-        behind_nat: how many nodes, the last ones, nobody can reach, so that Serf believes them failed.
+        behind_nat: the number of nodes, the last ones, that cannot be reached, so that Serf believes them failed.
     """
     count = count or plan.count
     settings = MODES[mode]
@@ -74,7 +74,7 @@ def running(plan: Plan, mode: str, *, count: int = 0, behind_nat: int = 0) -> It
 
 
 def _join(cluster: Cluster, node: Node) -> None:
-    """A node that the others cannot reach fetches and mounts, and nobody waits until the others see it."""
+    """A node that the others cannot reach fetches and mounts, without waiting until they see it."""
     node.basefs("get", NAME, cluster.nodes[0].endpoint)
     node.mount(NAME, "--owners", "--profile", "wan")
     cluster.nodes.append(node)

@@ -39,7 +39,7 @@ _REPEAT_SMALL, _SMALL_BLOCKS = 3, 3
 #: Files of each size where defaults are compared, which differ by less than Serf's interval scatters; their sizes.
 _REPEAT_DEFAULTS = 9
 _DEFAULTS_SIZES = {"events": (0, 1, 3, 7, 15), "jitter": (15, 254)}
-#: What is told of shaping, where it is known: kbit/s, packets, shares, milliseconds.
+#: Columns about shaping, as far as known: kbit/s, packets, shares, milliseconds.
 _IN_FORCE = (
     *("rate_kbit", "packets", "lost", "overflow", "duplicated", "reordered", "delay_ms", "deviation_ms", "late_ms"),
 )

@@ -76,7 +76,7 @@ def _written(directories: Sequence[Path]) -> _Change:
         arrival = watch.write(f"change{number}", random.Random(number).randbytes(SMALL))
         watch.look_until(time.monotonic() + PATIENCE)
         if not arrival.everywhere:
-            raise TimeoutError(f"a small change has not reached everybody in {PATIENCE:g} s")
+            raise TimeoutError(f"a small change has not reached all nodes in {PATIENCE:g} s")
         return sorted(value for value in arrival.seconds if value is not None)
 
     return change

@@ -1,7 +1,7 @@
-"""A peer that does what a peer should not: one kind of attack on some nodes, for some seconds.  A program of its own.
+"""A malicious peer: one kind of attack on some nodes, for some seconds.  A program of its own.
 
-It speaks just enough of the sync protocol (`docs/sync-protocol.md`) to be listened to, and reads everything that it is
-sent, so that nobody is spared work because it is slow.  For gossip it runs a real Serf agent, as a member with the tags
+It speaks just enough of the sync protocol (`docs/sync-protocol.md`) to be accepted, and reads everything that it is
+sent, so that its slowness does not spare the victims work.  For gossip it runs a real Serf agent, as a member with the tags
 of this filesystem.  On standard output: `ready`, then a JSON object with what it did and in how much processor time.
 """
 
@@ -35,7 +35,7 @@ from basefs.sync.wire.messages import WHOLE, Blocks, Entries, Eof, Hash, Ls, Pat
 
 #: Connections to one node at once.  A host may have eight sessions; the rest knocks.
 CONNECTIONS = 12
-#: Seconds until somebody whose connection was closed comes again.
+#: Seconds until an attacker whose connection was closed connects again.
 _AGAIN = 0.01
 #: Entries of a session, or blocks: below the number for which a peer is sent away.
 _UNTIL_TOLD_OFF = 240
@@ -54,8 +54,8 @@ class Loot:
         identity: hash of its root entry.
         root: Merkle root hash, as it was.
         entries: all of its entries, encoded.
-        forged: such as nobody may write: with a granted key's name and a wrong signature.
-        strange: signed properly by a key that nobody granted.
+        forged: invalid entries: with the name of a granted key and a wrong signature.
+        strange: signed properly by a key that was not granted.
     """
 
     identity: bytes
@@ -156,7 +156,7 @@ async def _slow_loris(line: Line) -> None:
 
 
 async def _million_paths(line: Line) -> None:
-    """Lists of sub-paths that nobody has, each of which the node asks for."""
+    """Lists of sub-paths that no node has, each of which the victim requests."""
 
     def lists() -> bytes:
         names = [os.urandom(12).hex().encode() for _ in range(48)]
@@ -188,7 +188,7 @@ async def _knocks(line: Line) -> None:
 
 
 async def _wrong_roots(line: Line) -> None:
-    """Sessions that stay, each as of another node, which tell of changes that nobody has made."""
+    """Push sessions, each in the name of another node, that advertise changes which were never made."""
     await line.greet(line.loot.root, random.randrange(1024, 65536))
     await line.until(b"SAME", b"LS ")
     await line.send(encode(Stay()))
@@ -316,7 +316,7 @@ KINDS = (*SYNC, *_PAYLOADS)
 
 
 def yield_cores(pid: int) -> None:
-    """Let a process run only where nobody else wants to: an attacker has cores of its own.
+    """Let a process use only idle cores: a real attacker has cores of its own.
 
     Where the kernel groups processes by session (sched(7), autogroup) priorities count within a session only, and the
     session has one of its own.

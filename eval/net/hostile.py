@@ -1,4 +1,4 @@
-"""Honest nodes while somebody attacks all of them: how soon a change is everywhere, in how much memory and CPU."""
+"""Honest nodes under attack: the delay of a change, and the memory and processor time of a daemon."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def network_of(count: int) -> Iterator[NamespaceNetwork]:
 
 @contextlib.contextmanager
 def running(count: int, *, mode: str = "push", profile: str = "wan", writers: int = 1) -> Iterator[Cluster]:
-    """A cluster in which everybody sees everybody, and in mode "push" everybody has sessions that stay open."""
+    """A cluster in which all nodes see each other, and in mode "push" have push sessions."""
     options = () if mode == "push" else ("--no-push",)
     say(f"starting {count} nodes, {profile}, {mode}")
     with network_of(count) as network:

@@ -12,9 +12,9 @@ from tests.support.node import Node
 
 _PORT = 22000
 _FOLDER = "shared"
-#: As a folder is that somebody makes in its user interface.
+#: The settings of a folder that is made in its user interface.
 _WATCHING = {"type": "sendreceive", "rescanIntervalS": "3600", "fsWatcherEnabled": "true", "fsWatcherDelayS": "10"}
-#: Nobody but these nodes is to be found or told anything.
+#: Only these nodes are announced or discovered.
 _OPTIONS = {
     "globalAnnounceEnabled": "false",
     "localAnnounceEnabled": "false",

@@ -11,7 +11,7 @@ from eval.report.style import figure, legend, legend_below, line, plain_numbers,
 #: Kinds of conditions: what the axis says, and whether it is logarithmic.
 KINDS = {
     "delay": ("mean delay of a packet, ms", True),
-    "loss": ("loss, % (as netem is told)", False),
+    "loss": ("loss, % (netem's parameter)", False),
     "reorder": ("packets that overtake, %", False),
     "bw": ("kbit/s that a node can send", True),
 }

@@ -198,7 +198,7 @@ def worse(results: Results) -> list[str]:
     return found or ["Nowhere in these rows."]
 
 
-#: Two modes are told apart if one median is more than this times the other.
+#: Two modes differ if one median is more than this times the other.
 _DIFFERENT = 1.2
 
 
