@@ -1,8 +1,8 @@
 """A malicious peer: one kind of attack on some nodes, for some seconds.  A program of its own.
 
 It speaks just enough of the sync protocol (`docs/sync-protocol.md`) to be accepted, and reads everything that it is
-sent, so that its slowness does not spare the victims work.  For gossip it runs a real Serf agent, as a member with the tags
-of this filesystem.  On standard output: `ready`, then a JSON object with what it did and in how much processor time.
+sent, so that its slowness does not spare the victims work.  For gossip it runs a real Serf agent, as a member with the
+tags of this filesystem.  On standard output: `ready`, then a JSON object with its work and its processor time.
 """
 
 from __future__ import annotations
