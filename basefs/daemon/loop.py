@@ -148,7 +148,13 @@ class Parts:
         sync_port = port + config.SYNC_PORT_OFFSET
         settings = self._options.settings
         propagation = Propagation(
-            self._replica, loop, settings.max_block_messages, settings.pull_jitter, gossips=settings.gossip
+            self._replica,
+            loop,
+            settings.max_block_messages,
+            settings.pull_jitter,
+            interval=settings.full_sync_interval,
+            probability=config.SYNC_PROBABILITY,
+            gossips=settings.gossip,
         )
         sync = SyncService(
             self._replica,
@@ -156,8 +162,6 @@ class Parts:
             sync_port,
             peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
             on_result=propagation.on_result,
-            interval=settings.full_sync_interval,
-            probability=config.SYNC_PROBABILITY,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
             on_gap=propagation.on_gap,
@@ -197,7 +201,7 @@ class Parts:
         await gossip.start()
         stack.push_async_callback(gossip.stop)
         stack.push_async_callback(_cancel, [asyncio.create_task(_notice_network(gossip, others))])
-        stack.callback(propagation.stop)
+        stack.push_async_callback(propagation.stop)
         return propagation
 
     def _own_address(self, sync_port: int) -> Address | None:
@@ -221,7 +225,6 @@ class Parts:
     async def _watch(self, propagation: Propagation) -> None:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
-            propagation.try_lost()
             try:
                 await propagation.check_stalled()
             except StoreError as error:

@@ -153,8 +153,8 @@ class Announcer:
             # The last one becomes an announcement, which tells of both.
             self._carried.pop()
             entries, blocks = [], []
-        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.kept.longest_round_trip)
-        self._carried.append((self._loop.time() + patience, self._sync.kept.mark(), entries, blocks))
+        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.neighbours.longest_round_trip)
+        self._carried.append((self._loop.time() + patience, self._sync.neighbours.mark(), entries, blocks))
         if self._looking is None:
             self._looking = self._loop.call_later(patience, self._look)
 
@@ -164,20 +164,20 @@ class Announcer:
         later: list[_Carried] = []
         while self._carried and self._carried[0][0] <= now:
             _, mark, entries, blocks = self._carried.popleft()
-            if not self._sync.kept.lacks(mark):
+            if not self._sync.neighbours.lacks(mark):
                 continue
             if now < self._may_hurry_at:
                 later.append((self._may_hurry_at, mark, entries, blocks))
                 continue
             events = self._events(entries, blocks)
-            if not 0 < len(events) <= self._max_events and not self._sync.kept.loses(mark):
+            if not 0 < len(events) <= self._max_events and not self._sync.neighbours.loses(mark):
                 later.append((now + ACKNOWLEDGED_SECONDS, mark, entries, blocks))
             elif events:
                 self._may_hurry_at = now + HURRY_SECONDS * len(events)
                 self._gossip.send(events)
             else:
                 self.announce()
-        if any(self._sync.kept.loses(mark) for _, mark, *_ in later[:-MAX_LOOKED_AGAIN]):
+        if any(self._sync.neighbours.loses(mark) for _, mark, *_ in later[:-MAX_LOOKED_AGAIN]):
             # One announcement tells of all that there is no time for.
             self.announce()
         self._carried.extend(later[-MAX_LOOKED_AGAIN:])
@@ -199,7 +199,7 @@ class Announcer:
 
     def _make_sure(self) -> None:
         self._safety = None
-        if not self._sync.kept.agreed:
+        if not self._sync.neighbours.agreed:
             self.announce()
 
     def _announce_now(self) -> None:

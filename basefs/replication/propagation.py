@@ -12,23 +12,21 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from basefs.errors import AgentError, LocalProtocolError, StoreError
-from basefs.gossip.connect import probe
 from basefs.gossip.events import Address, Event
 from basefs.gossip.members import Peer, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.log.entries import parent_of
+from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.announcing import Announcer
-from basefs.replication.fetching import Fetcher
 from basefs.replication.hearing import Hearing
+from basefs.replication.puller import Puller
 from basefs.replication.pushing import Pusher
-from basefs.replication.reconnect import Reconnects
+from basefs.replication.scheduler import PullScheduler
 from basefs.sync.net.service import SyncService
-from basefs.sync.net.transport import CONNECT_TIMEOUT, patience
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 
@@ -50,6 +48,8 @@ class Propagation:
         max_block_messages: int,
         pull_jitter: float,
         *,
+        interval: float = 0.0,
+        probability: float = 1.0,
         gossips: bool = True,
     ) -> None:
         """Changes of this replica.
@@ -59,6 +59,8 @@ class Propagation:
             loop: on which everything runs.
             max_block_messages: gossip events that a burst of changes may cost before it is announced instead.
             pull_jitter: seconds of which a random part passes before what gossip has told of is fetched.
+            interval: seconds between two periodic sessions, 0: none.
+            probability: of each of these.
             gossips: whether anything is gossiped; if not, periodic sessions and those that stay bring everything.
         """
         self._max_events = max_block_messages
@@ -71,34 +73,37 @@ class Propagation:
         self._address: Callable[[], Address | None] = lambda: None
         self._announcer: Announcer | None = None
         self._pusher: Pusher | None = None
-        self._fetcher: Fetcher | None = None
+        self._puller: Puller | None = None
+        self._interval, self._probability = interval, probability
         self._members: dict[Address, Peer] = {}
         self._alive: set[Address] = set()
         self._failed: set[Address] = set()
         self._hearing = Hearing(loop, self._take)
         #: Whether the log could not take what came last.
         self._fails = False
-        self._reconnects = Reconnects()
         self._announced: set[Address] = set()
-        self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
         """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
         self._gossip, self._sync, self._address = gossip, sync, address
         self._announcer = Announcer(self._replica, gossip, sync, address, self._loop, self._max_events)
         self._pusher = Pusher(self._replica, sync, self._loop)
-        self._fetcher = Fetcher(sync, self._loop)
+        scheduler = PullScheduler(self._others, random.Random(), interval=self._interval, probability=self._probability)
+        self._puller = Puller(scheduler, sync, self._loop)
+        self._puller.start()
         self._replica.subscribe(self._on_applied)
 
-    def stop(self) -> None:
-        """Send what was gathered."""
-        for task in self._tasks:
-            task.cancel()
-        if self._announcer is not None and self._pusher is not None and self._fetcher is not None:
-            self._fetcher.stop()
+    def _others(self) -> Sequence[tuple[str, int]]:
+        assert self._gossip is not None
+        return [peer.sync_address for peer in self._gossip.peers if peer.status == "alive"]
+
+    async def stop(self) -> None:
+        """Send what was gathered, and end what is running."""
+        if self._announcer is not None and self._pusher is not None and self._puller is not None:
             self._hearing.stop()
             self._pusher.stop()
             self._announcer.stop()
+            await self._puller.stop()
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
@@ -107,8 +112,8 @@ class Propagation:
         assert self._pusher is not None and self._announcer is not None
         if applied.entries or applied.completed:
             self._soon(self._pusher.gather, applied)
-            if not applied.local and self._fetcher is not None:
-                self._soon(self._fetcher.arrived, len(applied.entries))
+            if not applied.local and self._puller is not None:
+                self._soon(self._puller.arrived, len(applied.entries))
         if applied.local and applied.entries and self._gossips:
             self._soon(self._announcer.gather, applied.entries, applied.blocks, applied.large)
 
@@ -146,10 +151,14 @@ class Propagation:
             result = self._replica.add(entries, [block for event in events for block in event.blocks], peer="gossip")
         except StoreError as error:
             if not self._fails:
-                log.error("what gossip brings is left to sync: %s", error)
+                log.error("cannot store gossiped entries, relying on sync: %s", error)
             self._fails = True
             return
         self._fails = False
+        self._pull_missing(events, result)
+
+    def _pull_missing(self, events: Sequence[Event], result: AddResult) -> None:
+        """Ask for what gossiped events build on and have not brought."""
         if self._gossip is not None:
             self._gossip.counters.refused += len(result.rejected)
         for reason in result.rejected:
@@ -165,65 +174,65 @@ class Propagation:
         """A peer has told over a standing session of something that is not here."""
         with contextlib.suppress(LocalProtocolError):
             self._announced.add(Address(*address))
-        if self._fetcher is not None:
-            self._fetcher.told(address)
+        if self._puller is not None:
+            self._puller.gap(address)
 
     def on_progress(self, address: tuple[str, int], phase: Phase) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
-        if self._fetcher is not None:
-            self._fetcher.progress(address, phase)
+        if self._puller is not None:
+            self._puller.progress(address, phase)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         if self._replica.missing_blocks(1):
             self._pull(origin, "missed blocks", jitter=0.0)
 
     def _pull(self, origin: Address | None, reason: str, *, jitter: float) -> None:
-        assert self._sync is not None
+        assert self._puller is not None
         if origin is not None and origin == self._address():
             return
-        if origin is not None and origin not in self._alive and origin not in self._reconnects:
+        if origin is not None and origin not in self._alive and not self._puller.is_lost(origin):
             # Nobody signs an event, so an address in it is believed only of a member: otherwise anybody could send
             # all nodes to a victim.
             origin = None
         if origin is None and self._alive:
             origin = random.choice(sorted(self._alive))
         if origin is not None:
-            self._sync.request(origin, reason, jitter=jitter)
+            self._puller.request(origin, reason, jitter=jitter)
 
     def on_members(self, peers: list[Peer]) -> None:
-        """Who is there has changed: sync at once with those who came (back), and look for those who failed."""
-        now = self._loop.time()
+        """The members have changed: sync at once with those that came (back), and look for those that failed."""
+        assert self._sync is not None and self._puller is not None
         self._members = {peer.sync_address: peer for peer in peers}
         alive = {peer.sync_address for peer in peers if peer.status == "alive"}
         arrived, self._alive = alive - self._alive, alive
         self._announced &= alive
         for address in arrived:
             self._pull(address, "it joined", jitter=self._pull_jitter)
-        if self._sync is not None:
-            self._sync.kept.make_room(len(arrived))
+        self._sync.neighbours.make_room(len(arrived))
         failed = {peer.sync_address for peer in peers if peer.status == "failed"}
         for address in failed - self._failed:
-            if address not in self._reconnects:
-                self._reconnects.failed(address, now)
+            if not self._puller.is_lost(address):
+                self._puller.lost(address)
         self._failed = failed
         for peer in peers:
             if peer.status in ("leaving", "left"):
-                self._reconnects.forget(peer.sync_address)
+                self._puller.found(peer.sync_address)
 
     def on_result(self, address: tuple[str, int], result: Result) -> None:
-        """A session has ended, whoever began it."""
-        if self._fetcher is not None:
-            self._fetcher.ended(address)
-        try:
-            peer = Address(*address)
-        except LocalProtocolError:
-            return  # it came from a peer that did not tell where it listens
-        known = peer in self._alive or peer in self._reconnects
+        """A session has ended, whichever side began it."""
+        if self._puller is None:
+            return
+        self._puller.result(address, result)
+        with contextlib.suppress(LocalProtocolError):  # it came from a peer that did not tell where it listens
+            self._account(self._puller, Address(*address), result)
+
+    def _account(self, puller: Puller, peer: Address, result: Result) -> None:
+        known = peer in self._alive or puller.is_lost(peer)
         if known and result.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
-            self._reconnects.failed(peer, self._loop.time())
+            puller.lost(peer)
         if result.reason is not Reason.COMPLETE:
             return
-        if self._reconnects.forget(peer) and peer not in self._alive:
+        if puller.found(peer) and peer not in self._alive:
             self._failed.discard(peer)
             self._rejoin(peer)
         if peer in self._announced:
@@ -234,16 +243,11 @@ class Propagation:
 
     def _rejoin(self, peer: Address) -> None:
         """Tell Serf at once that a member which it believes failed is there again."""
-        assert self._gossip is not None
+        assert self._gossip is not None and self._puller is not None
         if (member := self._members.get(peer)) is None:
             return
         body = {"Existing": [join_host_port(member.host, member.gossip_port)], "Replay": False}
-        self._run(self._quietly(self._gossip.call("join", body)))
-
-    def _run(self, work: Coroutine[Any, Any, object]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._puller.run(self._quietly(self._gossip.call("join", body)))
 
     @staticmethod
     async def _quietly(call: Awaitable[object]) -> object:
@@ -252,24 +256,6 @@ class Propagation:
         except AgentError as error:
             log.debug("%s", error)
             return None
-
-    def try_lost(self) -> None:
-        """Call now and then: peers that could not be reached are tried again."""
-        for address in self._reconnects.due(self._loop.time()):
-            self._run(self._try(address))
-
-    async def _try(self, address: Address) -> None:
-        """Have a session with a lost peer if it takes connections again.
-
-        Sessions have few places, and one that is not answered keeps its place for seconds: half a cluster that is cut
-        off would leave none for the other half.
-        """
-        assert self._sync is not None
-        timeout = patience(CONNECT_TIMEOUT, self._sync.kept.longest_round_trip)
-        if await probe(address.host, address.port, timeout) is not None:
-            self._pull(address, "it was lost", jitter=0.0)
-        elif address in self._reconnects:
-            self._reconnects.failed(address, self._loop.time())
 
     async def check_stalled(self) -> None:
         """Call now and then: files whose blocks stopped coming are fetched."""

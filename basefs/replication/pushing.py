@@ -79,7 +79,7 @@ class Pusher:
         at_once: list[bytes] = []
         later: list[QueuedPush] = []
         # Nothing overtakes what it builds on.
-        waits = self._sync.kept.waits
+        waits = self._sync.neighbours.waits
         now = self._loop.time()
         entries = looked = 0
         for hash in self._news[:PUSH_ENTRIES]:
@@ -100,9 +100,9 @@ class Pusher:
                 at_once.append(encoded)
         del self._news[:entries]
         if at_once:
-            self._sync.kept.push(at_once)
+            self._sync.neighbours.push(at_once)
         if later:
-            self._sync.kept.push_later(later)
+            self._sync.neighbours.push_later(later)
         if at_once or later:
             self._hint_later()
         if self._news:
@@ -115,7 +115,7 @@ class Pusher:
     def _tell(self) -> None:
         self._telling = None
         self._told_at = self._loop.time()
-        self._sync.kept.tell_root()
+        self._sync.neighbours.tell_root()
 
     def _hint_later(self) -> None:
         """Where news is kept back, the root hash follows when no more news comes."""
@@ -128,7 +128,7 @@ class Pusher:
 
     def _hint(self) -> None:
         self._hinting = None
-        self._sync.kept.tell_lazy()
+        self._sync.neighbours.tell_lazy()
 
     def _fill(self) -> None:
         now = self._loop.time()

@@ -19,6 +19,7 @@ from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replication.propagation import Propagation
+from basefs.replication.puller import Puller
 from basefs.sync.net.service import SyncService
 from tests.gossip.helpers import free_port
 from tests.support.helpers import make_replica
@@ -76,7 +77,7 @@ def test_what_serf_tells_while_it_starts_is_heard(tmp_path: Path, monkeypatch: p
         gossip._on_event(Event(announcements=(Announcement(bytes(28), PEER.sync_address, ()),)))
 
     monkeypatch.setattr(
-        SyncService, "request", lambda sync, address, reason, *, jitter=0.0: asked.append((address, reason))
+        Puller, "request", lambda puller, address, reason, *, jitter=0.0: asked.append((address, reason))
     )
     start_network(tmp_path, monkeypatch, start)
     assert asked == [(PEER.sync_address, "it joined"), (PEER.sync_address, "an announcement")]

@@ -73,7 +73,7 @@ class Network:
         self._loop = loop
         self.acknowledged = 0.0
         self.sent: list[tuple[float, tuple[bytes, ...], bool]] = []
-        self.kept = self
+        self.neighbours = self
 
     def mark(self) -> float:
         return self._loop.now

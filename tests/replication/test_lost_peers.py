@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 
 from basefs.daemon.config import SYNC_PORT_OFFSET
+from basefs.gossip.connect import probe
 from basefs.gossip.events import Address
 from basefs.gossip.members import Peer
 from basefs.replication.propagation import Propagation
-from basefs.sync.net.service import MAX_OUTGOING, SyncService
+from basefs.replication.scheduler import LIMIT
+from basefs.sync.net.service import SyncService
 from basefs.sync.session.result import Reason, Result
 from tests.support.helpers import copy_replica, make_replica
 from tests.sync.net.test_transport import run, until
@@ -40,21 +43,24 @@ class Node:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.propagation = Propagation(self.replica, loop, 4, 0.0)
-        self.sync = SyncService(
-            self.replica, HOST, 0, peers=list, interval=0, max_sessions=16, on_result=self._on_result, degree=0
-        )
+        self.sync = SyncService(self.replica, HOST, 0, peers=list, max_sessions=16, on_result=self._on_result)
         await self.sync.start()
         gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[])
         self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
 
     async def stop(self) -> None:
-        self.propagation.stop()
+        await self.propagation.stop()
         await self.sync.stop()
         self.replica.close()
 
     def lose(self, addresses: list[Address]) -> None:
         self.propagation.on_members(
             [Peer(str(port), host, port - SYNC_PORT_OFFSET, port, "failed") for host, port in addresses]
+        )
+
+    def sees(self, *addresses: Address) -> None:
+        self.propagation.on_members(
+            [Peer(str(port), host, port - SYNC_PORT_OFFSET, port, "alive") for host, port in addresses]
         )
 
     async def _call(self, *call: Any) -> None:
@@ -70,9 +76,7 @@ async def peers(directory: Path) -> AsyncIterator[tuple[Node, Address]]:
     """A node, and where another one with the same log answers."""
     node = Node(directory / "node")
     await node.start()
-    other = SyncService(
-        copy_replica(node.replica, directory / "other"), HOST, 0, peers=list, interval=0, max_sessions=16
-    )
+    other = SyncService(copy_replica(node.replica, directory / "other"), HOST, 0, peers=list, max_sessions=16)
     await other.start()
     try:
         yield node, Address(HOST, other.port)
@@ -86,7 +90,7 @@ def silent() -> Iterator[list[Address]]:
     """Where nobody answers and nobody refuses, as behind a cut: the kernel drops what a full queue cannot take."""
     with contextlib.ExitStack() as stack:
         addresses = []
-        for _ in range(2 * MAX_OUTGOING):
+        for _ in range(2 * LIMIT):
             listening = stack.enter_context(socket.socket())
             listening.bind((HOST, 0))
             listening.listen(0)
@@ -98,24 +102,23 @@ def silent() -> Iterator[list[Address]]:
         yield addresses
 
 
-def test_lost_peers_take_no_places_of_sessions(tmp_path: Path, silent: list[Address]) -> None:
+def test_lost_peers_take_no_places_of_sessions(
+    tmp_path: Path, silent: list[Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They take seconds to fail, and with half of a cluster cut off there are always some."""
 
     async def main() -> None:
         async with peers(tmp_path) as (node, other):
             node.lose(silent)
             tried: list[Address] = []
-            probing = node.propagation._try
 
-            def watch(address: Address) -> Any:
-                tried.append(address)
-                return probing(address)
+            async def watch(host: str, port: int, timeout: float) -> Any:
+                tried.append(Address(host, port))
+                return await probe(host, port, timeout)
 
-            node.propagation._try = watch  # type: ignore[method-assign]
-            while len(tried) < len(silent):
-                node.propagation.try_lost()
-                await asyncio.sleep(0.01)
-            node.sync.request(other, "news")
+            monkeypatch.setattr("basefs.replication.puller.probe", watch)
+            await until(lambda: len(tried) == len(silent))
+            node.sees(other)
             await until(lambda: node.ends)
             assert node.ends == [(other, Reason.COMPLETE)]
 
@@ -126,15 +129,29 @@ def test_a_peer_that_takes_connections_again_is_compared_with_and_serf_hears_of_
     async def main() -> None:
         async with peers(tmp_path) as (node, other):
             node.lose([other])
-
-            def is_back() -> bool:
-                node.propagation.try_lost()
-                return bool(node.calls)
-
-            await until(is_back)
+            await until(lambda: node.calls)
             assert node.ends == [(other, Reason.COMPLETE)]
             gossip = f"{HOST}:{other.port - SYNC_PORT_OFFSET}"
             assert node.calls == [("join", {"Existing": [gossip], "Replay": False})]
-            assert other not in node.propagation._reconnects
 
     run(main())
+
+
+def test_a_node_that_stops_while_it_probes_leaves_nothing_behind(
+    tmp_path: Path, silent: list[Address], caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    """No task, no connection that is being made, and nothing in the log about a loop that is closed."""
+
+    async def main() -> None:
+        node = Node(tmp_path / "node")
+        await node.start()
+        node.lose(silent)
+        await until(lambda: len(asyncio.all_tasks()) > len(silent))
+        await node.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    caplog.set_level("WARNING")
+    asyncio.run(main())
+    gc.collect()
+    assert not caplog.records
+    assert not [warning for warning in recwarn if issubclass(warning.category, ResourceWarning)]

@@ -23,7 +23,7 @@ from basefs.gossip.service import Counters
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.propagation import BLOCK_PATIENCE, Propagation
-from basefs.replication.reconnect import FIRST_DELAY, LONGEST_DELAY
+from basefs.replication.scheduler import LOST_FIRST, LOST_LONGEST
 from basefs.sync.session import result
 from basefs.sync.session.result import Reason, Result
 from tests.replication.test_announcing import Loop
@@ -37,7 +37,7 @@ class Network:
     """Gossip and sync as propagation uses them: notes what it asks of them.
 
     Attributes:
-        asked: whom a session was asked for, why, and after how many seconds at most.
+        asked: with whom there was a session, and why.
         sent: what was gossiped.
         joined: whom Serf was told of.
         room: for how many newcomers sessions were to make room.
@@ -46,16 +46,27 @@ class Network:
     standing: Sequence[Address] = ()
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Address, str, float]] = []
+        self.asked: list[tuple[Address, str]] = []
         self.sent: list[Event] = []
         self.joined: list[str] = []
         self.room: list[int] = []
         self.counters = Counters()
-        self.kept = SimpleNamespace(make_room=self.room.append, longest_round_trip=0.0)
+        self.neighbours = SimpleNamespace(make_room=self.room.append, longest_round_trip=0.0, leave=lambda: None)
+        self.peers: list[Peer] = []
+        self.wants_pieces = False
+        self.pieces = 0
 
-    def request(self, address: Address, reason: str, *, jitter: float = 0.0) -> bool:
-        self.asked.append((address, reason, jitter))
-        return True
+    def missing(self) -> list[bytes]:
+        return []
+
+    def vacancies(self) -> int:
+        return 0
+
+    def banned(self, address: Address) -> bool:
+        return False
+
+    async def pull(self, address: Address, reason: str) -> None:
+        self.asked.append((address, reason))
 
     def send(self, payloads: Sequence[bytes]) -> None:
         self.sent += map(decode_event, payloads)
@@ -68,7 +79,7 @@ class Network:
     def whom(self) -> list[Address]:
         """Who was asked since the last look."""
         asked, self.asked = self.asked, []
-        return [address for address, _, _ in asked]
+        return [address for address, _ in asked]
 
 
 class Node:
@@ -90,6 +101,12 @@ class Node:
         peers = [Peer(host, host, port - 1, port, "alive") for host, port in alive]
         peers += [Peer(name, f"10.0.0.{name[1:]}", 18374, 18375, status) for name, status in others.items()]
         self.propagation.on_members(peers)
+        self.loop.pass_time(PULL_JITTER)
+
+    def hears(self, event: Event) -> None:
+        """A gossip event comes, and what it leads to."""
+        self.propagation.on_event(event)
+        self.loop.pass_time(PULL_JITTER)
 
 
 def run_at_once(work: Coroutine[Any, Any, object]) -> Any:
@@ -108,7 +125,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> dict[Address, bool]:
     async def probe(host: str, port: int, timeout: float) -> Address | None:
         return Address(host, port) if answers.get(Address(host, port)) else None
 
-    monkeypatch.setattr("basefs.replication.propagation.probe", probe)
+    monkeypatch.setattr("basefs.replication.puller.probe", probe)
     return answers
 
 
@@ -130,25 +147,25 @@ def announcement(root: bytes, address: Address | None) -> Event:
 
 
 def test_an_announcement_is_followed_at_once_but_not_by_all_in_the_same_moment(node: Node) -> None:
-    node.propagation.on_event(announcement(OTHER_ROOT, TWO))
-    assert node.network.asked == [(TWO, "an announcement", PULL_JITTER)]
+    node.hears(announcement(OTHER_ROOT, TWO))
+    assert node.network.asked == [(TWO, "an announcement")]
 
 
 def test_an_announcement_of_what_is_here_leads_to_nothing(node: Node) -> None:
-    node.propagation.on_event(announcement(node.replica.root_hash(), TWO))
+    node.hears(announcement(node.replica.root_hash(), TWO))
     assert node.network.asked == []
 
 
 @pytest.mark.parametrize("address", [NOBODY, None])
 def test_an_address_that_anybody_may_have_made_up_is_not_visited(node: Node, address: Address | None) -> None:
     """Nobody signs an event.  Somebody who is a member is asked instead."""
-    node.propagation.on_event(announcement(OTHER_ROOT, address))
+    node.hears(announcement(OTHER_ROOT, address))
     (asked,) = node.network.whom
     assert asked in (ONE, TWO, THREE)
 
 
 def test_nobody_asks_itself(node: Node) -> None:
-    node.propagation.on_event(announcement(OTHER_ROOT, HERE))
+    node.hears(announcement(OTHER_ROOT, HERE))
     assert node.network.asked == []
 
 
@@ -171,8 +188,8 @@ def event_of(applied: Applied, origin: Address | None) -> Event:
 
 def test_a_missed_parent_is_asked_for_where_the_event_comes_from(node: Node, tmp_path: Path) -> None:
     _, second = changes(node.replica, tmp_path / "there", 2)
-    node.propagation.on_event(event_of(second, TWO))
-    assert node.network.asked == [(TWO, "a missed parent", PULL_JITTER)]
+    node.hears(event_of(second, TWO))
+    assert node.network.asked == [(TWO, "a missed parent")]
 
 
 def test_of_events_taken_together_each_origin_is_asked_that_has_a_missed_parent(node: Node, tmp_path: Path) -> None:
@@ -188,7 +205,7 @@ def test_of_events_taken_together_each_origin_is_asked_that_has_a_missed_parent(
     node.propagation.on_event(event_of(after, TWO))
     node.propagation.on_event(event_of(alone, ONE))
     node.loop.pass_time(1.0)
-    assert [address for address, reason, _ in node.network.asked if reason == "a missed parent"] == [THREE, TWO]
+    assert [address for address, reason in node.network.asked if reason == "a missed parent"] == [THREE, TWO]
     for applied in (second, first, elsewhere):
         node.propagation.on_event(event_of(applied, THREE))
         node.loop.pass_time(1.0)
@@ -210,7 +227,7 @@ def test_a_log_that_takes_nothing_is_told_once(
         node.propagation.on_event(event_of(applied, TWO))
         node.loop.pass_time(1.0)
     (said,) = (record.getMessage() for record in caplog.records)
-    assert said == "what gossip brings is left to sync: the disk is full"
+    assert said == "cannot store gossiped entries, relying on sync: the disk is full"
     monkeypatch.setattr(node.replica, "add", add)
     for applied in (first, second, third):
         node.propagation.on_event(event_of(applied, TWO))
@@ -227,7 +244,7 @@ def test_blocks_that_do_not_come_are_fetched_after_a_while(node: Node, tmp_path:
     node.loop.pass_time(BLOCK_PATIENCE - 0.1)
     assert node.network.asked == []
     node.loop.pass_time(0.2)
-    assert node.network.asked == [(TWO, "missed blocks", 0.0)]
+    assert node.network.asked == [(TWO, "missed blocks")]
 
 
 def test_blocks_that_come_late_are_not_fetched(node: Node, tmp_path: Path) -> None:
@@ -276,7 +293,7 @@ def test_events_come_in_any_order_and_some_more_than_once(
 def test_who_has_come_is_compared_with_and_gets_room(node: Node) -> None:
     node.network.room.clear()
     node.sees(ONE, TWO, THREE, NOBODY)
-    assert node.network.asked == [(NOBODY, "it joined", PULL_JITTER)]
+    assert node.network.asked == [(NOBODY, "it joined")]
     assert node.network.room == [1]
     node.network.asked.clear()
     node.sees(ONE, TWO, THREE, NOBODY)
@@ -286,17 +303,14 @@ def test_who_has_come_is_compared_with_and_gets_room(node: Node) -> None:
 def test_who_failed_is_tried_again_and_who_left_is_not(node: Node, answering: dict[Address, bool]) -> None:
     answering[TWO] = False
     node.sees(ONE, p3="failed", p4="left")
-    node.loop.pass_time(FIRST_DELAY)
-    node.propagation.try_lost()
+    node.loop.pass_time(LOST_FIRST)
     assert node.network.asked == [], "it does not answer"
     answering[TWO] = True
-    node.loop.pass_time(LONGEST_DELAY)
-    node.propagation.try_lost()
-    assert node.network.asked == [(TWO, "it was lost", 0.0)]
+    node.loop.pass_time(LOST_LONGEST)
+    assert node.network.asked == [(TWO, "it was lost")]
     node.network.asked.clear()
     node.sees(ONE, p3="left", p4="left")
     node.loop.pass_time(60.0)
-    node.propagation.try_lost()
     assert node.network.asked == []
 
 
@@ -314,7 +328,7 @@ def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:
         while not network.joined:
             await asyncio.sleep(0)
         assert network.joined == [f"{TWO.host}:18374"]
-        propagation.stop()
+        await propagation.stop()
 
     asyncio.run(main())
 
@@ -324,20 +338,18 @@ def test_a_cut_that_serf_has_not_noticed_is_tried_again(
     node: Node, reason: Reason, answering: dict[Address, bool]
 ) -> None:
     node.propagation.on_result(TWO, ended(reason))
-    node.loop.pass_time(FIRST_DELAY)
-    node.propagation.try_lost()
+    node.loop.pass_time(LOST_FIRST)
     assert node.network.whom == [TWO]
     node.propagation.on_result(NOBODY, ended(reason))
-    node.loop.pass_time(60.0)
     node.propagation.on_result(TWO, ended(Reason.COMPLETE))
-    node.propagation.try_lost()
+    node.loop.pass_time(60.0)
     assert node.network.whom == [], "neither who is back nor who was never a member"
 
 
 @pytest.mark.parametrize(("announced", "accepted", "tells"), [(False, 3, True), (False, 0, False), (True, 3, False)])
 def test_news_that_nobody_has_announced_is(node: Node, announced: bool, accepted: int, tells: bool) -> None:
     if announced:
-        node.propagation.on_event(announcement(OTHER_ROOT, TWO))
+        node.hears(announcement(OTHER_ROOT, TWO))
     node.propagation.on_result(TWO, ended(Reason.COMPLETE, accepted))
     node.loop.pass_time(1.0)
     assert any(event.announcements for event in node.network.sent) == tells

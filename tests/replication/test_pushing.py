@@ -9,11 +9,11 @@ from pathlib import Path
 
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.pushing import LOOKED_BYTES, PUSH_BYTES, Pusher
-from basefs.sync.net.service import SyncService
 from basefs.sync.session.push import QueuedPush
 from basefs.sync.wire.limits import INLINE_BLOCKS
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise
 from tests.support.patience import DEADLINE
+from tests.support.syncing import Syncing
 
 HOST = "127.0.0.1"
 
@@ -28,13 +28,12 @@ class Peer:
     def __init__(self, replica: Replica, peers: list[tuple[str, int]]) -> None:
         self.replica = replica
         self.gaps = 0
-        self.sync = SyncService(
-            replica, HOST, 0, peers=lambda: peers, interval=0, max_sessions=16, degree=1, on_gap=self._on_gap
-        )
+        self.syncing = Syncing(replica, peers, degree=1, on_gap=self._on_gap)
+        self.sync = self.syncing.sync
 
     def _on_gap(self, address: tuple[str, int]) -> None:
         self.gaps += 1
-        self.sync.request(address, "a gap")
+        self.syncing.request(address, "a gap")
 
     def _on_applied(self, applied: Applied) -> None:
         self.loop.call_soon_threadsafe(self.pusher.gather, applied)
@@ -43,7 +42,7 @@ class Peer:
         self.loop = asyncio.get_running_loop()
         self.pusher = Pusher(self.replica, self.sync, self.loop)
         self.replica.subscribe(self._on_applied)
-        await self.sync.start()
+        await self.syncing.start()
 
     def write(self, name: bytes, content: bytes) -> None:
         self.replica.commit(lambda author: author.write((name,), content))
@@ -65,7 +64,7 @@ async def connected(directory: Path) -> AsyncIterator[tuple[Peer, Peer]]:
     finally:
         for peer in (one, two):
             peer.pusher.stop()
-            await peer.sync.stop()
+            await peer.syncing.stop()
             peer.replica.close()
 
 
@@ -138,13 +137,13 @@ def test_a_burst_of_larger_files_is_looked_at_in_slices(tmp_path: Path) -> None:
     async def main() -> None:
         async with connected(tmp_path) as (one, two):
             looked: list[int] = []
-            push_later = one.sync.kept.push_later
+            push_later = one.sync.neighbours.push_later
 
             def count(news: Sequence[QueuedPush]) -> None:
                 looked.append(sum(each.size for each in news))
                 push_later(news)
 
-            one.sync.kept.push_later = count  # type: ignore[method-assign]
+            one.sync.neighbours.push_later = count  # type: ignore[method-assign]
             contents = [(b"file%d" % number, noise(number, 40_000)) for number in range(20)]
             one.replica.commit(lambda author: [author.write((name,), content) for name, content in contents])
             await until(lambda: equal(one, two) and not two.replica.missing_blocks(1))

@@ -223,7 +223,7 @@ class Services(LogServices):
                     "equal": None if contact.compared_at is None else contact.equal,
                     "equal_since": None if contact.equal_at is None else now - contact.equal_at,
                     "lag": None if lag is None else dataclasses.asdict(lag),
-                    "differs": address in standing and self._sync.kept.differs(address),
+                    "differs": address in standing and self._sync.neighbours.differs(address),
                     "sent": contact.sent,
                     "received": contact.received,
                     "reachable": not contact.away,

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median_low
-from typing import Any
 
-from basefs.sync.net.schedule import Address
+from basefs.sync.net.peers import Address
 from basefs.sync.net.transport import Session
 from basefs.sync.net.uplink import LONG, QUEUE, Flow
 from basefs.sync.session.push import Notice, PushSession, QueuedPush
@@ -32,10 +31,6 @@ LIFETIME = (300.0, 600.0)
 #: Share of packets that were sent before, beyond which packets are being lost.  A narrow link on which a queue has
 #: grown repeats a fifth of them in vain, one that loses half of all packets more than half.
 LOSSY = 1 / 3
-#: Seconds between two looks at what stands.
-_LOOK = 0.5
-#: Seconds until a peer that would not, or could not, is asked again.
-_REFUSED = 10.0
 
 
 class NeighbourSet:
@@ -44,43 +39,28 @@ class NeighbourSet:
     def __init__(
         self,
         peers: Callable[[], Sequence[Address]],
-        connect: Callable[[Address], Coroutine[Any, Any, Reason]],
         on_began: Callable[[Session], None],
         on_gap: Callable[[Address], None],
         rng: random.Random,
         degree: int,
     ) -> None:
-        """`peers` lists where others listen; `connect` has a session with one of them to its end.
+        """`peers` lists where others listen.
 
-        `on_began` is told of each session that stands, after both logs were compared; `on_gap` of a peer that has
-        something which a push did not bring.  `degree` 0: this node keeps no session.
+        `on_began` is called with each session that stands, after both logs were compared; `on_gap` with a peer that has
+        something which a push did not bring.  `degree`: sessions that this node wants, 0: it keeps none.
         """
         self._peers = peers
-        self._connect = connect
         self._on_began = on_began
         self._on_gap = on_gap
         self._rng = rng
         self._degree = degree
+        #: Until when each is to stand.
         self._sessions: dict[Session, float] = {}
-        #: Those that this node opened, standing or not yet.
-        self._opened: dict[Address, asyncio.Task[None]] = {}
-        self._not_before: dict[Address, float] = {}
-        self._look: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to look for peers."""
-        if self._degree > 0:
-            self._look = asyncio.create_task(self._keep_looking())
-
-    async def stop(self) -> None:
-        """Leave all sessions; afterwards no task of this object is left."""
-        tasks = [*self._opened.values(), *([self._look] if self._look else [])]
+    def leave(self) -> None:
+        """Leave all sessions."""
         for session in self._sessions:
             session.end(Reason.COMPLETE)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._look = None
 
     @property
     def addresses(self) -> list[Address]:
@@ -207,17 +187,13 @@ class NeighbourSet:
         else:
             self._sessions.pop(session, None)
 
-    # Finding peers
+    # How many, and how long
 
-    async def _keep_looking(self) -> None:
-        while True:
-            try:
-                self._renew()
-                self._part_twins()
-                self._open()
-            except Exception:  # the list of peers is not ours: one failure must not end all pushes
-                log.exception("no peer could be chosen")
-            await asyncio.sleep(_LOOK)
+    def vacancies(self) -> int:
+        """How many sessions are missing, once those that have stood long enough or twice are left."""
+        self._renew()
+        self._part_twins()
+        return self._degree - len(self._sessions)
 
     def make_room(self, arrived: int) -> None:
         """So many members have come, or are back: perhaps a session gives way to a new one, with anybody.
@@ -233,11 +209,9 @@ class NeighbourSet:
     def _renew(self) -> None:
         """Leave what has stood long enough, one at a time, if there is somebody else."""
         now = asyncio.get_running_loop().time()
-        others = set(self._peers()) - set(self.addresses)
         old = next((session for session, until in self._sessions.items() if until < now), None)
-        if old is not None and others:
+        if old is not None and set(self._peers()) - set(self.addresses):
             old.end(Reason.COMPLETE)
-            self._not_before[old.address] = now + _REFUSED
 
     def _part_twins(self) -> None:
         """Two nodes may have opened a session to each other at the same moment: one of both is enough.
@@ -249,26 +223,3 @@ class NeighbourSet:
             twin = session.role is Role.INITIATOR and standing.count(session.address) > 1
             if twin and self._rng.random() < 0.5:
                 session.end(Reason.COMPLETE)
-
-    def _open(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._not_before = {address: until for address, until in self._not_before.items() if until > now}
-        standing = set(self.addresses)
-        missing = self._degree - len(self._sessions) - len(self._opened.keys() - standing)
-        if missing <= 0:
-            return
-        busy = {*standing, *self._opened, *self._not_before}
-        candidates = [address for address in self._peers() if address not in busy]
-        for address in self._rng.sample(candidates, min(missing, len(candidates))):
-            self._opened[address] = asyncio.create_task(self._run(address))
-
-    async def _run(self, address: Address) -> None:
-        """One session, until it ends."""
-        try:
-            reason = await self._connect(address)
-            log.debug("%s:%d: the session ended: %s", *address, reason.value)
-        except Exception:
-            log.exception("a session with %s:%d failed", *address)
-        finally:
-            self._opened.pop(address, None)
-            self._not_before[address] = asyncio.get_running_loop().time() + self._rng.uniform(0, _REFUSED)

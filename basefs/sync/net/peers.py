@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from basefs.log.interface import Digest
-from basefs.sync.net.schedule import Address
 from basefs.sync.session.result import Reason, Result, SessionCounters
+
+#: Where a peer accepts sessions: host and port.
+Address = tuple[str, int]
 
 #: Seconds of the first ban.  Long enough to make flooding pointless, short enough for an address that a bad node shares
 #: with good ones (NAT, several nodes on one machine).

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from basefs.log.interface import LogState
-from basefs.sync.net.peers import FIRST_BAN, Pace, PenaltyBox
-from basefs.sync.net.schedule import Address
+from basefs.sync.net.peers import FIRST_BAN, Address, Pace, PenaltyBox
 from basefs.sync.net.transport import CHUNK, GRACE, Keeper, Session, SessionContext, core_of, throw_away
 from basefs.sync.session.push import Notice
 from basefs.sync.session.result import Reason, Result

@@ -25,8 +25,7 @@ from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
 from basefs.log.interface import Digest, LogState
-from basefs.sync.net.peers import Contact, Contacts, Traffic
-from basefs.sync.net.schedule import Address
+from basefs.sync.net.peers import Address, Contact, Contacts, Traffic
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload

@@ -25,7 +25,7 @@ class Line:
 
 
 def keeper(*lines):
-    kept = NeighbourSet(list, lambda address: None, lambda session: None, lambda session: None, random.Random(1), 3)
+    kept = NeighbourSet(list, lambda session: None, lambda address: None, random.Random(1), 3)
     kept._sessions = dict.fromkeys(lines, 0.0)
     return kept
 

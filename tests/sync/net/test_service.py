@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import threading
@@ -12,36 +11,19 @@ import pytest
 
 from basefs.log.hashes import sha224
 from basefs.log.interface import AddResult, Digest
-from basefs.sync.net import neighbours, seeker, server
+from basefs.replication.scheduler import MOST_QUEUED
+from basefs.sync.net import neighbours, server
 from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST
 from basefs.sync.net.peers import Lag, PenaltyBox, Throttle
-from basefs.sync.net.service import MAX_OUTGOING, MAX_WAITING, SyncService
 from basefs.sync.session.result import MAX_UNGRANTED, Reason, Result, SessionCounters
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Entries, Hash, Stay
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
+from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
 from tests.sync.net.test_transport import HOST, run, until
-
-
-def service(log, peers=(), **options):
-    options = {"interval": 0, "max_sessions": 16, "rng": random.Random(1), "degree": 0, **options}
-    found = SyncService(log, HOST, 0, peers=lambda: list(peers), on_result=lambda *end: ends.append(end), **options)
-    found.ends = ends = []
-    return found
-
-
-@contextlib.asynccontextmanager
-async def running(*services):
-    for each in services:
-        await each.start()
-    try:
-        yield
-    finally:
-        for each in services:
-            await each.stop()
 
 
 def some_log(name, count=20):
@@ -55,7 +37,7 @@ def test_a_cluster_converges_by_itself():
     async def main():
         logs = [some_log(b"n%d-" % number) for number in range(5)]
         peers = []
-        services = [service(log, peers, interval=0.02, probability=0.9) for log in logs]
+        services = [Syncing(log, peers, interval=0.02, probability=0.9) for log in logs]
         async with running(*services):
             peers += [(HOST, each.port) for each in services]
             await until(lambda: len({log.root_hash() for log in logs}) == 1)
@@ -67,7 +49,7 @@ def test_a_cluster_converges_by_itself():
 def test_a_request_is_served_at_once():
     async def main():
         logs = some_log(b"a"), some_log(b"b")
-        one, two = service(logs[0]), service(logs[1])
+        one, two = Syncing(logs[0]), Syncing(logs[1])
         async with running(one, two):
             one.request((HOST, two.port), "announcement", jitter=0.01)
             await until(lambda: one.ends and two.ends)
@@ -82,17 +64,17 @@ def test_a_request_is_served_at_once():
 def test_requests_are_coalesced():
     async def main():
         logs = some_log(b"a"), some_log(b"b")
-        one, two = service(logs[0]), service(logs[1])
+        one, two = Syncing(logs[0]), Syncing(logs[1])
         async with running(one, two):
             address = (HOST, two.port)
             for _ in range(50):
                 one.request(address, "waiting already")
             # At each turn of the loop: a session is over soon.
-            while address not in one._running:
+            while address not in one.scheduler.running:
                 await asyncio.sleep(0)
             for _ in range(50):
                 one.request(address, "once more")
-            await until(lambda: not one._jobs)
+            await until(lambda: one.scheduler.idle)
             assert len(one.ends) == 2
 
     run(main())
@@ -100,17 +82,15 @@ def test_requests_are_coalesced():
 
 def test_requests_are_bounded():
     async def main():
-        one = service(some_log(b"a"), max_outgoing=1)
+        one = Syncing(some_log(b"a"), limit=1)
         async with running(one):
-            for port in range(1, MAX_WAITING + 100):
-                one.request((HOST, port), "flood", jitter=1000)
-            assert len(one._jobs) == MAX_WAITING
+            queued = [one.request((HOST, port), "flood", jitter=1000) for port in range(1, MOST_QUEUED + 100)]
+            assert MOST_QUEUED - 2 <= queued.count(True) <= MOST_QUEUED
             for _ in range(10):
                 await asyncio.sleep(0)
-            assert not one._running, "each waits for its part of the jitter"
-            assert not one.request((HOST, MAX_WAITING + 100), "flood")
+            assert not one.scheduler.running, "each waits for its part of the jitter"
+            assert not one.request((HOST, MOST_QUEUED + 100), "flood")
             assert one.request((HOST, 1), "it waits already")
-        assert not one._jobs
 
     run(main())
 
@@ -118,10 +98,10 @@ def test_requests_are_bounded():
 def test_a_peer_that_is_not_there_does_no_harm():
     async def main():
         logs = some_log(b"a"), some_log(b"b")
-        gone = service(logs[1])
+        gone = Syncing(logs[1])
         async with running(gone):
             port = gone.port
-        one = service(logs[0])
+        one = Syncing(logs[0])
         async with running(one):
             one.request((HOST, port), "test")
             await until(lambda: one.ends)
@@ -133,22 +113,19 @@ def test_a_peer_that_is_not_there_does_no_harm():
 def test_peers_that_cannot_be_had_take_few_of_the_periodic_sessions():
     async def main():
         logs = some_log(b"a"), some_log(b"b")
-        gone = service(logs[1])
+        gone = Syncing(logs[1])
         async with running(gone):
             missing = HOST, gone.port
-        two = service(logs[1])
+        two = Syncing(logs[1])
         async with running(two):
             banned = "127.0.0.2", 1
-            one = service(logs[0], [missing, banned, (HOST, two.port)], interval=0.005)
+            one = Syncing(logs[0], [missing, banned, (HOST, two.port)], interval=0.005)
             one._penalties.punish(banned[0], asyncio.get_running_loop().time() + DEADLINE)
-            wanted = []
-            request = one.request
-            one.request = lambda peer, reason: wanted.append(peer) or request(peer, reason)
             async with running(one):
                 await until(lambda: len(one.ends) >= 60)
             met = sum(result.reason is Reason.COMPLETE for _, result in one.ends)
             assert len(one.ends) / 4 < met < len(one.ends), "some with each"
-            assert banned not in wanted
+            assert banned not in {address for address, _ in one.ends}
 
     run(main())
 
@@ -157,10 +134,10 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     caplog.set_level(logging.INFO, "basefs.sync")
 
     async def main():
-        stranger = service(MemoryLog(STRANGER_ROOT.hash))
-        node = service(some_log(b"a"))
+        stranger = Syncing(MemoryLog(STRANGER_ROOT.hash))
+        node = Syncing(some_log(b"a"))
         for each in (stranger, node):
-            each._throttle = Throttle(10 * DEADLINE)
+            each.sync._throttle = Throttle(10 * DEADLINE)
         async with running(stranger, node):
             for count in range(5):
                 stranger.request((HOST, node.port), "test")
@@ -181,8 +158,8 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
 
 def test_hanging_up_in_time_does_not_save_from_a_ban():
     async def main():
-        node = service(some_log(b"a"))
-        node._penalties = node._server._penalties = PenaltyBox(DEADLINE)
+        node = Syncing(some_log(b"a"))
+        node.sync._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, bytes(28), 0, 0)))
@@ -210,8 +187,8 @@ def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, b
     log = Ungranted(ROOT.hash)
 
     async def main():
-        node = service(log)
-        node._penalties = node._server._penalties = PenaltyBox(DEADLINE)
+        node = Syncing(log)
+        node.sync._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 2, 0)))
@@ -232,7 +209,7 @@ def test_few_of_one_host_are_told_at_once_that_it_is_banned(monkeypatch):
     monkeypatch.setattr(server, "GRACE", DEADLINE)
 
     async def main():
-        node = service(some_log(b"a"))
+        node = Syncing(some_log(b"a"))
         async with running(node):
             node._penalties.punish(HOST, asyncio.get_running_loop().time() + DEADLINE)
             lines = [await asyncio.open_connection(HOST, node.port) for _ in range(10)]
@@ -246,7 +223,7 @@ def test_few_of_one_host_are_told_at_once_that_it_is_banned(monkeypatch):
 
 def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
     async def main():
-        node = service(some_log(b"a"), degree=3)
+        node = Syncing(some_log(b"a"), degree=3)
         async with running(node):
             writers = []
             for port in range(1, 2 + MAX_STANDING_PER_HOST):
@@ -265,39 +242,12 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
 
 def test_a_banned_host_is_not_visited():
     async def main():
-        one = service(some_log(b"a"))
+        one = Syncing(some_log(b"a"))
         async with running(one):
             one._penalties.punish(HOST, asyncio.get_running_loop().time())
             one.request((HOST, 1), "test")
-            await until(lambda: not one._jobs)
+            await until(lambda: one.scheduler.idle)
             assert not one.ends
-
-    run(main())
-
-
-def test_somebody_else_is_asked_for_the_rest_of_a_content_when_who_was_asked_is_banned(monkeypatch):
-    monkeypatch.setattr(seeker, "FIRST_PAUSE", 0.0001)
-    whole = Writer()
-    whole.write((b"large",), random_bytes(200_000))
-    part = MemoryLog(ROOT.hash)
-    part.add(whole.entries, whole.blocks[:1])
-
-    async def main():
-        two = service(whole.log())
-        async with running(two):
-            peers = [("127.0.0.2", 1)]
-            one = service(part, peers)
-            async with running(one):
-                for _ in range(MAX_OUTGOING):
-                    await one._slots.acquire()
-                one._seeker.progress(True)
-                await until(lambda: one._jobs)
-                one._penalties.punish("127.0.0.2", asyncio.get_running_loop().time())
-                peers.append((HOST, two.port))
-                one._peers = lambda: peers
-                for _ in range(MAX_OUTGOING):
-                    one._slots.release()
-                await until(lambda: not part.missing_blocks(1))
 
     run(main())
 
@@ -312,7 +262,8 @@ def test_peers_that_cannot_be_had_do_not_end_the_periodic_sessions(caplog):
                 raise RuntimeError("no list")
             return []
 
-        one = SyncService(some_log(b"a"), HOST, 0, peers=peers, interval=0.01, max_sessions=16)
+        one = Syncing(some_log(b"a"), interval=0.01)
+        one.peers = peers
         async with running(one):
             await until(lambda: len(calls) > 2)
 
@@ -323,12 +274,12 @@ def test_peers_that_cannot_be_had_do_not_end_the_periodic_sessions(caplog):
 def test_stop_in_the_middle_of_everything():
     async def main():
         logs = some_log(b"a", 2000), some_log(b"b", 2000)
-        one, two = service(logs[0]), service(logs[1])
+        one, two = Syncing(logs[0]), Syncing(logs[1])
         async with running(one, two):
             one.request((HOST, two.port), "test")
             two.request((HOST, one.port), "test")
             await until(lambda: len(logs[0]) > 2010)
-        assert not one._jobs and not two._jobs
+        assert one.scheduler.idle and two.scheduler.idle
 
     run(main())
 
@@ -346,24 +297,24 @@ def test_each_keeps_sessions_and_news_floods_them():
     async def main():
         writer, logs = some_logs(8)
         peers = []
-        services = [service(log, peers, degree=3, rng=random.Random(i)) for i, log in enumerate(logs)]
+        services = [Syncing(log, peers, degree=3, rng=random.Random(i)) for i, log in enumerate(logs)]
         async with running(*services):
             peers += [(HOST, each.port) for each in services]
             for each in services:
                 own = (HOST, each.port)
-                each.kept._peers = lambda own=own: [peer for peer in peers if peer != own]
+                each.peers = lambda own=own: [peer for peer in peers if peer != own]
             await until(lambda: all(len(each.standing) >= 3 for each in services))
             before = len(writer.entries)
             writer.write((b"d", b"news"), b"y" * 3000)
             logs[0].add(writer.entries[before:], writer.blocks)
             told = set()
-            services[0].kept.push(writer.entries[before:])
+            services[0].neighbours.push(writer.entries[before:])
             while len(told) < len(services):
                 # What propagation does: who has heard passes it on.
                 for number, each in enumerate(services):
                     if number not in told and logs[number].root_hash() == logs[0].root_hash():
                         told.add(number)
-                        each.kept.push(writer.entries[before:])
+                        each.neighbours.push(writer.entries[before:])
                 await asyncio.sleep(0.01)
 
     run(main())
@@ -372,14 +323,14 @@ def test_each_keeps_sessions_and_news_floods_them():
 def test_what_a_push_cannot_bring_is_fetched():
     async def main():
         writer, logs = some_logs(2)
-        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
         async with running(one, two):
-            one.kept._peers = lambda: [(HOST, two.port)]
+            one.peers = lambda: [(HOST, two.port)]
             await until(lambda: one.standing and two.standing)
             before = len(writer.entries)
             writer.write((b"e", b"news"), random_bytes(200_000))
             logs[0].add(writer.entries[before:], writer.blocks)
-            one.kept.tell_root()
+            one.neighbours.tell_root()
             await until(lambda: logs[1].root_hash() == logs[0].root_hash())
 
     run(main())
@@ -403,7 +354,7 @@ def test_how_far_a_peer_is_behind_shows_while_it_fetches():
         behind.may.clear()
         for number in range(20):
             writer.write((b"f%d" % number,), b"x")
-        one, two = service(writer.log()), service(behind)
+        one, two = Syncing(writer.log()), Syncing(behind)
         async with running(one, two):
             here, there = (HOST, one.port), (HOST, two.port)
             assert one.lag(there, away=False) is None
@@ -420,16 +371,16 @@ def test_how_far_a_peer_is_behind_shows_while_it_fetches():
 def test_no_lag_shows_between_peers_that_pass_on_news():
     async def main():
         writer, logs = some_logs(2)
-        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
         async with running(one, two):
-            one.kept._peers = lambda: [(HOST, two.port)]
+            one.peers = lambda: [(HOST, two.port)]
             here, there = (HOST, one.port), (HOST, two.port)
             await until(lambda: one.standing and two.standing)
             for number in range(5):
                 before = len(writer.entries)
                 writer.write((b"d", b"news%d" % number))
                 logs[0].add(writer.entries[before:], ())
-                one.kept.push(writer.entries[before:])
+                one.neighbours.push(writer.entries[before:])
                 await until(lambda: logs[1].root_hash() == logs[0].root_hash())
                 # The peer has not told of its log since, and need not.
                 assert one.lag(there, away=False) == two.lag(here, away=False) == Lag()
@@ -442,16 +393,16 @@ def test_of_a_peer_that_cannot_be_reached_nobody_says_that_it_has_everything():
 
     async def main():
         writer, logs = some_logs(2)
-        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
         async with running(one, two):
-            one.kept._peers = lambda: [(HOST, two.port)]
+            one.peers = lambda: [(HOST, two.port)]
             there = HOST, two.port
             await until(lambda: one.standing and two.standing)
             assert one.lag(there, away=False) == Lag()
             before = len(writer.entries)
             writer.write((b"d", b"news"))
             logs[0].add(writer.entries[before:], ())
-            one.kept.agrees = lambda address: True
+            one.neighbours.agrees = lambda address: True
             one._shared.contacts.ended(there, Result(Reason.UNREACHABLE, "no answer", False, SessionCounters()), 0.0)
             assert one.lag(there, away=False) == Lag(behind=1, differs=True)
 
@@ -461,12 +412,12 @@ def test_of_a_peer_that_cannot_be_reached_nobody_says_that_it_has_everything():
 def test_a_comparison_that_did_not_end_equal_is_no_agreement():
     async def main():
         _, logs = some_logs(2)
-        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
         async with running(one, two):
-            one.kept._peers = lambda: [(HOST, two.port)]
+            one.peers = lambda: [(HOST, two.port)]
             there = HOST, two.port
             await until(lambda: one.standing and two.standing)
-            one.kept.agrees = lambda address: True
+            one.neighbours.agrees = lambda address: True
             one._shared.contacts.told(there, Digest(sha224(b"other"), len(logs[0])), logs[0].digest())
             assert one.lag(there, away=False) == Lag(), "it knows what it lacks"
             one._shared.contacts.ended(there, Result(Reason.COMPLETE, "", False, SessionCounters()), 0.0)
@@ -479,12 +430,12 @@ def test_no_two_sessions_with_one_peer_and_none_at_degree_0():
     async def main():
         _, logs = some_logs(3)
         # Each with dice of its own: where all throw alike, no coin decides anything.
-        one = service(logs[0], degree=2, rng=random.Random(2))
-        two = service(logs[1], degree=2, rng=random.Random(3))
-        three = service(logs[2], degree=0)
+        one = Syncing(logs[0], degree=2, rng=random.Random(2))
+        two = Syncing(logs[1], degree=2, rng=random.Random(3))
+        three = Syncing(logs[2], degree=0)
         async with running(one, two, three):
-            one.kept._peers = lambda: [(HOST, two.port), (HOST, three.port)]
-            two.kept._peers = lambda: [(HOST, one.port), (HOST, three.port)]
+            one.peers = lambda: [(HOST, two.port), (HOST, three.port)]
+            two.peers = lambda: [(HOST, one.port), (HOST, three.port)]
             await until(lambda: one.standing == [(HOST, two.port)] and two.standing == [(HOST, one.port)])
             await until(lambda: three.ends)
             assert not three.standing
@@ -496,22 +447,22 @@ def test_no_two_sessions_with_one_peer_and_none_at_degree_0():
 def test_what_peers_have_acknowledged_is_known():
     async def main():
         writer, logs = some_logs(2)
-        one, two = service(logs[0], degree=1), service(logs[1], degree=1)
+        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
         async with running(one):
             async with running(two):
-                one.kept._peers = lambda: [(HOST, two.port)]
+                one.peers = lambda: [(HOST, two.port)]
                 await until(lambda: one.standing and two.standing)
                 before = len(writer.entries)
                 writer.write((b"e", b"news"), b"y")
                 logs[0].add(writer.entries[before:], writer.blocks)
-                one.kept.push(writer.entries[before:])
+                one.neighbours.push(writer.entries[before:])
                 await until(lambda: logs[1].root_hash() == logs[0].root_hash())
-                mark = one.kept.mark()
+                mark = one.neighbours.mark()
                 assert all(flow.acknowledged + flow.outstanding > 0 for flow in mark.values())
-                await until(lambda: not one.kept.lacks(mark))
+                await until(lambda: not one.neighbours.lacks(mark))
             # Nobody knows what became of what was sent to a peer that is gone.
             await until(lambda: not one.standing)
-            assert one.kept.lacks(mark) and not one.kept.lacks(one.kept.mark())
+            assert one.neighbours.lacks(mark) and not one.neighbours.lacks(one.neighbours.mark())
 
     run(main())
 
@@ -521,10 +472,10 @@ def test_a_session_that_has_stood_long_enough_gives_way_to_one_with_somebody_els
 
     async def main():
         _, logs = some_logs(3)
-        one, two, three = (service(log, degree=1) for log in logs)
+        one, two, three = (Syncing(log, degree=1) for log in logs)
         async with running(one, two, three):
             both = {(HOST, two.port), (HOST, three.port)}
-            one.kept._peers = lambda: sorted(both)
+            one.peers = lambda: sorted(both)
             met = set()
 
             def has_met_both():
@@ -542,11 +493,11 @@ def test_a_session_stands_where_there_is_nobody_else(monkeypatch):
 
     async def main():
         _, logs = some_logs(2)
-        one, two = (service(log, degree=1) for log in logs)
+        one, two = (Syncing(log, degree=1) for log in logs)
         async with running(one, two):
-            one.kept._peers = lambda: [(HOST, two.port)]
+            one.peers = lambda: [(HOST, two.port)]
             await until(lambda: one.standing)
-            one.kept._renew()
+            one.vacancies()
             for _ in range(10):
                 await asyncio.sleep(0.01)
             assert one.standing and two.standing
@@ -557,16 +508,16 @@ def test_a_session_stands_where_there_is_nobody_else(monkeypatch):
 def test_a_peer_that_goes_is_replaced():
     async def main():
         _, logs = some_logs(3)
-        one, two, three = (service(log, degree=1) for log in logs)
+        one, two, three = (Syncing(log, degree=1) for log in logs)
         async with running(one, three):
             await two.start()
-            one.kept._peers = lambda: [(HOST, two.port)]
+            one.peers = lambda: [(HOST, two.port)]
             await until(lambda: one.standing)
             await two.stop()
             await until(lambda: not one.standing)
-            one.kept._peers = lambda: [(HOST, three.port)]
+            one.peers = lambda: [(HOST, three.port)]
             await until(lambda: one.standing == [(HOST, three.port)] and three.standing)
-        assert not one.kept._opened and not one.standing
+        assert not one.standing
 
     run(main())
 
@@ -575,8 +526,8 @@ def test_traffic_counts_a_session_that_still_stands():
     async def main():
         logs = some_log(b"a"), some_log(b"b")
         peers = []
-        one, two = service(logs[0], peers, degree=1), service(logs[1])
-        two.kept._degree = 1
+        one, two = Syncing(logs[0], peers, degree=1), Syncing(logs[1])
+        two.neighbours._degree = 1
         async with running(one, two):
             peers.append((HOST, two.port))
             await until(lambda: one.standing and two.standing)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, sha224
-from basefs.sync.net import seeker
 from basefs.sync.session import inflight as module
 from basefs.sync.session.inflight import DEPTH, WINDOW, PieceMap
 from basefs.sync.session.protocol import SyncProtocol
@@ -21,8 +20,8 @@ from basefs.sync.wire.codec import encode, parse
 from basefs.sync.wire.limits import MAX_MARKS, PART_BLOCKS, VERSION
 from basefs.sync.wire.messages import BlockReq, Blocks, Chain, ChainReq, Eof, Hash
 from tests.support.memory import MemoryLog
+from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, Writer, blocks_of, random_bytes, work
-from tests.sync.net.test_service import running, service
 from tests.sync.net.test_transport import run, until
 from tests.sync.session.test_relay import Link, Node, greeted
 
@@ -468,9 +467,7 @@ def test_two_sessions_with_one_peer_do_not_both_ask(parts):
     assert parts.take("a", set(), "peer")
 
 
-def test_a_node_finds_other_peers_by_itself(monkeypatch):
-    monkeypatch.setattr(seeker, "FIRST_PAUSE", 0.0001)
-
+def test_a_node_finds_other_peers_by_itself():
     async def main():
         size = 24_000_000
         writer = Writer()
@@ -478,7 +475,9 @@ def test_a_node_finds_other_peers_by_itself(monkeypatch):
         logs = [writer.log(), writer.log(), writer.log(), MemoryLog(ROOT.hash)]
         logs[-1].add(writer.entries, [])
         peers = []
-        services = [service(log, peers, rng=random.Random(number)) for number, log in enumerate(logs)]
+        services = [
+            Syncing(log, peers, rng=random.Random(number), content_pause=0.0001) for number, log in enumerate(logs)
+        ]
         async with running(*services):
             peers += [("127.0.0.1", each.port) for each in services]
             services[-1].request(peers[0], "news")

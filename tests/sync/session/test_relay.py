@@ -20,8 +20,8 @@ from basefs.sync.wire.limits import MAX_REPEATED, VERSION
 from basefs.sync.wire.messages import BlockReq, Blocks, Eof, Hash, Wait
 from tests.support.examples import part
 from tests.support.memory import MemoryLog
+from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, Pair, Writer, cut, random_bytes, work
-from tests.sync.net.test_service import running, service
 from tests.sync.net.test_transport import run, until
 
 
@@ -243,7 +243,7 @@ def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypat
         writer = Writer()
         logs = [writer.log() for _ in range(5)]
         peers = []
-        services = [service(log, peers, rng=random.Random(number)) for number, log in enumerate(logs)]
+        services = [Syncing(log, peers, rng=random.Random(number)) for number, log in enumerate(logs)]
         async with running(*services):
             peers += [("127.0.0.1", each.port) for each in services]
             writer.write((b"large",), random_bytes(size))
