@@ -1,26 +1,24 @@
-"""What this node has written, by gossip: as events where it is small, else as an announcement (docs/architecture.md).
+"""What this node has written, by gossip: as events where it is small, else as an announcement.
 
-While sessions stand, news goes over them, and the root hashes that are told there find what was lost.  Gossip is told
-only where no peer has confirmed the news, and seldom then; at once, however, where a peer does not even acknowledge it:
-a connection that loses half of its packets tries ever less often, while gossip comes by another node.  Everything here
-runs on the event loop.
+While sessions stand, news goes over them, and the root hashes that are exchanged there find what was lost.  Gossip
+follows only where a peer acknowledges nothing of it, or none has confirmed it after a while: a connection that loses
+half of its packets tries ever less often, while gossip comes by another node.  Everything here runs on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from basefs.gossip.events import MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
 from basefs.log.entries import Entry
 from basefs.replica.replica import Replica
+from basefs.sync.net.neighbours import Arrival, Mark
 from basefs.sync.net.service import SyncService
-from basefs.sync.net.transport import Session
-from basefs.sync.net.uplink import Flow
 from basefs.sync.wire.limits import DEFAULT_LIMITS
 
 #: Seconds over which what was published is collected before it is gossiped: a save that is two transactions fits.  What
@@ -33,11 +31,9 @@ SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
 #: Seconds between two announcements of news that went over standing sessions: a cluster in which something changes all
 #: the time has no moment in which two root hashes are equal.
 SAFETY_PAUSE = 60.0
-#: Seconds, and round trips to the farthest of them, after which all peers should have acknowledged what they were sent.
-#: Less would gossip on narrow links, where what waits for the link is late and gossip makes it later: with 0.75 s a
-#: file of one block took 1.5 s instead of 0.1 at 32 kbit/s.
+#: Seconds in which each peer should have acknowledged something of what it was sent, and all of it sooner or later.
+#: Less would gossip on narrow links, where what waits for the link is late and gossip makes it later.
 ACKNOWLEDGED_SECONDS = 2.0
-ACKNOWLEDGED_ROUND_TRIPS = 3
 #: Seconds between two events that are gossiped because peers have not: Serf carries few, and what is dropped here is
 #: still found by the root hashes.
 HURRY_SECONDS = 0.5
@@ -50,9 +46,23 @@ MAX_LOOKED_AGAIN = 8
 #: Changes that wait to be looked at, of up to 8 KiB each: more than can be gossiped while they wait.
 MAX_CARRIED = 64
 
-#: When to look at a change, what the standing sessions had sent by then, and its entries and blocks: none if it is too
-#: large to be gossiped.
-_Carried: TypeAlias = tuple[float, Mapping[Session, Flow], list[Entry], list[Block]]
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A change that the standing sessions should carry.
+
+    Attributes:
+        due: when to look at it.
+        mark: what the sessions had sent by then, and acknowledged at the last look.
+        entries, blocks: what it is; none if it is too large to be gossiped.
+        stuck: whether some peer acknowledged nothing of it at the last look.
+    """
+
+    due: float
+    mark: Mark
+    entries: list[Entry]
+    blocks: list[Block]
+    stuck: bool = False
 
 
 class Announcer:
@@ -140,12 +150,8 @@ class Announcer:
         self.mention()
 
     def _look_later(self, entries: list[Entry], blocks: list[Block]) -> None:
-        """Gossip a change if the peers of standing sessions turn out not to acknowledge what they were sent.
-
-        More events than `max_events` only where packets are lost, since on a narrow link they would be in the way of
-        what the peers wait for.  A larger change is announced then.
-        """
-        if not entries and len(self._carried) > 1 and not (self._carried[-1][2] or self._carried[-2][2]):
+        """Gossip a change if a peer of a standing session turns out to acknowledge nothing of what it was sent."""
+        if not entries and len(self._carried) > 1 and not (self._carried[-1].entries or self._carried[-2].entries):
             # Of several large changes in a row the last one tells as much as all.  The first one stays: where they
             # follow each other sooner than they are looked at, none would be.
             self._carried.pop()
@@ -153,36 +159,41 @@ class Announcer:
             # The last one becomes an announcement, which tells of both.
             self._carried.pop()
             entries, blocks = [], []
-        patience = max(ACKNOWLEDGED_SECONDS, ACKNOWLEDGED_ROUND_TRIPS * self._sync.neighbours.longest_round_trip)
-        self._carried.append((self._loop.time() + patience, self._sync.neighbours.mark(), entries, blocks))
+        due = self._loop.time() + ACKNOWLEDGED_SECONDS
+        self._carried.append(_Carried(due, self._sync.neighbours.mark(), entries, blocks))
         if self._looking is None:
-            self._looking = self._loop.call_later(patience, self._look)
+            self._looking = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
         self._looking = None
         now = self._loop.time()
         later: list[_Carried] = []
-        while self._carried and self._carried[0][0] <= now:
-            _, mark, entries, blocks = self._carried.popleft()
-            if not self._sync.neighbours.lacks(mark):
+        for _ in range(len(self._carried)):
+            change = self._carried.popleft()
+            if change.due > now:
+                self._carried.append(change)
                 continue
-            if now < self._may_hurry_at:
-                later.append((self._may_hurry_at, mark, entries, blocks))
-                continue
-            events = self._events(entries, blocks)
-            if not 0 < len(events) <= self._max_events and not self._sync.neighbours.loses(mark):
-                later.append((now + ACKNOWLEDGED_SECONDS, mark, entries, blocks))
-            elif events:
-                self._may_hurry_at = now + HURRY_SECONDS * len(events)
-                self._gossip.send(events)
-            else:
-                self.announce()
-        if any(self._sync.neighbours.loses(mark) for _, mark, *_ in later[:-MAX_LOOKED_AGAIN]):
+            arrival, mark = self._sync.neighbours.arrival(change.mark)
+            if arrival is Arrival.MOVING:
+                later.append(replace(change, due=now + ACKNOWLEDGED_SECONDS, mark=mark, stuck=False))
+            elif arrival is Arrival.STUCK and now < self._may_hurry_at:
+                later.append(replace(change, due=self._may_hurry_at, stuck=True))
+            elif arrival is Arrival.STUCK:
+                self._tell(change, now)
+        if any(change.stuck for change in later[:-MAX_LOOKED_AGAIN]):
             # One announcement tells of all that there is no time for.
             self.announce()
         self._carried.extend(later[-MAX_LOOKED_AGAIN:])
         if self._carried:
-            self._looking = self._loop.call_at(self._carried[0][0], self._look)
+            self._looking = self._loop.call_at(min(change.due for change in self._carried), self._look)
+
+    def _tell(self, change: _Carried, now: float) -> None:
+        events = self._events(change.entries, change.blocks)
+        if events:
+            self._may_hurry_at = now + HURRY_SECONDS * len(events)
+            self._gossip.send(events)
+        else:
+            self.announce()
 
     def _may_fit(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> bool:
         """Whether it is worth keeping and encoding these."""

@@ -23,6 +23,7 @@ from basefs.replication.announcing import (
     MAX_CARRIED,
     Announcer,
 )
+from basefs.sync.net.neighbours import Arrival
 from tests.support.helpers import BIRTH, ROOT_KEY, genesis, noise
 
 HERE = Address("10.0.0.1", 18375)
@@ -63,11 +64,12 @@ class Network:
 
     Attributes:
         acknowledged: up to which time the peers have received everything.
+        moving: what becomes of what was sent later.
         sent: the time of each event, its blocks, and whether it is an announcement.
     """
 
     standing = agreed = True
-    longest_round_trip = 0.0
+    moving = Arrival.STUCK
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -78,10 +80,8 @@ class Network:
     def mark(self) -> float:
         return self._loop.now
 
-    def lacks(self, mark: float) -> bool:
-        return mark > self.acknowledged
-
-    loses = lacks
+    def arrival(self, mark: float) -> tuple[Arrival, float]:
+        return (self.moving if mark > self.acknowledged else Arrival.ARRIVED), mark
 
     def root_hash(self) -> bytes:
         return ROOT.hash
@@ -177,6 +177,19 @@ def test_of_large_changes_that_arrive_nothing_is_told(loop: Loop, network: Netwo
         network.acknowledged = loop.now
     loop.pass_time(ACKNOWLEDGED_SECONDS)
     assert network.sent == []
+
+
+@pytest.mark.parametrize("blocks", [1, HURRY_EVENTS - 1, 4 * HURRY_EVENTS])
+def test_what_a_slow_link_takes_bit_by_bit_is_not_gossiped_before_it_stops(
+    loop: Loop, network: Network, announcer: Announcer, blocks: int
+) -> None:
+    network.moving = Arrival.MOVING
+    announcer.gather(*change(0, blocks), large=False)
+    loop.pass_time(20 * ACKNOWLEDGED_SECONDS)
+    assert network.sent == []
+    network.moving = Arrival.STUCK
+    loop.pass_time(ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS)
+    assert network.sent
 
 
 def test_a_small_change_behind_one_of_many_events_is_gossiped_in_its_turn(

@@ -8,14 +8,14 @@ are not make a tree.  Where the graph is not connected, or a push is lost, the p
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
-from statistics import median_low
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from basefs.sync.net.peers import Address
 from basefs.sync.net.transport import Session
-from basefs.sync.net.uplink import LONG, QUEUE, Flow
 from basefs.sync.session.push import Notice, PushSession, QueuedPush
 from basefs.sync.session.result import Reason
 from basefs.sync.session.states import Role
@@ -28,9 +28,18 @@ MAX_STANDING = 12
 MAX_STANDING_PER_HOST = 6
 #: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
 LIFETIME = (300.0, 600.0)
-#: Share of packets that were sent before, beyond which packets are being lost.  A narrow link on which a queue has
-#: grown repeats a fifth of them in vain, one that loses half of all packets more than half.
-LOSSY = 1 / 3
+
+
+class Arrival(enum.Enum):
+    """What became of what was sent to the neighbours."""
+
+    ARRIVED = "arrived"  # each has acknowledged all of it
+    MOVING = "moving"  # each that has not has acknowledged more since the last look
+    STUCK = "stuck"  # some neighbour has acknowledged nothing more, or is gone
+
+
+#: For each neighbour, the bytes that it had been sent when something was marked, and those that it has acknowledged.
+Mark: TypeAlias = dict[Session, tuple[int, int]]
 
 
 class NeighbourSet:
@@ -89,34 +98,19 @@ class NeighbourSet:
         """Seconds of a round trip lately to the farthest of these peers; 0 if unknown."""
         return max((session.flow().latest for session in self._sessions), default=0.0)
 
-    def mark(self) -> dict[Session, Flow]:
-        """What was sent until now, for `lacks` and `loses`."""
-        return {session: session.flow() for session in self._sessions}
+    def mark(self) -> Mark:
+        """What was sent until now, for `arrival`."""
+        return {session: (session.counters.bytes_sent, session.acknowledged) for session in self._sessions}
 
-    def lacks(self, mark: Mapping[Session, Flow]) -> bool:
-        """Whether some peer has not acknowledged all that was sent; of a session that has ended nobody knows."""
-        return any(self._waits(session, then) for session, then in mark.items())
-
-    def loses(self, mark: Mapping[Session, Flow]) -> bool:
-        """Whether some such peer has not because packets are lost, rather than that the link is narrow or long.
-
-        On a narrow link a queue makes round trips long, if only those of the two peers to whom something got through.
-        What the queue does not hold is dropped and sent again, and gossip would make it longer.
-        """
-        flows = [session.flow() for session in self._sessions]
-        queued = sum(flow.latest >= max(LONG, QUEUE * flow.shortest) for flow in flows)
-        if queued >= 2 or median_low([flow.latest for flow in flows] or [0.0]) >= LONG:
-            return False
-        return any(self._waits(session, then) and self._repeats_itself(session, then) for session, then in mark.items())
-
-    def _waits(self, session: Session, then: Flow) -> bool:
-        return session not in self._sessions or session.flow().acknowledged < then.acknowledged + then.outstanding
-
-    def _repeats_itself(self, session: Session, then: Flow) -> bool:
-        if session not in self._sessions:
-            return True
-        now = session.flow()
-        return now.repeated - then.repeated > LOSSY * (now.segments - then.segments)
+    def arrival(self, mark: Mark) -> tuple[Arrival, Mark]:
+        """What became of what had been sent by then, and the mark for the next look."""
+        now = {session: (sent, session.acknowledged) for session, (sent, _) in mark.items()}
+        if any(session not in self._sessions for session in mark):
+            return Arrival.STUCK, now  # nobody knows
+        waiting = [session for session, (sent, acknowledged) in now.items() if acknowledged < sent]
+        if any(now[session] == mark[session] for session in waiting):
+            return Arrival.STUCK, now
+        return (Arrival.MOVING if waiting else Arrival.ARRIVED), now
 
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""

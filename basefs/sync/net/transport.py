@@ -34,12 +34,9 @@ from basefs.sync.session.result import Reason, RemotePeer, Result, SessionCounte
 from basefs.sync.session.states import Phase, Role
 from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, Limits
 
-#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32; and how many segments
-#: were sent again, and how many with data in all, as u32.
+#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32.
 _RTT = 68
-_REPEATED = 100
 _MIN_RTT = 148
-_SEGMENTS = 156
 _INFO_SIZE = 192
 #: Bytes written at once, and kept for who reads.
 CHUNK = 64 * 1024
@@ -122,8 +119,6 @@ def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:
         acknowledged=max(sent - waiting, 0),
         shortest=0.0 if shortest == _UNKNOWN else shortest / 1e6,
         latest=info.get(_RTT, 0) / 1e6,
-        segments=info.get(_SEGMENTS, 0),
-        repeated=info.get(_REPEATED, 0),
     )
 
 
@@ -133,7 +128,7 @@ def _info(connection: socket.socket) -> dict[int, int]:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
     except (OSError, ValueError):
         return {}
-    places = (_RTT, _REPEATED, _MIN_RTT, _SEGMENTS)
+    places = (_RTT, _MIN_RTT)
     if len(info) < max(places) + 4:
         return {}
     return {place: struct.unpack_from("=I", info, place)[0] for place in places}
@@ -281,6 +276,11 @@ class Session:
     def stuck(self) -> bool:
         """Whether the peer has not received everything that was sent."""
         return outstanding(self._writer) > 0
+
+    @property
+    def acknowledged(self) -> int:
+        """Bytes that the peer has received."""
+        return max(self._core.counters.bytes_sent - outstanding(self._writer), 0)
 
     @property
     def role(self) -> Role:

@@ -40,16 +40,12 @@ class Flow:
         acknowledged: bytes that were sent and have arrived.
         shortest: seconds of the shortest round trip, 0 if unknown.
         latest: seconds of a round trip lately, 0 if unknown.
-        segments: packets with data that were sent since the connection was made, 0 if unknown.
-        repeated: of these, those that had been sent before.
     """
 
     outstanding: int
     acknowledged: int
     shortest: float = 0.0
     latest: float = 0.0
-    segments: int = 0
-    repeated: int = 0
 
 
 class Upload(Protocol):

@@ -1,27 +1,21 @@
-"""What the keeper of standing sessions concludes from what the kernel tells of their connections."""
+"""What becomes of what was sent to the neighbours, and which of them give way."""
 
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
-from basefs.sync.net.neighbours import NeighbourSet
-from basefs.sync.net.uplink import Flow
+from basefs.sync.net.neighbours import Arrival, NeighbourSet
 
 
 class Line:
-    """A session as the keeper sees it here: the state of its connection, which a test sets."""
+    """A session as the neighbour set sees it here: bytes sent and acknowledged, which a test sets."""
 
-    def __init__(self, **flow):
-        self.now = Flow(outstanding=0, acknowledged=1000, segments=10)
-        self.after(**flow)
-
-    def after(self, **flow):
-        self.now = Flow(**{**{name: getattr(self.now, name) for name in Flow.__dataclass_fields__}, **flow})
-
-    def flow(self):
-        return self.now
+    def __init__(self, sent=1000, acknowledged=1000):
+        self.counters = SimpleNamespace(bytes_sent=sent)
+        self.acknowledged = acknowledged
 
 
 def keeper(*lines):
@@ -30,57 +24,46 @@ def keeper(*lines):
     return kept
 
 
-def test_what_was_sent_and_acknowledged_is_not_lacking():
-    one, two = Line(), Line(outstanding=500)
+def test_what_was_sent_and_acknowledged_has_arrived():
+    one, two = Line(), Line(sent=1500)
     kept = keeper(one, two)
+    assert kept.arrival(kept.mark())[0] is Arrival.STUCK
     mark = kept.mark()
-    assert kept.lacks(mark)
-    two.after(outstanding=0, acknowledged=1500, segments=12, repeated=2)
-    assert not kept.lacks(mark)
-    assert not kept.loses(mark), "packets were lost, but it has arrived"
-    two.after(outstanding=300)
-    assert not kept.lacks(mark), "that was sent later"
+    two.acknowledged = 1500
+    assert kept.arrival(mark)[0] is Arrival.ARRIVED
+    two.counters.bytes_sent = 1800
+    assert kept.arrival(mark)[0] is Arrival.ARRIVED, "that was sent later"
 
 
-def test_a_narrow_link_is_no_lossy_one():
-    line = Line(outstanding=11_000)
+def test_a_narrow_link_is_no_stuck_one():
+    line = Line(sent=12_000)
     kept = keeper(line, Line())
     mark = kept.mark()
-    line.after(acknowledged=4000, outstanding=8000, segments=18, repeated=2)
-    assert kept.lacks(mark) and not kept.loses(mark)
-    line.after(segments=18, repeated=5)
-    assert kept.loses(mark)
-    line.after(latest=0.8)
-    assert kept.loses(mark), "the other one is short"
-    slow = Line(latest=0.8)
-    kept = keeper(line, slow)
-    assert not kept.loses(mark), "round trips are long because of a queue, in which packets wait and are sent again"
+    for _ in range(10):
+        line.acknowledged += 1000
+        arrival, mark = kept.arrival(mark)
+        assert arrival is Arrival.MOVING
+    assert kept.arrival(mark)[0] is Arrival.STUCK
+    line.acknowledged = 12_000
+    assert kept.arrival(mark)[0] is Arrival.ARRIVED
 
 
-def test_what_the_queue_of_a_narrow_link_drops_is_not_lost():
-    """Two peers have acknowledged something, the others nothing yet, and of what they were sent most was dropped."""
-    lines = [Line(outstanding=11_000, shortest=0.001) for _ in range(5)]
+def test_one_stuck_link_of_several_is_enough():
+    lines = [Line(sent=5000) for _ in range(5)]
     kept = keeper(*lines)
     mark = kept.mark()
-    for line in lines:
-        line.after(segments=18, repeated=5)
-    assert kept.lacks(mark) and kept.loses(mark)
-    lines[0].after(latest=0.3)
-    assert kept.loses(mark), "this one is behind a narrow link of its own"
-    lines[1].after(latest=0.2)
-    assert not kept.loses(mark)
-    lines[1].after(shortest=0.15)
-    assert kept.loses(mark), "this one is far away"
+    for line in lines[1:]:
+        line.acknowledged = 5000
+    assert kept.arrival(mark)[0] is Arrival.STUCK
 
 
 def test_of_a_session_that_has_ended_nobody_knows():
-    line = Line()
-    kept = keeper(line)
+    kept = keeper(Line())
     mark = kept.mark()
-    assert not kept.lacks(mark) and not kept.loses(mark)
+    assert kept.arrival(mark)[0] is Arrival.ARRIVED
     kept._sessions.clear()
-    assert kept.lacks(mark) and kept.loses(mark)
-    assert not kept.lacks({}) and not kept.loses({})
+    assert kept.arrival(mark)[0] is Arrival.STUCK
+    assert kept.arrival({})[0] is Arrival.ARRIVED
 
 
 @pytest.mark.parametrize(("arrived", "least", "most"), [(0, 0, 0), (1, 3, 40), (15, 220, 300), (29, 500, 500)])

@@ -13,7 +13,7 @@ from basefs.log.hashes import sha224
 from basefs.log.interface import AddResult, Digest
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server
-from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST
+from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Arrival
 from basefs.sync.net.peers import Lag, PenaltyBox, Throttle
 from basefs.sync.session.result import MAX_UNGRANTED, Reason, Result, SessionCounters
 from basefs.sync.wire.codec import encode
@@ -458,11 +458,12 @@ def test_what_peers_have_acknowledged_is_known():
                 one.neighbours.push(writer.entries[before:])
                 await until(lambda: logs[1].root_hash() == logs[0].root_hash())
                 mark = one.neighbours.mark()
-                assert all(flow.acknowledged + flow.outstanding > 0 for flow in mark.values())
-                await until(lambda: not one.neighbours.lacks(mark))
+                assert all(sent > 0 for sent, _ in mark.values())
+                await until(lambda: one.neighbours.arrival(mark)[0] is Arrival.ARRIVED)
             # Nobody knows what became of what was sent to a peer that is gone.
             await until(lambda: not one.standing)
-            assert one.neighbours.lacks(mark) and not one.neighbours.lacks(one.neighbours.mark())
+            assert one.neighbours.arrival(mark)[0] is Arrival.STUCK
+            assert one.neighbours.arrival(one.neighbours.mark())[0] is Arrival.ARRIVED
 
     run(main())
 
