@@ -17,7 +17,7 @@ from basefs.gossip.service import Gossip
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
 from basefs.log.entries import Entry
 from basefs.replica.replica import Replica
-from basefs.sync.net.neighbours import Arrival, Mark
+from basefs.sync.net.neighbours import Acknowledged, Mark
 from basefs.sync.net.service import SyncService
 from basefs.sync.wire.limits import DEFAULT_LIMITS
 
@@ -174,11 +174,11 @@ class Announcer:
                 self._carried.append(change)
                 continue
             arrival, mark = self._sync.neighbours.arrival(change.mark)
-            if arrival is Arrival.MOVING:
+            if arrival is Acknowledged.MOVING:
                 later.append(replace(change, due=now + ACKNOWLEDGED_SECONDS, mark=mark, stuck=False))
-            elif arrival is Arrival.STUCK and now < self._may_hurry_at:
+            elif arrival is Acknowledged.STUCK and now < self._may_hurry_at:
                 later.append(replace(change, due=self._may_hurry_at, stuck=True))
-            elif arrival is Arrival.STUCK:
+            elif arrival is Acknowledged.STUCK:
                 self._tell(change, now)
         if any(change.stuck for change in later[:-MAX_LOOKED_AGAIN]):
             # One announcement tells of all that there is no time for.

@@ -81,16 +81,7 @@ class Pusher:
         # Nothing overtakes what it builds on.
         waits = self._sync.neighbours.waits
         now = self._loop.time()
-        entries = looked = 0
-        for hash in self._news[:PUSH_ENTRIES]:
-            if looked > LOOKED_BYTES:
-                break
-            entries += 1
-            encoded = self._replica.entry(hash)
-            size = None if encoded is None else size_of(self._replica, encoded, INLINE_BLOCKS)
-            if encoded is None or size is None:
-                continue  # its content has not arrived: it is news again when it has
-            looked += size
+        for encoded, size in self._take():
             if size > INLINE_BLOCKS:
                 self._tell_later()
             elif waits or later or size > self._budget:
@@ -98,7 +89,6 @@ class Pusher:
             else:
                 self._budget -= size
                 at_once.append(encoded)
-        del self._news[:entries]
         if at_once:
             self._sync.neighbours.push(at_once)
         if later:
@@ -107,6 +97,23 @@ class Pusher:
             self._hint_later()
         if self._news:
             self._flushing = self._loop.call_later(0, self._flush)
+
+    def _take(self) -> list[tuple[bytes, int]]:
+        """Some of the news, encoded, with the bytes of each and its content; not what is still arriving: it is news
+        again when it is here."""
+        found = []
+        looked = taken = 0
+        for hash in self._news[:PUSH_ENTRIES]:
+            if looked > LOOKED_BYTES:
+                break
+            taken += 1
+            encoded = self._replica.entry(hash)
+            size = None if encoded is None else size_of(self._replica, encoded, INLINE_BLOCKS)
+            if encoded is not None and size is not None:
+                looked += size
+                found.append((encoded, size))
+        del self._news[:taken]
+        return found
 
     def _tell_later(self) -> None:
         if self._telling is None:

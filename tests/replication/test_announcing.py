@@ -23,7 +23,7 @@ from basefs.replication.announcing import (
     MAX_CARRIED,
     Announcer,
 )
-from basefs.sync.net.neighbours import Arrival
+from basefs.sync.net.neighbours import Acknowledged
 from tests.support.helpers import BIRTH, ROOT_KEY, genesis, noise
 
 HERE = Address("10.0.0.1", 18375)
@@ -69,7 +69,7 @@ class Network:
     """
 
     standing = agreed = True
-    moving = Arrival.STUCK
+    moving = Acknowledged.STUCK
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -80,8 +80,8 @@ class Network:
     def mark(self) -> float:
         return self._loop.now
 
-    def arrival(self, mark: float) -> tuple[Arrival, float]:
-        return (self.moving if mark > self.acknowledged else Arrival.ARRIVED), mark
+    def arrival(self, mark: float) -> tuple[Acknowledged, float]:
+        return (self.moving if mark > self.acknowledged else Acknowledged.ARRIVED), mark
 
     def root_hash(self) -> bytes:
         return ROOT.hash
@@ -183,11 +183,11 @@ def test_of_large_changes_that_arrive_nothing_is_told(loop: Loop, network: Netwo
 def test_what_a_slow_link_takes_bit_by_bit_is_not_gossiped_before_it_stops(
     loop: Loop, network: Network, announcer: Announcer, blocks: int
 ) -> None:
-    network.moving = Arrival.MOVING
+    network.moving = Acknowledged.MOVING
     announcer.gather(*change(0, blocks), large=False)
     loop.pass_time(20 * ACKNOWLEDGED_SECONDS)
     assert network.sent == []
-    network.moving = Arrival.STUCK
+    network.moving = Acknowledged.STUCK
     loop.pass_time(ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS)
     assert network.sent
 

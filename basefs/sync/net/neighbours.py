@@ -30,7 +30,7 @@ MAX_STANDING_PER_HOST = 6
 LIFETIME = (300.0, 600.0)
 
 
-class Arrival(enum.Enum):
+class Acknowledged(enum.Enum):
     """What became of what was sent to the neighbours."""
 
     ARRIVED = "arrived"  # each has acknowledged all of it
@@ -102,15 +102,15 @@ class NeighbourSet:
         """What was sent until now, for `arrival`."""
         return {session: (session.counters.bytes_sent, session.acknowledged) for session in self._sessions}
 
-    def arrival(self, mark: Mark) -> tuple[Arrival, Mark]:
+    def arrival(self, mark: Mark) -> tuple[Acknowledged, Mark]:
         """What became of what had been sent by then, and the mark for the next look."""
         now = {session: (sent, session.acknowledged) for session, (sent, _) in mark.items()}
         if any(session not in self._sessions for session in mark):
-            return Arrival.STUCK, now  # nobody knows
+            return Acknowledged.STUCK, now  # nobody knows
         waiting = [session for session, (sent, acknowledged) in now.items() if acknowledged < sent]
         if any(now[session] == mark[session] for session in waiting):
-            return Arrival.STUCK, now
-        return (Arrival.MOVING if waiting else Arrival.ARRIVED), now
+            return Acknowledged.STUCK, now
+        return (Acknowledged.MOVING if waiting else Acknowledged.ARRIVED), now
 
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""

@@ -312,7 +312,7 @@ class Session:
         return self._core.phase
 
     def flow(self) -> Flow:
-        """See `Upload`."""
+        """See `Uploader`."""
         return flow(self._writer, self._core.counters.bytes_sent)
 
     async def _guard(self, part: Coroutine[Any, Any, None]) -> None:

@@ -48,7 +48,7 @@ class Flow:
     latest: float = 0.0
 
 
-class Upload(Protocol):
+class Uploader(Protocol):
     """Who uploads."""
 
     def flow(self) -> Flow:
@@ -59,16 +59,16 @@ class Uplink:
     """The uploads of one node."""
 
     def __init__(self) -> None:
-        self._holder: Upload | None = None
+        self._holder: Uploader | None = None
         self._large = False
         self._began_at = 0.0
         self._began_with = 0
         self._moved_at = 0.0
         self._acknowledged = 0
         #: Since when an upload of a large content waits for another one, and when it asked last.
-        self._waiting: dict[Upload, tuple[float, float]] = {}
+        self._waiting: dict[Uploader, tuple[float, float]] = {}
 
-    def admits(self, upload: Upload, now: float, *, large: bool = False) -> bool:
+    def admits(self, upload: Uploader, now: float, *, large: bool = False) -> bool:
         """Whether an upload may go on; `now` in seconds.  `large`: it is a large content.
 
         Nor does the one whose turn it is pile up more than the link takes in a while: it could not be stopped any more.
@@ -79,7 +79,7 @@ class Uplink:
             self._waiting[upload] = (since if now - asked_at < STUCK else now, now)
         return admitted
 
-    def _admits(self, upload: Upload, now: float, large: bool) -> bool:
+    def _admits(self, upload: Uploader, now: float, large: bool) -> bool:
         if self._holder is upload:
             self._large = large
             flow = upload.flow()
@@ -109,11 +109,11 @@ class Uplink:
         """Whether somebody waits who should have got a large content from the one that has the turn."""
         return any(since < now - TURN and now - asked_at < STUCK for since, asked_at in self._waiting.values())
 
-    def is_turn_of(self, upload: Upload) -> bool:
+    def is_turn_of(self, upload: Uploader) -> bool:
         """Whether an upload need not wait for others."""
         return self._holder is upload
 
-    def ended(self, upload: Upload) -> None:
+    def ended(self, upload: Uploader) -> None:
         """The session of an upload has ended."""
         self._waiting.pop(upload, None)
         if self._holder is upload:

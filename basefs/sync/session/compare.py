@@ -304,12 +304,7 @@ def _differing(theirs: dict[str, bytes], ours: dict[str, bytes]) -> tuple[list[s
 def _compare_own(theirs: Ls, index: Index, plan: Differences) -> None:
     prefix = theirs.part.prefix
     if theirs.entry_buckets is not None:
-        differ, only_ours = _differing(theirs.entry_buckets, index.entry_buckets(prefix))
-        buckets = theirs.entry_buckets
-        plan.look += [Subtree(theirs.path, Part(ItemKind.ENTRIES, prefix + digit), buckets[digit]) for digit in differ]
-        missing = [own for digit in only_ours for own in index.own(prefix + digit) if not own.receiving]
-        plan.send_entries += [own.hash for own in in_log_order(missing)]
-        return
+        return _compare_own_buckets(theirs, theirs.entry_buckets, index, plan)
     complete = set(theirs.entries)
     stalled = dict(theirs.stalled)
     receiving = set(theirs.receiving)
@@ -324,6 +319,14 @@ def _compare_own(theirs: Ls, index: Index, plan: Differences) -> None:
         elif own.hash not in receiving and not own.receiving:
             plan.send_entries.append(own.hash)
     plan.ask_entries += [entry for entry in (*theirs.entries, *stalled) if entry not in ours]
+
+
+def _compare_own_buckets(theirs: Ls, buckets: dict[str, bytes], index: Index, plan: Differences) -> None:
+    prefix = theirs.part.prefix
+    differ, only_ours = _differing(buckets, index.entry_buckets(prefix))
+    plan.look += [Subtree(theirs.path, Part(ItemKind.ENTRIES, prefix + digit), buckets[digit]) for digit in differ]
+    missing = [own for digit in only_ours for own in index.own(prefix + digit) if not own.receiving]
+    plan.send_entries += [own.hash for own in in_log_order(missing)]
 
 
 def _compare_stalled(own: Own, their_block: BlockHash, plan: Differences) -> None:

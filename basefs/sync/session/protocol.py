@@ -295,27 +295,32 @@ class SyncProtocol:
         self._judge()
         cost = 0
         while cost < _SLICE and self._open and not self._receiver.pending:
-            line = self._line = self._lines.next_line() if self._line is None else self._line
-            if line is None and self._half and self._patient:
-                # A transaction for the entries and another one for their blocks cost twice as much as one.
-                break
-            if self._receiver.gathered and not belongs(line, more=self._queue.entries_follow):
-                self._receiver.seal()
-                break
+            line = self._next_line()
             if line is None:
                 break
-            self._line = None
             self._handle(parse(line), len(line) + 1)
             # A second such line shows that the first one had no blocks; it does not wait for more.
             self._half = line.startswith(ENTRIES) and not self._half and not self._stands
             cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
-        write = partial(self._log.add, *self._receiver.offer()) if self._open and self._receiver.pending else None
-        if write is None:
-            self._judge()
+        if self._open and self._receiver.pending:
+            return partial(self._log.add, *self._receiver.offer())
+        self._judge()
         self._maybe_close()
-        if self._stands and not self._receiver.pending and self._receiver.wanted_parents():
+        if self._stands and self._receiver.wanted_parents():
             self._push.miss_parent()
-        return write
+        return None
+
+    def _next_line(self) -> bytes | None:
+        """The next line, `None` if there is none, or if entries have to go to the log before it is looked at."""
+        line = self._line = self._lines.next_line() if self._line is None else self._line
+        if line is None and self._half and self._patient:
+            # A transaction for the entries and another one for their blocks cost twice as much as one.
+            return None
+        if self._receiver.gathered and not belongs(line, more=self._queue.entries_follow):
+            self._receiver.seal()
+            return None
+        self._line = None
+        return line
 
     def _judge(self) -> None:
         """End a session that is of no use; what is on its way into the log is judged when it is there."""

@@ -202,6 +202,12 @@ class RequestQueue:
             first = self._control.popleft()
             self._control_bytes -= len(first)
             return first
+        if (request := self._next_request()) is not None:
+            return request
+        return self._next_answer() if self._answers and answers else None
+
+    def _next_request(self) -> bytes | None:
+        """The line of a request, or `PAUSE`; `None` if no request may be sent now."""
         while self._writing or self._may_ask:
             if self._writing is None:
                 wish = self._wishes.popleft() if self._may_compare else self._later.popleft()
@@ -215,27 +221,32 @@ class RequestQueue:
                 continue
             if line != PAUSE:
                 self._writing = None
-            if line is None and not self.expects_entries:
-                self._turn(True)
+            if line is None:
+                if not self.expects_entries:
+                    self._turn(True)
+                continue
             if line:
-                if isinstance(wish, PathReq) and line.startswith(b"LS "):
-                    # Something of it has come meanwhile, and is listed: the answer need not hold any entries.
-                    wish = Subtree(wish.path, WHOLE)
-                self._outstanding.append((wish, len(line)))
-                self._outstanding_bytes += len(line)
-                self._blocks_outstanding += isinstance(wish, ForBlocks)
-                self.asked += 1
-            if line is not None:
-                return line
-        if self._answers and answers:
-            lines, size = self._answers[0]
-            line = next(lines, None)
-            if line is not None:
-                return line
-            if self._may_ask:  # what the answer led to goes before its EOF, so that the peer knows of it in time
-                return self._next(answers=answers)
-            self._answers.popleft()
-            self._answer_bytes -= size
-            self.answered += 1
-            return encode(Eof())
+                self._sent(wish, line)
+            return line
         return None
+
+    def _sent(self, wish: Wish, line: bytes) -> None:
+        if isinstance(wish, PathReq) and line.startswith(b"LS "):
+            # Something of it has come meanwhile, and is listed: the answer need not hold any entries.
+            wish = Subtree(wish.path, WHOLE)
+        self._outstanding.append((wish, len(line)))
+        self._outstanding_bytes += len(line)
+        self._blocks_outstanding += isinstance(wish, ForBlocks)
+        self.asked += 1
+
+    def _next_answer(self) -> bytes | None:
+        lines, size = self._answers[0]
+        line = next(lines, None)
+        if line is not None:
+            return line
+        if self._may_ask:  # what the answer led to goes before its EOF, so that the peer knows of it in time
+            return self._next(answers=True)
+        self._answers.popleft()
+        self._answer_bytes -= size
+        self.answered += 1
+        return encode(Eof())

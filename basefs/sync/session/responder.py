@@ -217,34 +217,40 @@ class Responder:
 
         Of what has come in part, a `Subtree` before it.
         """
-        if isinstance(wish, Subtree):
-            if wish.part == WHOLE and wish.theirs == self._state.path_hash(wish.path):
-                return  # several sessions may have found the same difference
-            index = (yield from self._indexes.open(wish.path)) or EMPTY
-            if wish.part == WHOLE or wish.theirs != index.value(wish.part):
-                yield encode(index.ls(wish.path, wish.part))
-        elif isinstance(wish, MissingSubtrees):
-            # Another session may have brought something of them meanwhile.
-            here = self._state.child_hashes(wish.path, list(wish.theirs))
-            names = []
-            for name, value in wish.theirs.items():
-                ours = here.get(name, ZERO_HASH)
-                if ours == ZERO_HASH:
-                    names.append(name)
-                elif ours != value:
-                    yield Subtree((*wish.path, name), WHOLE, value)
-            if names:
-                yield encode(PathReq(wish.path, tuple(names)))
-        elif (
-            isinstance(wish, PathReq) and wish.path not in self._whole and self._state.path_hash(wish.path) != ZERO_HASH
-        ):
-            yield from self.write(Subtree(wish.path, WHOLE))
-        elif isinstance(wish, EntryReq):
-            missing = tuple(hash for hash in wish.hashes if self._state.entry(hash) is None)
-            if missing:
-                yield encode(EntryReq(missing))
-        elif not isinstance(wish, BlockReq) or self._state.block(wish.hash) is None:
-            yield encode(wish)
+        match wish:
+            case Subtree():
+                yield from self._write_list(wish)
+            case MissingSubtrees():
+                yield from self._write_missing(wish)
+            case PathReq(path) if path not in self._whole and self._state.path_hash(path) != ZERO_HASH:
+                yield from self._write_list(Subtree(path, WHOLE))
+            case EntryReq(hashes):
+                missing = tuple(hash for hash in hashes if self._state.entry(hash) is None)
+                if missing:
+                    yield encode(EntryReq(missing))
+            case _:
+                if not isinstance(wish, BlockReq) or self._state.block(wish.hash) is None:
+                    yield encode(wish)
+
+    def _write_list(self, wish: Subtree) -> Iterator[bytes]:
+        if wish.part == WHOLE and wish.theirs == self._state.path_hash(wish.path):
+            return  # several sessions may have found the same difference
+        index = (yield from self._indexes.open(wish.path)) or EMPTY
+        if wish.part == WHOLE or wish.theirs != index.value(wish.part):
+            yield encode(index.ls(wish.path, wish.part))
+
+    def _write_missing(self, wish: MissingSubtrees) -> Iterator[bytes | Subtree]:
+        # Another session may have brought something of them meanwhile.
+        here = self._state.child_hashes(wish.path, list(wish.theirs))
+        names = []
+        for name, value in wish.theirs.items():
+            ours = here.get(name, ZERO_HASH)
+            if ours == ZERO_HASH:
+                names.append(name)
+            elif ours != value:
+                yield Subtree((*wish.path, name), WHOLE, value)
+        if names:
+            yield encode(PathReq(wish.path, tuple(names)))
 
     def turn(self, done: bool) -> bool:
         """See `Receiver.turn`.  Who had to wait looks at the log anew, for others have been fetching."""

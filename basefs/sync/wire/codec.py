@@ -11,6 +11,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
@@ -161,42 +162,18 @@ _WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"
 
 def encode(message: Message) -> bytes:
     """The line of a message, newline included.  An `Ls` with receiving entries takes two: BLOCKS_REC comes first."""
-    match message:
-        case Hash(version, identity, root, entries, port):
-            fields = [b"HASH", b"%d" % version, encode_bytes(identity), *_digest(root, entries), b"%d" % port]
-        case Ls():
-            fields = [b"LS", encode_path(message.path), encode_part(message.part), *_items(message)]
-        case PathReq(path, names):
-            fields = [b"PATH_REQ", encode_path(path), *map(encode_name, names)]
-        case EntryReq(hashes):
-            fields = [b"ENTRY_REQ", *map(encode_bytes, hashes)]
-        case BlockReq(hash) | ChainReq(hash):
-            fields = [b"BLOCK_REQ" if isinstance(message, BlockReq) else b"CHAIN_REQ", encode_bytes(hash)]
-        case Entries(items):
-            fields = [b"ENTRIES", *map(encode_bytes, items)]
-        case Blocks(items):
-            fields = [b"BLOCKS", *map(encode_bytes, items)]
-        case Chain(hashes):
-            fields = [b"CHAIN", *map(encode_bytes, hashes)]
-        case BlocksRec(hashes):
-            fields = [b"BLOCKS_REC", *map(encode_bytes, hashes)]
-        case Close(answered, root, entries):
-            fields = [b"CLOSE", b"OK", b"%d" % answered, *_digest(root, entries)]
-        case Root(root, entries, kept):
-            fields = [b"ROOT", *_digest(root, entries), b"%d" % kept]
-        case Same(port):
-            fields = [b"SAME", b"%d" % port]
-        case Eof() | Wait() | Stay() | Lazy() | Eager():
-            fields = [_WORDS[type(message)]]
-        case Refuse(refusal, text):
-            cut = text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
-            fields = [b"CLOSE", b"NO", refusal.value.encode(), quote_from_bytes(cut, safe="").encode() or b"-"]
+    fields = _ENCODERS[type(message)](message)
     line = b" ".join(fields)
     if len(line) > MAX_LINE:
         raise LocalProtocolError(f"a line of {len(line)} bytes was about to be sent")
     if isinstance(message, Ls) and message.receiving:
         return encode(BlocksRec(message.receiving)) + line + b"\n"
     return line + b"\n"
+
+
+def _refusal(message: Refuse) -> Fields:
+    cut = message.text.encode()[:_MAX_TEXT].decode(errors="ignore").encode()
+    return [b"CLOSE", b"NO", message.refusal.value.encode(), quote_from_bytes(cut, safe="").encode() or b"-"]
 
 
 def _digest(root: bytes, entries: int) -> Fields:
@@ -216,6 +193,32 @@ def _items(ls: Ls) -> Iterable[bytes]:
         yield b"c:" + encode_bytes(value) + b":" + encode_name(name)
     for digit, value in (ls.child_buckets or {}).items():
         yield b"C:" + digit.encode() + b":" + encode_bytes(value)
+
+
+#: The fields of each message.
+_ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
+    Hash: lambda m: [
+        b"HASH",
+        b"%d" % m.version,
+        encode_bytes(m.identity),
+        *_digest(m.root, m.entries),
+        b"%d" % m.port,
+    ],
+    Ls: lambda m: [b"LS", encode_path(m.path), encode_part(m.part), *_items(m)],
+    PathReq: lambda m: [b"PATH_REQ", encode_path(m.path), *map(encode_name, m.names)],
+    EntryReq: lambda m: [b"ENTRY_REQ", *map(encode_bytes, m.hashes)],
+    BlockReq: lambda m: [b"BLOCK_REQ", encode_bytes(m.hash)],
+    ChainReq: lambda m: [b"CHAIN_REQ", encode_bytes(m.hash)],
+    Entries: lambda m: [b"ENTRIES", *map(encode_bytes, m.encoded)],
+    Blocks: lambda m: [b"BLOCKS", *map(encode_bytes, m.blocks)],
+    Chain: lambda m: [b"CHAIN", *map(encode_bytes, m.hashes)],
+    BlocksRec: lambda m: [b"BLOCKS_REC", *map(encode_bytes, m.hashes)],
+    Close: lambda m: [b"CLOSE", b"OK", b"%d" % m.answered, *_digest(m.root, m.entries)],
+    Root: lambda m: [b"ROOT", *_digest(m.root, m.entries), b"%d" % m.kept],
+    Same: lambda m: [b"SAME", b"%d" % m.port],
+    Refuse: _refusal,
+    **{kind: lambda m: [_WORDS[type(m)]] for kind in _WORDS},
+}
 
 
 def parse(line: bytes) -> Message:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from basefs.sync.net.neighbours import Arrival, NeighbourSet
+from basefs.sync.net.neighbours import Acknowledged, NeighbourSet
 
 
 class Line:
@@ -27,12 +27,12 @@ def keeper(*lines):
 def test_what_was_sent_and_acknowledged_has_arrived():
     one, two = Line(), Line(sent=1500)
     kept = keeper(one, two)
-    assert kept.arrival(kept.mark())[0] is Arrival.STUCK
+    assert kept.arrival(kept.mark())[0] is Acknowledged.STUCK
     mark = kept.mark()
     two.acknowledged = 1500
-    assert kept.arrival(mark)[0] is Arrival.ARRIVED
+    assert kept.arrival(mark)[0] is Acknowledged.ARRIVED
     two.counters.bytes_sent = 1800
-    assert kept.arrival(mark)[0] is Arrival.ARRIVED, "that was sent later"
+    assert kept.arrival(mark)[0] is Acknowledged.ARRIVED, "that was sent later"
 
 
 def test_a_narrow_link_is_no_stuck_one():
@@ -42,10 +42,10 @@ def test_a_narrow_link_is_no_stuck_one():
     for _ in range(10):
         line.acknowledged += 1000
         arrival, mark = kept.arrival(mark)
-        assert arrival is Arrival.MOVING
-    assert kept.arrival(mark)[0] is Arrival.STUCK
+        assert arrival is Acknowledged.MOVING
+    assert kept.arrival(mark)[0] is Acknowledged.STUCK
     line.acknowledged = 12_000
-    assert kept.arrival(mark)[0] is Arrival.ARRIVED
+    assert kept.arrival(mark)[0] is Acknowledged.ARRIVED
 
 
 def test_one_stuck_link_of_several_is_enough():
@@ -54,16 +54,16 @@ def test_one_stuck_link_of_several_is_enough():
     mark = kept.mark()
     for line in lines[1:]:
         line.acknowledged = 5000
-    assert kept.arrival(mark)[0] is Arrival.STUCK
+    assert kept.arrival(mark)[0] is Acknowledged.STUCK
 
 
 def test_of_a_session_that_has_ended_nobody_knows():
     kept = keeper(Line())
     mark = kept.mark()
-    assert kept.arrival(mark)[0] is Arrival.ARRIVED
+    assert kept.arrival(mark)[0] is Acknowledged.ARRIVED
     kept._sessions.clear()
-    assert kept.arrival(mark)[0] is Arrival.STUCK
-    assert kept.arrival({})[0] is Arrival.ARRIVED
+    assert kept.arrival(mark)[0] is Acknowledged.STUCK
+    assert kept.arrival({})[0] is Acknowledged.ARRIVED
 
 
 @pytest.mark.parametrize(("arrived", "least", "most"), [(0, 0, 0), (1, 3, 40), (15, 220, 300), (29, 500, 500)])

@@ -13,7 +13,7 @@ from basefs.log.hashes import sha224
 from basefs.log.interface import AddResult, Digest
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server
-from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Arrival
+from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Acknowledged
 from basefs.sync.net.peers import Lag, PenaltyBox, Throttle
 from basefs.sync.session.result import MAX_UNGRANTED, Reason, Result, SessionCounters
 from basefs.sync.wire.codec import encode
@@ -459,11 +459,11 @@ def test_what_peers_have_acknowledged_is_known():
                 await until(lambda: logs[1].root_hash() == logs[0].root_hash())
                 mark = one.neighbours.mark()
                 assert all(sent > 0 for sent, _ in mark.values())
-                await until(lambda: one.neighbours.arrival(mark)[0] is Arrival.ARRIVED)
+                await until(lambda: one.neighbours.arrival(mark)[0] is Acknowledged.ARRIVED)
             # Nobody knows what became of what was sent to a peer that is gone.
             await until(lambda: not one.standing)
-            assert one.neighbours.arrival(mark)[0] is Arrival.STUCK
-            assert one.neighbours.arrival(one.neighbours.mark())[0] is Arrival.ARRIVED
+            assert one.neighbours.arrival(mark)[0] is Acknowledged.STUCK
+            assert one.neighbours.arrival(one.neighbours.mark())[0] is Acknowledged.ARRIVED
 
     run(main())
 
