@@ -43,6 +43,21 @@ def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     sync_directory(path.parent)
 
 
+def replace_file(fresh: Path, path: Path) -> None:
+    """Put a file that was written under another name in the same directory in the place of `path`, durably.
+
+    Raises OSError.
+    """
+    descriptor = os.open(fresh, os.O_RDONLY)
+    try:
+        # Without this the rename may reach the disk before the data: an empty file after a power cut.
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(fresh, path)
+    sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable.  Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

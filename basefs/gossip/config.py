@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from basefs.durable import write_file
 from basefs.errors import AgentError
 from basefs.gossip.bucket import PROFILES
 
@@ -91,14 +91,8 @@ class AgentConfig:
 def write_config(directory: Path, values: Mapping[str, Any]) -> Path:
     """Write `serf.json` into the directory, readable by its owner only (it holds keys).  Raises OSError.
 
-    The file is made under another name, so it never has the wrong mode or half of its content.  Each agent gets a new
-    one, so it need not survive a power cut.
+    Whoever looks sees the old file or the new one, never half of it or another mode.
     """
     path = directory / "serf.json"
-    temporary = directory / "serf.json.new"
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(values, file, indent=1)
-    os.rename(temporary, path)
+    write_file(path, json.dumps(values, indent=1).encode(), mode=0o600)
     return path

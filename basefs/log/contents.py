@@ -4,7 +4,7 @@ The content at an entry is a fact of the log, not of the view: a delta applies t
 wins a conflict.
 
 The replica's lock is held to look entries and blocks up, some blocks at a time, and never to decode: contents may be
-read by several threads at once.  Small ones that the view shows are looked up without it (`basefs/log/committed.py`).
+read by several threads at once.  Small ones that the view shows are looked up without it (`basefs/log/snapshots.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from basefs.log import codecs
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
-from basefs.log.lineage import MAX_DELTAS, Lineages, Log, begins_anew
+from basefs.log.lineage import MAX_DELTAS, ContentSource, Lineages, begins_anew
 from basefs.log.placement import Placed
 
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
@@ -56,7 +56,7 @@ class Contents:
         lineages: what each content builds on.
     """
 
-    def __init__(self, store: Log, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, store: ContentSource, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
         """`lock` must be one that its holder may take again."""
         self._store = store
         self._cache = cache
@@ -170,7 +170,7 @@ class Contents:
 
     def _whole(self, placed: Placed | None, write: EntryHash) -> Placed:
         """A write entry on the way to `write`, if it is there with all its blocks.  Raises `IncompleteContent`."""
-        if placed is None or not self._store.chains.is_complete(placed.entry.content):
+        if placed is None or not self._store.is_complete(placed.entry.content):
             raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
         return placed
 
@@ -180,7 +180,7 @@ class Contents:
         left = _AT_ONCE + _CHAIN_SLACK
         hash = BlockHash(first or ZERO_HASH)
         while hash != ZERO_HASH:
-            block = self._store.chains.block(hash)
+            block = self._store.block(hash)
             if block is None or len(found) == room or len(block.data) > left:
                 return None
             found.append(block.data)

@@ -8,7 +8,7 @@ Invariants
 3. A row whose content does not match its hash is never returned.  It is noted in `damaged` and logged.
 
 Not thread-safe: `Replica` holds its lock around every call, but for `sync`, `checkpoint` and the use of
-`aside`, `reading` and `telling`.
+`aside` and of the connections of readers.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ class Database:
         path: the file.
         main: the connection for everything that needs the lock.
         aside: the connection for what is stored without it.
-        reading: the connection for contents that are read without it.
-        telling: the connection for what other nodes are told without it.
         damaged: hashes of the rows found not to match their content since the file was opened.
     """
 
@@ -67,20 +65,30 @@ class Database:
             (version,) = self.main.execute("PRAGMA user_version").fetchone()
             self.aside = _connect(path, 0)
             self._checkpointer = _connect(path, 0)
-            self.reading, self.telling = _connect(path, 0), _connect(path, 0)
-            for connection in (self.reading, self.telling):
-                connection.execute("PRAGMA query_only = ON")
         except (sqlite3.Error, OSError) as error:
             raise as_store_error(path, error) from None
         require_format(path, version)
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
-        self.telling.close()
-        self.reading.close()
         self.aside.close()
         self._checkpointer.close()
         self.main.close()
+
+    def connect_reader(self) -> sqlite3.Connection:
+        """Another connection, which only reads; whoever takes it closes it.  Raises `StoreError`."""
+        with self.translated():
+            connection = _connect(self.path, 0)
+            connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """What SQLite raises inside leaves it as an error of ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self.translate(error) from None
 
     @contextmanager
     def transaction(self, connection: sqlite3.Connection | None = None) -> Iterator[None]:

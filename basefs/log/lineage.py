@@ -42,8 +42,11 @@ class Lineage:
     delta_bytes: int
 
 
-class Chains(Protocol):
-    """Where blocks are, `basefs/log/chains.py` or `basefs/log/committed.py`."""
+class ContentSource(Protocol):
+    """Where entries and blocks are, `basefs/log/store.py` or `basefs/log/snapshots.py`."""
+
+    def get(self, hash: EntryHash) -> Placed | None:
+        """An entry, or `None` if it is unknown or damaged."""
 
     def block(self, hash: BlockHash) -> Block | None:
         """A block, or `None` if it is unknown or damaged."""
@@ -52,21 +55,10 @@ class Chains(Protocol):
         """Whether all blocks of a chain are here."""
 
 
-class Log(Protocol):
-    """Where entries and blocks are, `basefs/log/store.py` or `basefs/log/committed.py`."""
-
-    @property
-    def chains(self) -> Chains:
-        """The blocks."""
-
-    def get(self, hash: EntryHash) -> Placed | None:
-        """An entry, or `None` if it is unknown or damaged."""
-
-
 class Lineages:
     """What the contents of one log build on.  Needs the lock where nothing else is said."""
 
-    def __init__(self, store: Log, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, store: ContentSource, lock: AbstractContextManager[object]) -> None:
         """`lock` must be one that its holder may take again."""
         self._store = store
         self._lock = lock
@@ -109,7 +101,7 @@ class Lineages:
         current: Placed | None = write
         while current is not None and current.entry.hash not in self._complete:
             first = BlockHash(current.entry.content)
-            if not self._store.chains.is_complete(first):
+            if not self._store.is_complete(first):
                 return False
             visited.append(current.entry.hash)
             if not first or current.kind is not EntryKind.SUCCESSOR or self.is_keyframe(first):
@@ -126,7 +118,7 @@ class Lineages:
 
     def is_keyframe(self, first: BlockHash) -> bool:
         """Whether the chain that this block begins decodes without the content before, or not at all."""
-        block = self._store.chains.block(first)
+        block = self._store.block(first)
         return block is None or begins_anew(block.data)
 
     def of(self, write: EntryHash) -> Lineage:
@@ -170,7 +162,7 @@ class Lineages:
             parts: list[bytes] = []
             with self._lock:
                 while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
-                    block = self._store.chains.block(hash)
+                    block = self._store.block(hash)
                     if block is None:
                         raise InvalidEntry(f"block {hash.hex()[:12]} is missing or damaged")
                     parts.append(block.data)

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from basefs.durable import sync_directory
+from basefs.durable import replace_file
 from basefs.errors import DamagedLog, StoreError
 from basefs.log.check import examine
 from basefs.log.rebuild import Finding
@@ -51,11 +51,6 @@ def repair(path: Path, progress: Callable[[int], None] = lambda rows: None) -> t
 
 def _replace(path: Path, fresh: Path, aside: Path) -> None:
     try:
-        descriptor = os.open(fresh, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as old:
             # The write-ahead log must not meet another database, and its contents belong to the old one.
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -63,8 +58,7 @@ def _replace(path: Path, fresh: Path, aside: Path) -> None:
         for suffix in _SIDE_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{path}{suffix}", f"{aside}{suffix}")
-        os.rename(fresh, path)
-        sync_directory(path.parent)
+        replace_file(fresh, path)
     except OSError as error:
         raise StoreError(f"cannot replace {path}: {error.strerror}") from None
 

@@ -21,12 +21,13 @@ from pathlib import Path
 
 from basefs.errors import DamagedLog, InvalidEntry
 from basefs.log.arrivals import Arrivals
+from basefs.log.blocks import Block
 from basefs.log.chains import Chains
 from basefs.log.database import Database
 from basefs.log.detached import Detached
 from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
-from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.keys import fingerprint_of
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
@@ -171,6 +172,14 @@ class Store:
             return recent
         row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE hash = ?", (hash,)).fetchone()
         return None if row is None else self._remember(self._placed(row))
+
+    def block(self, hash: BlockHash) -> Block | None:
+        """A block, or `None` if it is unknown or damaged."""
+        return self.chains.block(hash)
+
+    def is_complete(self, first: bytes) -> bool:
+        """Whether all blocks of a chain are here."""
+        return self.chains.is_complete(first)
 
     def _remember(self, placed: Placed | None) -> Placed | None:
         if placed is not None:

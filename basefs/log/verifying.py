@@ -1,7 +1,6 @@
 """Many signatures at once.
 
-The library that verifies lets other threads work meanwhile, so several of them use as many cores.  Threads are made for
-one call: making them takes 0.1 ms, and none is there when the process forks.
+The library that verifies lets other threads work meanwhile, so several of them use as many cores.
 """
 
 from __future__ import annotations
@@ -23,6 +22,9 @@ _A_THREAD = 64
 #: Threads at the most: the rest of the node wants to work as well.
 _MOST = 4
 
+#: It starts its threads when they are first needed, and keeps them.
+_pool = ThreadPoolExecutor(_MOST - 1, thread_name_prefix="verify")
+
 
 def find_wrong(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
     """The error of each of these signatures; `None`: valid, or not verified here."""
@@ -31,9 +33,8 @@ def find_wrong(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
         return _one_by_one(signed)
     size = -(-len(signed) // threads)
     shares = [signed[start : start + size] for start in range(0, len(signed), size)]
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = pool.map(_one_by_one, shares[1:])
-        return list(chain(_one_by_one(shares[0]), *others))
+    others = _pool.map(_one_by_one, shares[1:])
+    return list(chain(_one_by_one(shares[0]), *others))
 
 
 def _one_by_one(signed: Sequence[Signed]) -> list[InvalidEntry | None]:

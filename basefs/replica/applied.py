@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from basefs.log.blocks import Block
 from basefs.log.entries import Entry
@@ -17,6 +17,7 @@ class Applied:
     """What one transaction did, which subscribers hear, or all those of one call of `apply`, which that returns.
 
     Attributes:
+        commit: number of the transaction since the start, of several the last one.
         entries: those accepted now, parents first.
         blocks: those that local entries name, without those of contents that are too large to be held here.
         large: whether there are such contents.
@@ -42,6 +43,7 @@ class Applied:
     rejected: tuple[str, ...] = ()
     ungranted: int = 0
     changes: tuple[Change, ...] = ()
+    commit: int = field(default=0, compare=False)
 
     @classmethod
     def all_of(cls, parts: Sequence[Applied], store: Store) -> Applied:
@@ -49,6 +51,7 @@ class Applied:
         parents = dict.fromkeys(parent for part in parts for parent in part.missing_parents)
         blocks = dict.fromkeys(block for part in parts for block in part.missing_blocks)
         return cls(
+            commit=parts[-1].commit,
             entries=tuple(entry for part in parts for entry in part.entries),
             blocks=(),
             completed=tuple(hash for part in parts for hash in part.completed),

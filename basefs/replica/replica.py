@@ -1,15 +1,18 @@
-"""The replica: log, view and Merkle state of one filesystem behind one lock (paper, section 4; docs/architecture.md).
+"""The replica: log, view and Merkle state of one filesystem (paper, section 4; docs/architecture.md).
 
-Invariants
+One writer, many readers.  Invariants
 
 1. `apply` is the one way into the log, for entries written here, received, or read again after a restart (where there
    is nothing to read: derived state is in the log file, and the view is resolved when somebody looks).
 2. An entry is committed to the log before the view shows it.
-3. The lock is held for one transaction at the most.  One of entries that others have sent ends soon after `LONG_HOLD`
-   if somebody waits; blocks that came without their entry are never divided, so who hands them in decides how long
-   they take.  Nobody verifies, or waits for the network or for fsync, while holding it, and no content of more
-   than some kilobytes is encoded, decoded or compared under it.
-4. Subscribers are called without the lock, in the order in which the log grew, whichever thread applied.
+3. The lock is held for one transaction at the most.  A batch of remote entries is split after `LONG_HOLD` if another
+   thread waits; blocks without an entry are never split, so the caller bounds their number.  No thread verifies, or
+   waits for the network or for fsync, while it holds the lock, and no content of more than some kilobytes is encoded,
+   decoded or compared under it.
+4. Commits are numbered.  Subscribers are called without the lock, in the order of the numbers, by any thread.
+5. The view is read under the lock, for one path at the most except where everything is listed.  Attributes are cached
+   (`basefs/view/appearance.py`), and what is never changed once it is committed is read from snapshots of the log
+   (`basefs/log/snapshots.py`): both without the lock.
 """
 
 from __future__ import annotations
@@ -20,32 +23,41 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from basefs.errors import BaseFSError, InvalidEntry, ReadOnly, StoreError
+from basefs.errors import BaseFSError, InvalidEntry, IsADirectory, NotADirectory, NotFound, ReadOnly, StoreError
 from basefs.log.blocks import Block
-from basefs.log.content import Content
+from basefs.log.cache import ContentCache
+from basefs.log.chains import Incomplete
+from basefs.log.content import BytesContent, Content
+from basefs.log.contents import Contents
+from basefs.log.encoder import Encoder, NotEncoded
 from basefs.log.entries import Action, Entry, hash_of
 from basefs.log.guard import Guard
-from basefs.log.hashes import EntryHash
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
 from basefs.log.intake import Delivery, Intake, Newcomer
-from basefs.log.interface import AddResult
+from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
-from basefs.log.preparations import Preparations
+from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
-from basefs.path import Path
+from basefs.path import Path, display
 from basefs.replica.applied import Applied
-from basefs.replica.feed import Publisher
-from basefs.replica.queries import CACHE_FILE, LOG_FILE, Queries
-from basefs.view.appearance import Attributes
+from basefs.replica.feed import Feed
+from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
 from basefs.view.changes import Change
 from basefs.view.draft import Draft
-from basefs.view.states import State
+from basefs.view.history import Survey, survey
+from basefs.view.permissions import Grant
+from basefs.view.resolution import Resolver
+from basefs.view.seen import Version
+from basefs.view.signer import Signer
+from basefs.view.states import Kind, State
+from basefs.view.tree import Node, Tree
 
 __all__ = ["CACHE_FILE", "LOG_FILE", "Applied", "Attributes", "Replica"]
 
@@ -53,17 +65,28 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LOG_FILE = "log.db"
+CACHE_FILE = "cache.db"
 #: Seconds after which a delivery of another node lets those go first who wait for the log.  Readers wait for that and
 #: for one transaction's end; a shorter time makes more transactions, each of which writes pages anew.
 LONG_HOLD = 0.005
 
 
-class _Unprepared(Exception):
-    """A series of drafts must be made again: not all contents are prepared."""
+@dataclass(slots=True)
+class _View:
+    """The live tree and what it looks like; there is none before the root entry has arrived."""
+
+    tree: Tree
+    stats: StatCache
 
 
-class Replica(Queries):
-    """One filesystem on this node.  Thread-safe."""
+class Replica:
+    """One filesystem on this node.  Thread-safe.
+
+    Attributes:
+        keys: the private keys of this node.
+        directory: where log and cache are.
+    """
 
     def __init__(
         self,
@@ -73,14 +96,46 @@ class Replica(Queries):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Open the log in a directory.  Raises `StoreError`, or `DamagedLog` without a readable root entry."""
-        super().__init__(directory, keys, clock=clock)
-        #: Who writes to the log holds it, and takes it before the lock: blocks of large contents are stored under it
-        #: alone, so that nobody who reads waits for the disk.
+        self.keys = list(keys)
+        self.directory = directory
+        self._clock = clock
+        self._signer = Signer(self.keys, clock)
+        self._store = Store(directory / LOG_FILE)
+        #: Every writer holds it, and takes it before the lock: blocks of large contents are stored under it alone, so
+        #: that no reader waits for the disk.
         self._write_lock = Guard(self._store.database.translate)
+        self._lock = Guard(self._store.database.translate)
         self._sync_lock = threading.Lock()
+        cache = ContentCache(directory / CACHE_FILE)
+        self._contents = Contents(self._store, cache, self._lock)
+        self._snapshots = SnapshotReader(self._store.database, cache)
         self._orphans = Orphans()
-        self._publisher: Publisher[Applied] = Publisher()
         self._newcomer = Newcomer()
+        self._feed = Feed()
+        #: Number of the last commit, and the paths that the view changed with commits that may not be delivered yet.
+        self._commits = 0
+        self._changed: dict[Path, int] = {}
+        self._identity: bytes | None = None
+        self._live: _View | None = None
+        self._observed = False
+        with self._lock:
+            if self._store.entry_count():
+                self._open_view()
+
+    def _open_view(self) -> None:
+        tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
+        self._live = _View(tree, StatCache(self._store, tree, self._signer))
+
+    @property
+    def _view(self) -> _View:
+        if self._live is None:
+            raise NotFound("nothing of this filesystem has arrived yet: fetch it with 'basefs get'")
+        return self._live
+
+    def _author(self, encoder: Encoder | None = None) -> Author:
+        if encoder is None:
+            encoder = Encoder(self._contents, self._store_blocks)
+        return Author(self._store, self._contents, self._view.tree, self._signer, encoder)
 
     @classmethod
     def create(
@@ -104,8 +159,8 @@ class Replica(Queries):
 
     def close(self) -> None:
         """Make everything durable and release the files."""
-        # The last one for who reads what is committed: no connection is closed in the middle of a statement.
-        with self._sync_lock, self._write_lock, self._lock, self._committed.lock, self._told.lock:
+        with self._sync_lock, self._write_lock, self._lock:
+            self._snapshots.close()
             self._store.database.sync()
             self._contents.close()
             self._store.close()
@@ -114,7 +169,7 @@ class Replica(Queries):
 
     def subscribe(self, callback: Callable[[Applied], None]) -> None:
         """Have `callback` called after each change."""
-        self._publisher.subscribe(callback)
+        self._feed.subscribe(callback)
 
     def observe(self) -> None:
         """Have `Applied.changes` tell the changes of all paths from now on, not just of those that were looked at.
@@ -150,107 +205,80 @@ class Replica(Queries):
         self,
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
-        contents: Iterable[tuple[Path, Content]] = (),
+        contents: Iterable[tuple[Path, Content, Version | None]] = (),
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
         `make` may also be a generator of drafts: each is in the view before the next one is asked for, and all of them
         reach the log together or not at all.
 
-        `make` is called again, on what the view is then, for as long as contents must be prepared, which happens
-        without the lock; so it must do nothing but draft.  It ends, see `basefs/log/preparations.py`.  `contents` says
-        beforehand what will be written where, so that a series need not be begun in vain; being wrong costs time only.
+        `contents` says beforehand what will be written where, and on which version that was made (`None`: the current
+        one), so that it is encoded before the lock is taken.  For what it leaves out `make` is called again; so it must
+        do nothing but draft (`basefs/log/encoder.py`).
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
-        preparations = Preparations(self._contents)
-        try:
-            self._foresee(list(contents), preparations)
-            while (written := self._try(make, preparations)) is None:
-                preparations.work(self._store_blocks)
-        finally:
-            preparations.close()
-        applied, kept = written
-        self._publisher.deliver()
-        # Who publishes much calls again at once.
+        encoder = Encoder(self._contents, self._store_blocks)
+        for path, content, version in contents:
+            with self._lock:
+                base = self._writable(encoder).base_of(path, version)
+            encoder.prepare(content, base)
+        while True:
+            try:
+                with self._write_lock, self._lock:
+                    applied, kept = self._draft(make, self._writable(encoder))
+                    self._put(applied)
+                break
+            except NotEncoded as missing:
+                encoder.prepare(missing.content, missing.base)
+        self._feed.deliver()
+        # A thread that publishes much calls again at once.
         self._let_others()
         for write, content in kept.items():
             self._contents.keep(write, content)
         return applied
 
-    def _writer(self, preparations: Preparations) -> Author:
+    def _writable(self, encoder: Encoder) -> Author:
         if self._store.database.damaged:
             raise ReadOnly(f"the log in {self.directory} is damaged and takes no writes: see 'basefs check'")
-        self._view.author.preparations = preparations
-        return self._view.author
+        return self._author(encoder)
 
-    def _foresee(self, contents: Sequence[tuple[Path, Content]], preparations: Preparations) -> None:
-        while contents:
-            preparations.begin()
-            for path, content in contents:
-                with self._lock:
-                    self._writer(preparations).foresee(path, content)
-                # Each may take 2 ms, and others have a file to open or a peer to answer.
-                self._lock.let_others()
-            if preparations.complete:
-                return
-            preparations.work(self._store_blocks)
-
-    def _try(
-        self, make: Callable[[Author], Draft | Iterable[Draft]], preparations: Preparations
-    ) -> tuple[Applied, dict[EntryHash, Content]] | None:
-        """One attempt to draft and apply; `None` where something must be prepared first."""
-        with self._write_lock, self._lock:
-            preparations.begin()
-            try:
-                made = make(self._writer(preparations))
-                if isinstance(made, Draft):
-                    if not preparations.complete:
-                        return None
-                    applied = self._write(made.entries, made.blocks, large=preparations.large)
-                    kept = made.contents
-                else:
-                    applied, kept = self._write_series(made, preparations)
-                self._put(applied)
-                return applied, kept
-            except _Unprepared:
-                return None
-            except BaseFSError:
-                if preparations.complete:
-                    raise
-                # It was drafting on what is not there.
-                return None
-
-    def _write_series(
-        self, drafts: Iterable[Draft], preparations: Preparations
+    def _draft(
+        self, make: Callable[[Author], Draft | Iterable[Draft]], author: Author
     ) -> tuple[Applied, dict[EntryHash, Content]]:
-        """Apply drafts that build on each other, in one transaction; nobody else sees the view before it ends."""
+        """Draft and apply, in one transaction; also what the writes among it hold."""
+        made = make(author)
+        if isinstance(made, Draft):
+            return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
-        blocks: list[Block] = []
-        kept: dict[EntryHash, Content] = {}
+        whole = Draft()
         shown = 0
         try:
             with self._store.transaction():
-                for draft in drafts:
+                for draft in made:
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
-                    blocks.extend(draft.blocks)
-                    kept.update(draft.contents)
+                    whole.blocks += draft.blocks
+                    whole.contents |= draft.contents
+                    whole.large |= draft.large
+                    # The next draft builds on this one; nobody else sees the view before the transaction ends.
                     self._show(batch.accepted[shown:], (), now=int(batch.now))
                     shown = len(batch.accepted)
-                if not preparations.complete:
-                    raise _Unprepared
+                    author.applied(draft.entries)
         except BaseException:
             if shown:
-                # The view shows entries that the log does not have; for those who look at it, nothing has changed.
-                try:
-                    self._view.tree.undo()
-                    self._view.appearance.forget(self._view.tree.disturbed)
-                except (BaseFSError, sqlite3.Error):
-                    # What was there before cannot be read now; who looks meets that.
-                    self._forget_view()
+                self._undo_view()
             raise
-        return self._taken(batch, blocks, shown=shown, local=True, large=preparations.large), kept
+        return self._taken(batch, whole, shown=shown), whole.contents
+
+    def _undo_view(self) -> None:
+        """Show again what was there before a transaction that has failed."""
+        try:
+            self._view.tree.undo()
+            self._view.stats.forget(self._view.tree.disturbed)
+        except (BaseFSError, sqlite3.Error):
+            # What was there before cannot be read now; who looks meets that.
+            self._forget_view()
 
     def _store_blocks(self, blocks: Sequence[Block]) -> None:
         """Store some blocks of a content whose entry comes later."""
@@ -258,22 +286,22 @@ class Replica(Queries):
             if not self._store.chains.store_aside(blocks):
                 # Another node writes the same content, and its entry waits for these.
                 with self._lock:
-                    self._put(replace(self._write((), blocks, large=True), blocks=()))
-        self._publisher.deliver()
+                    self._put(replace(self._write(Draft(blocks=list(blocks), large=True)), blocks=()))
+        self._feed.deliver()
         self._checkpoint()
 
     def _checkpoint(self) -> None:
         with self._sync_lock:
             self._store.database.checkpoint()
 
-    def is_told(self, path: Path) -> bool:
-        """Whether all subscribers have heard of what the view shows at a path."""
-        return not any(change.path == path for applied in self._publisher.untold() for change in applied.changes)
+    def is_delivered(self, path: Path) -> bool:
+        """Whether all subscribers were called for what the view shows at a path."""
+        return self._changed.get(path, 0) <= self._feed.delivered
 
     def plan(self, make: Callable[[Author], T]) -> T:
         """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is."""
         with self._write_lock, self._lock:
-            return make(self._view.author)
+            return make(self._author())
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""
@@ -297,7 +325,7 @@ class Replica(Queries):
                     batch.add(delivery, enough)
                 parts.append(self._taken(batch))
                 self._put(parts[-1])
-            self._publisher.deliver()
+            self._feed.deliver()
             self._let_others()
         if len(parts) == 1:
             return parts[0]
@@ -311,23 +339,25 @@ class Replica(Queries):
         self._lock.let_others()
 
     def _put(self, applied: Applied) -> None:
-        """Show what a transaction has changed to those who look without the lock, and have it told.
+        """Let readers without the lock see what a transaction has changed, and put it into the feed.
 
-        Whoever sees what is new can know that not everybody has heard of it (`is_told`), and nobody hears of it before
-        it can be seen.
+        Who sees what is new can know that it may not be delivered (`is_delivered`), and nothing is delivered before it
+        can be seen.
         """
-        self._told.remember(applied.entries)
+        self._snapshots.remember(applied.entries)
         is_news = bool(applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks)
         if is_news:
-            self._publisher.prepare(applied)
+            if self._feed.delivered == self._feed.last:
+                self._changed.clear()
+            self._changed.update((change.path, applied.commit) for change in applied.changes)
         if self._live is not None:
             if any(entry.action is Action.LINK for entry in applied.entries):
                 # A link counts for all names of its file, also where nobody has looked.
-                self._live.appearance.forget(None)
+                self._live.stats.forget(None)
             else:
-                self._live.appearance.renew(self._live.tree.disturbed)
+                self._live.stats.renew(self._live.tree.disturbed)
         if is_news:
-            self._publisher.put(applied)
+            self._feed.put(applied)
 
     def _publics(self, entries: Collection[Entry]) -> dict[EntryHash, bytes]:
         """The key that each of these entries names, of those whose key was granted anywhere."""
@@ -340,33 +370,27 @@ class Replica(Queries):
         """Whether somebody waits for who holds both locks since that time, monotonic seconds, and that is long."""
         return time.monotonic() - since > LONG_HOLD and (self._lock.is_wanted or self._write_lock.is_wanted)
 
-    def _write(self, entries: Sequence[Entry], blocks: Sequence[Block], *, large: bool) -> Applied:
+    def _write(self, draft: Draft) -> Applied:
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         with self._store.transaction():
             # Blocks first: a chain that is complete when its entry comes never waits.
-            batch.add_own_blocks(blocks)
-            batch.add_entries(entries, "")
-        return self._taken(batch, blocks, local=True, large=large)
+            batch.add_own_blocks(draft.blocks)
+            batch.add_entries(draft.entries, "")
+        return self._taken(batch, draft)
 
-    def _taken(
-        self,
-        batch: Intake,
-        blocks: Sequence[Block] = (),
-        *,
-        shown: int = 0,
-        local: bool = False,
-        large: bool = False,
-    ) -> Applied:
+    def _taken(self, batch: Intake, draft: Draft | None = None, *, shown: int = 0) -> Applied:
         """What a transaction did that was committed now, and of which the view has seen the first `shown` entries."""
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
         changes = self._see(batch.accepted, shown, completed, now=int(batch.now))
+        self._commits += 1
         return Applied(
+            commit=self._commits,
             entries=tuple(placed.entry for placed in batch.accepted),
-            blocks=tuple(blocks) if local else (),
+            blocks=() if draft is None else tuple(draft.blocks),
             completed=completed,
-            local=local,
-            large=large,
+            local=draft is not None,
+            large=draft is not None and draft.large,
             new_blocks=batch.new_blocks,
             # The others came in the same transaction.  The log is not asked: it must not fail after the commit.
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in accepted),
@@ -400,7 +424,7 @@ class Replica(Queries):
     def _forget_view(self) -> None:
         if self._live is not None:
             self._live.tree.forget()
-            self._live.appearance.forget(None)
+            self._live.stats.forget(None)
 
     def _show(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         """Let the view take in what the log has."""
@@ -413,7 +437,7 @@ class Replica(Queries):
             # The entries are in the log and must be told to the others, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")
             self._view.tree.rebuild()
-            self._view.appearance.forget(None)
+            self._view.stats.forget(None)
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:
@@ -489,3 +513,261 @@ class Replica(Queries):
                 "orphans": len(self._orphans),
                 "bytes": sum(file.stat().st_size for file in self.directory.glob(f"{LOG_FILE}*")),
             }
+
+    # -- reading the tree ---------------------------------------------------------------------------------------------
+
+    def attributes(self, path: Path) -> Attributes:
+        """What is at a path.  Raises `NotFound`, `NotADirectory`."""
+        remembered = None if self._live is None else self._live.stats.remembered(path)
+        if remembered is not None and not self._store.database.damaged:
+            return remembered
+        with self._lock:
+            return self._view.stats.attributes(path)
+
+    def names_in(self, path: Path) -> dict[bytes, Kind]:
+        """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
+
+    def entries_in(self, path: Path) -> list[tuple[bytes, Kind, EntryHash | None]]:
+        """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            children = self._view.tree.children(self._directory(path))
+            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
+
+    def names_of(self, path: Path) -> tuple[Path, ...]:
+        """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
+        if self._live is not None and self._live.stats.remembered(path) is not None:
+            # What has links is not remembered.
+            return (path,)
+        with self._lock:
+            return self._view.stats.names_of(path)
+
+    def continues(self, origin: EntryHash) -> EntryHash | None:
+        """The file that was made into the file of this origin (`Tree.continues`)."""
+        with self._lock:
+            return self._view.tree.continues(origin)
+
+    def _directory(self, path: Path) -> Node:
+        node = self._view.tree.node(path)
+        if not node.is_directory:
+            raise NotADirectory(f"{display(path)} is not a directory")
+        return node
+
+    def open(self, path: Path) -> Content:
+        """The content of a file as it is now, whatever happens to its path later; to be read without the lock.
+
+        A large one is unpacked when it is first read, and must be closed.  Raises `NotFound`, `IsADirectory`,
+        `StoreError`; reading it raises `StoreError`.
+        """
+        with self._lock:
+            node = self._view.tree.node(path)
+            if node.is_directory:
+                raise IsADirectory(f"{display(path)} is a directory")
+            state = node.state
+        return BytesContent(state.target) if state.content is None else self._contents.open(state.content)
+
+    def read(self, path: Path) -> bytes:
+        """All of the content of a file, in memory.  Raises as `open`."""
+        content = self.open(path)
+        try:
+            return content.whole()
+        finally:
+            content.close()
+
+    def read_link(self, path: Path) -> bytes:
+        """The target of a symbolic link.  Raises `NotFound`, `NotADirectory`."""
+        with self._lock:
+            return self._view.tree.node(path).state.target
+
+    def check_create(self, path: Path) -> None:
+        """Raise what creating this path would raise."""
+        with self._lock:
+            self._author().check_create(path)
+
+    def live_paths(self) -> list[tuple[Path, Kind]]:
+        """Every live path, directories before what they hold."""
+        with self._lock:
+            return [(path, node.state.kind) for path, node in self._view.tree.walk()]
+
+    def grants(self, path: Path) -> list[Grant]:
+        """The grants in force that hang on a path; none where nothing is."""
+        with self._lock:
+            node = self._view.tree.find(path)
+            if node is None:
+                return []
+            here = {placed.entry.hash for placed in self._store.entries_at(node.path_id)}
+            return [grant for grant in node.authority.grants if grant.entry.hash in here]
+
+    def is_root_key(self, fingerprint: Fingerprint) -> bool:
+        """Whether this key signed the root entry, so that it is valid for ever."""
+        with self._lock:
+            root = self._store.get(EntryHash(self.identity))
+            return root is not None and root.entry.fingerprint == fingerprint
+
+    def granted_paths(self) -> list[Path]:
+        """The paths on which any key was ever granted, live or not."""
+        with self._lock:
+            return sorted({self._store.paths.path_of(path) for path in self._store.granted.paths()})
+
+    def survey(self, path: Path) -> Survey:
+        """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
+        with self._lock:
+            found = survey(self._store, self._view.tree, path)
+            if found is None:
+                raise NotFound(f"nothing was ever at {display(path)}")
+            return found
+
+    def content_at(self, entry: EntryHash) -> bytes:
+        """What the content of a path was at an entry, empty where it was no file.
+
+        Raises `NotFound` for an unknown entry, `IncompleteContent`, `DamagedLog`.
+        """
+        content = self.open_at(entry)
+        try:
+            return content.whole()
+        finally:
+            content.close()
+
+    def open_at(self, entry: EntryHash) -> Content:
+        """`content_at` as a content that is read in pieces; it must be closed."""
+        with self._lock:
+            if entry not in self._store:
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            source = self._contents.lineages.source(entry)
+        return BytesContent(b"") if source is None else self._contents.open(source)
+
+    def open_write(self, write: EntryHash) -> Content:
+        """The content of a write entry that the view shows; a small one is read without the lock.
+
+        Raises as `open_at`.
+        """
+        content = self._snapshots.open_small(write)
+        return self._contents.open(write) if content is None else BytesContent(content)
+
+    def find_entries(self, prefix: str) -> list[EntryHash]:
+        """The entries whose hash begins with these hexadecimal digits."""
+        with self._lock:
+            return self._store.find(prefix)
+
+    def places(self, entries: Iterable[Entry]) -> list[tuple[Path, Placed]]:
+        """Where entries stand that are in the log."""
+        with self._lock:
+            placed = (self._store.get(entry.hash) for entry in entries)
+            return [(self._store.paths.path_of(one.path_id), one) for one in placed if one is not None]
+
+    def state_after(self, entry: EntryHash) -> State | None:
+        """What the path of an entry was after it; `None` where that is not known."""
+        with self._lock:
+            placed = self._store.get(entry)
+            if placed is None:
+                return None
+            found = survey(self._store, self._view.tree, self._store.paths.path_of(placed.path_id))
+            return None if found is None else found.states.get(entry)
+
+    def is_version(self, path: Path, version: Version) -> bool:
+        """Whether entries that are in the log told once what this path was."""
+        with self._lock:
+            placed = [self._store.get(hash) for hash in version]
+            return None not in placed and all(
+                self._store.paths.path_of(one.path_id) == path for one in placed[:1] if one
+            )
+
+    def is_own_since(self, path: Path, version: Version) -> bool:
+        """Whether a path is another version now, and a key of this node has signed that."""
+        with self._lock:
+            node = self._view.tree.find(path)
+            own = {key.fingerprint for key in self.keys}
+            since = [] if node is None else [tip for tip in node.outcome.tips if tip.hash not in version]
+            return bool(since) and all(tip.fingerprint in own for tip in since)
+
+    def signer_of(self, entry: EntryHash) -> Fingerprint:
+        """The key that signed an entry.  Raises `NotFound` for an unknown one."""
+        with self._lock:
+            placed = self._store.get(entry)
+            if placed is None:
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            return placed.entry.fingerprint
+
+    def key_names(self) -> dict[Fingerprint, str]:
+        """The names of the keys that were ever granted; the latest one where there are several."""
+        with self._lock:
+            return self._store.key_names()
+
+    def check_view(self) -> list[Path]:
+        """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
+        with self._lock:
+            return [*self._view.tree.check(), *self._view.stats.check()]
+
+    @property
+    def damaged(self) -> int:
+        """Rows found damaged since the log was opened."""
+        return len(self._store.database.damaged)
+
+    # -- the interface of the sync protocol (basefs/log/interface.py) -------------------------------------------------
+
+    @property
+    def identity(self) -> bytes:
+        """Hash of the root entry; zero in an empty log that takes the first filesystem that comes."""
+        if self._identity is None:
+            # What it is once, it stays.
+            self._identity = self._snapshots.identity()
+        return self._identity or ZERO_HASH
+
+    def root_hash(self) -> bytes:
+        """XOR of everything in the Merkle tree."""
+        return self._store.committed[0]
+
+    def digest(self) -> Digest:
+        """The Merkle hash of everything and the number of entries, at one moment."""
+        return Digest(*self._store.committed)
+
+    def path_hash(self, path: Path) -> bytes:
+        """Merkle hash of a path; zero where it is unknown."""
+        return self._snapshots.path_hash(path)
+
+    def child_hashes(self, path: Path, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The Merkle hashes of those of these names in a path that are known."""
+        return self._snapshots.child_hashes(path, names)
+
+    def listing(self, path: Path) -> Listing | None:
+        """What the Merkle tree holds at a path, `None` where it is unknown."""
+        return self._snapshots.listing(path)
+
+    def walk(self, path: Path) -> Iterator[bytes]:
+        """The encoded entries of a path and of all below it, parents first; looks at one path at a time."""
+        return self._snapshots.walk(path)
+
+    def entry(self, hash: EntryHash) -> bytes | None:
+        """The encoding of an entry, `None` if it is unknown."""
+        return self._snapshots.entry(hash)
+
+    def block(self, hash: BlockHash) -> bytes | None:
+        """The encoding of a block, `None` if it is unknown."""
+        return self._snapshots.block(hash)
+
+    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
+        """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
+        return self._snapshots.block_behind(hash, count)
+
+    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
+        """The first missing block of each incomplete chain, at most `limit`."""
+        return self._snapshots.missing_blocks(limit)
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    def wait(self) -> float:
+        """Take the lock and let it go again; the seconds for which somebody else had it."""
+        start = time.monotonic()
+        with self._lock:
+            return time.monotonic() - start
+
+    def incomplete(self) -> list[tuple[Path, Entry, Incomplete]]:
+        """The writes whose content is not complete, with their paths; those that changed last first."""
+        with self._lock:
+            found = []
+            for incomplete in self._store.chains.incomplete():
+                placed = self._store.get(incomplete.entry)
+                if placed is not None:
+                    found.append((self._store.paths.path_of(placed.path_id), placed.entry, incomplete))
+            return found

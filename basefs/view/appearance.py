@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from basefs.errors import BaseFSError
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
-from basefs.view.author import Author
 from basefs.view.seen import Version
-from basefs.view.shown import Shown
+from basefs.view.signer import Signer
 from basefs.view.states import Kind, Owner
 from basefs.view.tree import Node, Tree
+
+#: Paths whose attributes are kept, about 300 bytes each; all are dropped when there are more.
+MAX_CACHED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,21 @@ class Attributes:
         return self.version[0]
 
 
-class Appearance:
-    """The attributes of live paths, those that were asked for before without looking again."""
+class StatCache:
+    """The attributes of live paths, those that were asked for before without looking again.
 
-    def __init__(self, store: Store, tree: Tree, author: Author) -> None:
+    Invariant: while no transaction is under way, the holder of the replica's lock finds here what the view shows, or
+    nothing.  A reader without the lock sees the view as it was before or after a transaction, never between.
+    """
+
+    def __init__(self, store: Store, tree: Tree, signer: Signer, *, most: int = MAX_CACHED) -> None:
+        """`most`: paths whose attributes are kept."""
         self._store = store
         self._tree = tree
-        self._author = author
-        self._shown: Shown[Attributes] = Shown()
+        self._signer = signer
+        self._most = most
+        #: By path, what has no hard links: how many names a file has may change where nobody has looked.
+        self._known: dict[Path, Attributes] = {}
         #: The names of files with hard links, by the entry that began the file, since the last transaction.
         self._named: dict[EntryHash, tuple[Path, ...]] = {}
 
@@ -71,24 +80,26 @@ class Appearance:
 
         For any thread, without the lock.
         """
-        return self._shown.get(path)
+        return self._known.get(path)
 
     def attributes(self, path: Path) -> Attributes:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
-        node = self._author.node(path)
+        node = self._tree.node(path)
         found = self._attributes(path, node)
-        # How many names a file has may change where nobody has looked.
         if not (self._store.database.main.in_transaction or self._has_links(node)):
-            self._shown.put(path, found)
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[path] = found
         return found
 
     def names_of(self, path: Path) -> tuple[Path, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
-        return self._names_of(path, self._author.node(path))
+        return self._names_of(path, self._tree.node(path))
 
     def renew(self, changed: Collection[Path]) -> None:
         """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
-        asked = self._shown.among(changed)
+        # With a name the time of its directory changes.
+        asked = [path for path in _with_directories(changed) if path in self._known]
         self.forget(changed)
         for path in asked:
             # What is gone, or cannot be read, is met by who asks: what was committed must be told to the others.
@@ -98,15 +109,16 @@ class Appearance:
     def forget(self, changed: Collection[Path] | None) -> None:
         """The view has changed at these paths; `None`: anywhere."""
         if changed is None:
-            self._shown.clear()
+            self._known.clear()
         else:
-            self._shown.forget(changed)
+            for path in _with_directories(changed):
+                self._known.pop(path, None)
         self._named.clear()
 
     def check(self) -> list[Path]:
         """The paths where what is remembered differs from what the tree shows: none, or a bug."""
         differing = []
-        for path, shown in self._shown.items():
+        for path, shown in list(self._known.items()):
             node = self._tree.find(path)
             if node is None or (self._attributes(path, node) != shown and not self._store.database.damaged):
                 differing.append(path)
@@ -131,7 +143,7 @@ class Appearance:
             size=state.size,
             mtime=mtime,
             links=links,
-            writable=self._author.may_write(node.authority) and not self._store.database.damaged,
+            writable=self._signer.may_write(node.authority) and not self._store.database.damaged,
             version=version,
             origin=state.origin,
             content=state.content,
@@ -144,7 +156,12 @@ class Appearance:
         origin = node.state.origin
         found = None if origin is None else self._named.get(origin)
         if found is None:
-            found = tuple(other for other, _ in self._author.names_of(path, node))
+            found = tuple(other for other, _ in self._tree.names_of(path, node))
             if origin is not None and len(found) > 1 and not self._store.database.main.in_transaction:
                 self._named[origin] = found
         return found
+
+
+def _with_directories(paths: Iterable[Path]) -> Iterable[Path]:
+    """These paths and the directories that hold them."""
+    return dict.fromkeys(one for path in paths for one in (path, path[:-1]))

@@ -1,37 +1,47 @@
 """The author: turns what a user wants into signed entries, on top of what the view shows.
 
-Nothing here changes anything: the drafts go through `Replica.apply` like entries from anywhere else.
+Nothing here changes anything: the drafts go through `Replica.commit` into the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from basefs.errors import (
     Exists,
     InvalidName,
     IsADirectory,
+    NameTooLong,
     NotADirectory,
     NotEmpty,
+    NotFound,
     NotPermitted,
+    StoreError,
+    TooLarge,
 )
-from basefs.log.contents import Contents
-from basefs.log.entries import Action
-from basefs.log.hashes import Fingerprint
+from basefs.log.content import BytesContent, Content
+from basefs.log.contents import MAX_CONTENT_BYTES, Contents
+from basefs.log.encoder import Encoder
+from basefs.log.entries import MAX_CONTENT, Action, Entry
+from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from basefs.path import Path, display
+from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
+from basefs.view.permissions import Authority
 from basefs.view.revert import Reverter
-from basefs.view.states import Kind
+from basefs.view.seen import ObservedVersions, Version
+from basefs.view.signer import Signer
+from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Node, Tree
-from basefs.view.writer import Writer
+from basefs.view.walk import SAME_FILE
 
 
-class Author(Writer):
-    """Drafts what users do.
+class Author:
+    """Drafts what users do, for one commit.
 
     Attributes:
         key_holder: plans grants and revokes.
@@ -39,13 +49,317 @@ class Author(Writer):
         past: tells what was.
     """
 
-    def __init__(
-        self, store: Store, contents: Contents, tree: Tree, keys: Sequence[SigningKey], clock: Callable[[], float]
+    def __init__(self, store: Store, contents: Contents, tree: Tree, signer: Signer, encoder: Encoder) -> None:
+        """`encoder`: the contents of the commit that drafts."""
+        self._store = store
+        self._contents = contents
+        self._tree = tree
+        self._signer = signer
+        self._encoder = encoder
+        self._observed = ObservedVersions(store, tree)
+        self.key_holder = KeyHolder(store, tree, signer)
+        self.reverter = Reverter(store, tree, signer)
+        self.past = Past(store, tree, signer)
+
+    # -- what the user has seen ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def based_on(self, versions: Mapping[Path, Version | None]) -> Iterator[None]:
+        """Inside, changes of these paths follow these versions (`basefs/view/seen.py`); `None`: what is shown now."""
+        self._observed.begin(versions)
+        try:
+            yield
+        finally:
+            self._observed.end()
+
+    def applied(self, entries: Iterable[Entry]) -> None:
+        """What was drafted is in the view: what comes next follows that."""
+        self._observed.follow(entries)
+
+    def base_of(self, path: Path, version: Version | None) -> EntryHash | None:
+        """The write on which a new content of a path builds, if it was made on this version; `None` without one."""
+        with self.based_on({path: version}):
+            try:
+                node = self._as_seen(path, self._tree.find(path))
+                if node is None or node.state.kind is not Kind.FILE:
+                    return None
+                _, node = self._owner(path, node)
+                return self._contents.lineages.source(node.outcome.tips[0].hash)
+            except StoreError:
+                # The draft meets it again, and tells.
+                return None
+
+    # -- looking up ---------------------------------------------------------------------------------------------------
+
+    def node(self, path: Path) -> Node:
+        """What is at a path, as the user has seen it who changes it.  Raises as `Tree.node`."""
+        node = self._as_seen(path, self._tree.node(path))
+        if node is None:
+            raise NotFound(f"{display(path)} does not exist")
+        return node
+
+    def names_of(self, path: Path, node: Node) -> list[tuple[Path, Node]]:
+        """All live names of a file, itself included."""
+        return self._tree.names_of(path, node)
+
+    def continues(self, origin: EntryHash) -> EntryHash | None:
+        """The file that was made into the file of this origin (`Tree.continues`)."""
+        return self._tree.continues(origin)
+
+    def _child(self, directory: Node, path: Path) -> Node | None:
+        """What is at a path in this directory, as the user has seen it who changes it; `None` if nothing."""
+        return self._as_seen(path, self._tree.children(directory).get(path[-1]))
+
+    def _as_seen(self, path: Path, node: Node | None) -> Node | None:
+        if node is None or not self._observed.is_other(node):
+            return node
+        outcome = self._observed.outcome(path, node)
+        return None if outcome is None or outcome.state.kind is Kind.ABSENT else Node(node.name, node.path_id, outcome)
+
+    def _directory(self, path: Path) -> Node:
+        node = self.node(path)
+        if not node.is_directory:
+            raise NotADirectory(f"{display(path)} is not a directory")
+        return node
+
+    def _check_new(self, path: Path) -> Node:
+        """The directory that will hold a new name.  Raises where the name exists or cannot be."""
+        if not path:
+            raise Exists("/ exists already")
+        check_name(path[-1])
+        directory = self._directory(path[:-1])
+        if self._child(directory, path) is not None:
+            raise Exists(f"{display(path)} exists already")
+        return directory
+
+    # -- making paths -------------------------------------------------------------------------------------------------
+
+    def check_create(self, path: Path) -> None:
+        """Raise what creating a path would raise."""
+        directory = self._check_new(path)
+        self._signer.key_for(directory.authority, path)
+
+    def make_directory(
+        self, path: Path, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
+    ) -> Draft:
+        """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
+        draft = Draft()
+        made = self._begin(draft, path, Action.MKDIR, b"", mtime=mtime)
+        self._set_mode(draft, made, mode, owner, self._check_new(path).authority, path)
+        return draft
+
+    def make_symlink(self, path: Path, target: bytes, *, mtime: int | None = None, replace: bool = False) -> Draft:
+        """A new symbolic link, with `replace` also in the place of a file or another one.
+
+        Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes.
+        """
+        if not 0 < len(target) <= MAX_CONTENT:
+            raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
+        draft = Draft()
+        node = self._child(self._directory(path[:-1]), path) if replace and path else None
+        if node is not None and not node.is_directory:
+            if node.state.kind is not Kind.SYMLINK or node.state.target != target:
+                key = self._signer.key_for(node.authority, path)
+                stamp = self._signer.now() if mtime is None else mtime
+                draft.entries.append(key.sign(node.outcome.tips[0].hash, stamp, Action.SLINK, path[-1], target))
+            return draft
+        self._begin(draft, path, Action.SLINK, target, mtime=mtime)
+        return draft
+
+    def make_link(self, path: Path, target: Path) -> Draft:
+        """A hard link: another name for a file.  Raises as `make_directory`, and `NotPermitted` for directories."""
+        node = self.node(target)
+        if node.is_directory:
+            raise NotPermitted("a directory cannot have a second name")
+        draft = Draft()
+        self._begin_link(draft, path, node)
+        return draft
+
+    def _begin_link(self, draft: Draft, path: Path, node: Node) -> None:
+        key, parent = self._opening(path)
+        self._link(draft, key, parent, path[-1], node)
+
+    def _link(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
+        """Another name for the file at `node`, with the attributes that it shows.
+
+        A link to a link names the file itself, so that renaming a file often makes no chain of links.
+        """
+        state = node.state
+        target = state.link or self._beginning(node)
+        link = key.sign(parent, state.mtime, Action.LINK, name, target)
+        draft.entries.append(link)
+        shown = self._tree.linked(target)
+        draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
+
+    def _begin(self, draft: Draft, path: Path, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:
+        key, parent = self._opening(path)
+        entry = key.sign(parent, self._signer.now() if mtime is None else mtime, action, path[-1], content)
+        draft.entries.append(entry)
+        return entry
+
+    def _opening(self, path: Path) -> tuple[SigningKey, EntryHash]:
+        """Who signs the first entry of a new path, and what it hangs on.  Raises where there can be none."""
+        directory = self._check_new(path)
+        return self._signer.key_for(directory.authority, path), self._slot(directory, path)
+
+    def _slot(self, directory: Node, path: Path) -> EntryHash:
+        """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
+        node = self._tree.children(directory).get(path[-1])
+        if node is not None and self._observed.is_other(node):
+            before = self._observed.outcome(path, node)
+        else:
+            before = self._tree.absent(directory, path[-1])
+        return directory.outcome.directories[0] if before is None else before.tips[0].hash
+
+    def _beginning(self, node: Node) -> EntryHash:
+        """The earliest entry from which a file goes on without a break.
+
+        All later forks are behind it, so that every name chooses among them alike.
+        """
+        first = node.outcome.tips[0]
+        while first.hash != node.state.origin and first.action in SAME_FILE:
+            parent = self._store.get(first.parent)
+            if parent is None or parent.entry.action not in SAME_FILE | {Action.SLINK}:
+                break
+            first = parent.entry
+        return first.hash
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        path: Path,
+        content: bytes | Content,
+        *,
+        mode: int | None = None,
+        owner: Owner | None = None,
+        mtime: int | None = None,
+        written: int | None = None,
+    ) -> Draft:
+        """Create a file, or give it a new content; a file that stays the same costs nothing.
+
+        Args:
+            path: the path.
+            content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
+            mode: permission bits; `None` keeps them, or gives a new file 0644.
+            owner: names of owner and group; `None` keeps them, or leaves a new file to whoever mounts.
+            mtime: UNIX seconds, also if the content stays the same; `None` is `written`.
+            written: UNIX seconds, when the content was written; `None` is now.
+
+        Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
+        """
+        content = BytesContent(content) if isinstance(content, bytes) else content
+        if content.size > MAX_CONTENT_BYTES:
+            raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
+        draft = Draft()
+        stamp = written if mtime is None else mtime
+        directory = self._directory(path[:-1]) if path else self._tree.root
+        node = self._child(directory, path) if path else self._tree.root
+        if node is None:
+            key, parent = self._opening(path)
+            write = self._write(draft, key, parent, path[-1], content, None, stamp)
+            self._set_mode(draft, write, mode, owner, directory.authority, path)
+            return draft
+        if node.is_directory:
+            raise IsADirectory(f"{display(path)} is a directory")
+        path, node = self._owner(path, node)
+        key = self._signer.key_for(node.authority, path)
+        tip = node.outcome.tips[0]
+        state = node.state
+        base = state.content if state.kind is Kind.FILE else None
+        if base is not None and self._encoder.is_same(content, base):
+            return self.set_attributes(path, mode=mode, owner=owner, mtime=mtime)
+        write = self._write(draft, key, tip.hash, path[-1], content, self._contents.lineages.source(tip.hash), stamp)
+        if state.kind is Kind.FILE:
+            kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
+            draft.follow_with_mode(key, write, step(state, write, complete=True), *kept)
+        else:
+            self._set_mode(draft, write, mode, owner, node.authority, path)
+        if state.link is not None:
+            # The first name is gone or not ours to write, so the other names must be told where the file is now.
+            self._relink(draft, path, node, write)
+        return draft
+
+    def _write(
+        self,
+        draft: Draft,
+        key: SigningKey,
+        parent: EntryHash,
+        name: bytes,
+        content: Content,
+        base: EntryHash | None,
+        mtime: int | None,
+    ) -> Entry:
+        encoded = self._encoder.encoded(content, base)
+        stamp = self._signer.now() if mtime is None else mtime
+        entry = key.sign(parent, stamp, Action.WRITE, name, encoded.first, content.size)
+        draft.entries.append(entry)
+        draft.blocks.extend(encoded.blocks)
+        draft.large |= encoded.is_stored
+        draft.contents[entry.hash] = content
+        return entry
+
+    def _owner(self, path: Path, node: Node) -> tuple[Path, Node]:
+        """The name on which a file's changes are recorded: the one that links point to, if it lives and is ours."""
+        if node.state.link is None:
+            return path, node
+        for other, candidate in self._tree.names_of(path, node):
+            if candidate.state.link is None and self._signer.may_write(candidate.authority):
+                return other, self._as_seen(other, candidate) or candidate
+        return path, node
+
+    def _relink(self, draft: Draft, path: Path, node: Node, write: Entry) -> None:
+        for other, link in self._tree.names_of(path, node):
+            if other != path and link.state.link is not None and self._signer.may_write(link.authority):
+                tip = link.outcome.tips[0]
+                key = self._signer.key_for(link.authority, other)
+                draft.entries.append(key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, write.hash))
+
+    # -- attributes ---------------------------------------------------------------------------------------------------
+
+    def set_attributes(
+        self, path: Path, *, mode: int | None = None, owner: Owner | None = None, mtime: int | None = None
+    ) -> Draft:
+        """chmod, chown and utimens: a mode entry, whose timestamp is the file's time.  No entry where nothing changes.
+
+        Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
+        """
+        draft = Draft()
+        path, node = self._owner(path, self._latest(path))
+        state = node.state
+        bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
+        kept = state.owner if owner is None else owner
+        stamp = state.mtime if mtime is None else mtime
+        # A directory shows when its names last changed; setting its time ends that, whatever the log says.
+        same_time = stamp == state.mtime and (mtime is None or not node.touched)
+        if (bits, kept) == (state.mode, state.owner) and same_time:
+            return draft
+        self._signer.key_for(node.outcome.authorities[0], path)
+        for at, name in [(path, node)] if state.link is None else self._tree.names_of(path, node):
+            if at == path or (name.state.link is not None and self._signer.may_write(name.authority)):
+                # Without the first name every name keeps its own record, so all of them are told.
+                key = self._signer.key_for(name.outcome.authorities[0], at)
+                tip = name.outcome.tips[0]
+                draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
+        return draft
+
+    def _latest(self, path: Path) -> Node:
+        """What is shown at a path, if the user has seen these attributes there: they change, and nobody's content."""
+        seen, shown = self.node(path), self._tree.find(path)
+        if shown is None or shown is seen or shown.state.origin != seen.state.origin:
+            return seen
+        return shown if (shown.state.mode, shown.state.owner) == (seen.state.mode, seen.state.owner) else seen
+
+    def _set_mode(
+        self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, path: Path
     ) -> None:
-        super().__init__(store, contents, tree, keys, clock)
-        self.key_holder = KeyHolder(store, tree, self)
-        self.reverter = Reverter(store, tree, self)
-        self.past = Past(store, tree, clock)
+        """Follow a new path's first entry with a mode entry, where the default is not what is wanted."""
+        default = DIRECTORY_MODE if made.action is Action.MKDIR else FILE_MODE
+        bits = default if mode is None else mode & MODE_MASK
+        if bits != default or owner is not None:
+            key = self._signer.key_for(authority, path)
+            content = encode_mode(bits, owner)
+            draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, content))
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 
@@ -68,8 +382,8 @@ class Author(Writer):
     def _delete(self, draft: Draft, path: Path, node: Node) -> None:
         # Every branch that is part of the (merged) path, and no other: one that nobody here saw must stay.
         for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
-            key = self.signer(authority, path)
-            draft.entries.append(key.sign(tip.hash, self.now(), Action.DELETE, tip.name))
+            key = self._signer.key_for(authority, path)
+            draft.entries.append(key.sign(tip.hash, self._signer.now(), Action.DELETE, tip.name))
 
     def rename(self, source: Path, target: Path, *, replace: bool = True) -> Draft:
         """Move a file, a symbolic link, or a directory with all below it, as one unit.
@@ -104,19 +418,19 @@ class Author(Writer):
         """Give a name that exists to another file or symbolic link; other names of either file stay what they are."""
         state = node.state
         both_files = state.kind is Kind.FILE and existing.state.kind is Kind.FILE
-        has_others = len(self.names_of(target, existing)) > 1
-        is_shared = len(self.names_of(source, node)) > 1
+        has_others = len(self._tree.names_of(target, existing)) > 1
+        is_shared = len(self._tree.names_of(source, node)) > 1
         if both_files and not has_others and not is_shared:
             assert state.content is not None
             # A new content of the same file: a small delta, and its history goes on.
             content = self._contents.open(state.content)
             return self.write(target, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
         draft = Draft()
-        key = self.signer(existing.authority, target)
+        key = self._signer.key_for(existing.authority, target)
         parent = existing.outcome.tips[0].hash
         if has_others and existing.state.link is None:
             # The other names follow this one, so its file must end before another one begins here.
-            draft.entries.append(key.sign(parent, self.now(), Action.DELETE, target[-1]))
+            draft.entries.append(key.sign(parent, self._signer.now(), Action.DELETE, target[-1]))
             parent = draft.entries[-1].hash
         if both_files and not is_shared:
             assert state.content is not None
@@ -152,7 +466,7 @@ class Author(Writer):
                     target, mode=node.state.mode, owner=node.state.owner, mtime=node.state.mtime
                 ).entries
             )
-        key = self.signer(authority, target)
+        key = self._signer.key_for(authority, target)
         moved: list[tuple[Path, Node]] = []
         todo = [(source, node, home)]
         while todo:

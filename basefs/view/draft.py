@@ -20,11 +20,13 @@ class Draft:
         entries: what is signed.
         blocks: what the writes among them name, without those that are stored already.
         contents: what the writes among them hold.
+        large: whether some of what they name is stored already.
     """
 
     entries: list[Entry] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     contents: dict[EntryHash, Content] = field(default_factory=dict)
+    large: bool = False
 
     def follow_with_mode(
         self,

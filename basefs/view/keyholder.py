@@ -77,9 +77,9 @@ class KeyHolder:
 
     def grant(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
-        node = self._signer.node(path)
+        node = self._tree.node(path)
         self._require_place(node)
-        signer = self._signer.signer(node.authority, path)
+        signer = self._signer.key_for(node.authority, path)
         fingerprint = fingerprint_of(public)
         in_force = grants_in_force(self._store, self._tree)
         for at, grant in in_force:
@@ -102,9 +102,9 @@ class KeyHolder:
 
         Raises `NotFound`, and `PermissionDenied` where no key of this node has the authority.
         """
-        node = self._signer.node(path)
+        node = self._tree.node(path)
         self._require_place(node)
-        own = self._signer.signer(node.authority, path)
+        own = self._signer.key_for(node.authority, path)
         in_force = grants_in_force(self._store, self._tree)
         ours = {(at, grant) for at, grant in in_force if at == path and grant.fingerprint == fingerprint}
         # The granter may always revoke its grant; another key of equal authority may not.

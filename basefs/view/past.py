@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from basefs.errors import NotFound
@@ -13,6 +13,7 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
 from basefs.path import Path, display
+from basefs.view.signer import Signer
 from basefs.view.tree import Tree
 
 
@@ -47,9 +48,9 @@ class Arrival:
 class Past:
     """Reads the history of one log."""
 
-    def __init__(self, store: Store, tree: Tree, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, tree: Tree, signer: Signer) -> None:
         self._store = store
-        self._clock = clock
+        self._signer = signer
         self._tree = tree
 
     def paths(self, path: Path) -> list[Path]:
@@ -95,7 +96,7 @@ class Past:
 
         Raises `NotFound` for a time before this node knew anything.
         """
-        sequence = self._store.arrivals.sequence_at(when, self._clock())
+        sequence = self._store.arrivals.sequence_at(when, self._signer.clock())
         if sequence is None:
             first = self._store.arrivals.first()
             since = "" if first is None else time.strftime(" before %Y-%m-%d %H:%M:%S", time.localtime(first))

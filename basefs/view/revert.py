@@ -112,7 +112,7 @@ class Reverter:
         entries = []
         for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
             if tip.hash != target:
-                key = self._signer.signer(authority, path)
+                key = self._signer.key_for(authority, path)
                 entries.append(key.sign(tip.hash, time or self._signer.now(), action, tip.name, target or b""))
         return entries
 
@@ -190,7 +190,7 @@ class Reverter:
         """The mode entries that give a directory its mode and owner again, where it cannot or need not be reverted."""
         content = encode_mode(then.mode, then.owner)
         return [
-            self._signer.signer(authority, path).sign(tip.hash, self._signer.now(), Action.MODE, tip.name, content)
+            self._signer.key_for(authority, path).sign(tip.hash, self._signer.now(), Action.MODE, tip.name, content)
             for tip, authority in zip(now.tips, now.authorities, strict=True)
         ]
 

@@ -29,7 +29,7 @@ def follow(version: Version, placed: Placed, *, is_here: bool) -> Version:
     return (entry.hash,) if is_here else version
 
 
-class Seen:
+class ObservedVersions:
     """The versions on which the changes were made that are drafted now.
 
     A series of changes is drafted one after the other.  All of them were made by the user before the first one was
@@ -44,11 +44,6 @@ class Seen:
         self._versions: dict[int, Version] = {}
         #: The entries of this series by the ones that they follow on the same path.
         self._successors: dict[EntryHash, EntryHash] = {}
-
-    def start(self) -> None:
-        """Begin a series."""
-        self._versions = {}
-        self._successors = {}
 
     def _newest(self, hash: EntryHash) -> EntryHash:
         while (successor := self._successors.get(hash)) is not None:

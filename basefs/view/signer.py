@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from basefs.errors import NotADirectory, NotFound, PermissionDenied
+from basefs.errors import PermissionDenied
 from basefs.log.entries import MAX_TIMESTAMP
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.view.permissions import Authority
-from basefs.view.tree import Node, Tree
 
 
 class Signer:
     """Signs for this node.
 
     Attributes:
+        clock: UNIX seconds.
         keys: the node's private keys; the one with the highest authority at a path signs there.
     """
 
-    def __init__(self, tree: Tree, keys: Sequence[SigningKey], clock: Callable[[], float]) -> None:
-        self._tree = tree
-        self._clock = clock
+    def __init__(self, keys: Sequence[SigningKey], clock: Callable[[], float]) -> None:
+        self.clock = clock
         self.keys = list(keys)
-
-    def node(self, path: Path) -> Node:
-        """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
-        node = self._tree.root
-        for depth, name in enumerate(path):
-            if not node.is_directory:
-                raise NotADirectory(f"{display(path[:depth])} is not a directory")
-            child = self._tree.children(node).get(name)
-            if child is None:
-                raise NotFound(f"{display(path[: depth + 1])} does not exist")
-            node = child
-        return node
 
     def may_write(self, authority: Authority) -> bool:
         """Whether any key of this node is valid there."""
@@ -45,7 +32,7 @@ class Signer:
         valid = [key for key in self.keys if authority.allows(key.fingerprint)]
         return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
 
-    def signer(self, authority: Authority, path: Path) -> SigningKey:
+    def key_for(self, authority: Authority, path: Path) -> SigningKey:
         """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
         valid = self.valid(authority)
         if not valid:
@@ -56,7 +43,7 @@ class Signer:
 
     def now(self) -> int:
         """The node's clock, as an entry can store it."""
-        return clamp_time(self._clock())
+        return clamp_time(self.clock())
 
 
 def clamp_time(seconds: float) -> int:

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from basefs.errors import NotADirectory, NotFound
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.store import Store
-from basefs.path import Path
+from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
@@ -161,6 +162,18 @@ class Tree:
             node = child
         return node
 
+    def node(self, path: Path) -> Node:
+        """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
+        node = self.root
+        for depth, name in enumerate(path):
+            if not node.is_directory:
+                raise NotADirectory(f"{display(path[:depth])} is not a directory")
+            child = self.children(node).get(name)
+            if child is None:
+                raise NotFound(f"{display(path[: depth + 1])} does not exist")
+            node = child
+        return node
+
     def children(self, node: Node) -> dict[bytes, Node]:
         """The live names in a directory.  Callers must not change it."""
         if node.children is None:
@@ -205,6 +218,38 @@ class Tree:
             ):
                 found.append((path, node))
         return found
+
+    def names_of(self, path: Path, node: Node) -> list[tuple[Path, Node]]:
+        """All live names of a file, itself included."""
+        found = {path: node}
+        path_id = node.path_id
+        if node.state.link is not None:
+            target = self._store.get(node.state.link)
+            if target is not None:
+                path_id = target.path_id
+                first = self._store.paths.path_of(path_id)
+                owner = self.find(first)
+                if owner is not None and owner.path_id == path_id and owner.state.origin == node.state.origin:
+                    found[first] = owner
+        for other, link in self.links(path_id):
+            if link.state.origin == node.state.origin:
+                found[other] = link
+        return list(found.items())
+
+    def continues(self, origin: EntryHash) -> EntryHash | None:
+        """The origin of the file that a write behind a hard link has made into the file of this origin, or `None`.
+
+        That is how a file is written whose first name is gone; its other names are linked to that write.
+        """
+        placed = self._store.get(origin)
+        if placed is None or placed.entry.action is not Action.WRITE:
+            return None
+        placed = self._store.get(placed.entry.parent)
+        while placed is not None and placed.entry.action in (Action.MODE, Action.ACK):
+            placed = self._store.get(placed.entry.parent)
+        if placed is None or placed.entry.action is not Action.LINK:
+            return None
+        return self.linked(EntryHash(placed.entry.content)).origin
 
     def walk(self, top: Path = ()) -> Iterator[tuple[Path, Node]]:
         """Every live path at and below one, directories before their contents."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from basefs.path import Path
-from basefs.view.signer import Signer
+from basefs.view.tree import Tree
 from tests.fs.local import Local
 
 SHALLOW, DEEP = 10, 200
@@ -60,9 +60,9 @@ def test_an_operation_costs_a_step_for_each_directory_above(local: Local, operat
 
 def test_publishing_looks_at_as_many_paths_wherever_they_are(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
-    node = Signer.node
+    node = Tree.node
 
-    def counted(self: Signer, names: Path) -> object:
+    def counted(self: Tree, names: Path) -> object:
         looked.append(names)
         return node(self, names)
 
@@ -73,7 +73,7 @@ def test_publishing_looks_at_as_many_paths_wherever_they_are(local: Local, monke
         local.fs.make_directory((*names, b"new"), 0o755)
         local.fs.make_symlink((*names, b"link"), b"target")
         with monkeypatch.context() as patch:
-            patch.setattr(Signer, "node", counted)
+            patch.setattr(Tree, "node", counted)
             looked.clear()
             local.publish()
             costs.append(len(looked))

@@ -17,9 +17,11 @@ import pytest
 
 from basefs import path as paths
 from basefs.errors import DamagedLog, NoSpace, NotEmpty, StoreError
-from basefs.log import cache, codecs, preparations
+from basefs.log import cache, codecs
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
+from basefs.log.encoder import Encoder
 from basefs.log.entries import Action
+from basefs.log.hashes import EntryHash
 from basefs.replica.replica import CACHE_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -138,27 +140,26 @@ def test_the_view_that_moves_on_all_the_time_does_not_stop_a_write(tmp_path: Pat
         nonlocal tip, calls
         calls += 1
         assert calls < 20, "it goes round in circles"
-        draft = author.write(F, noise(1, 200_000))
-        # Another node's write arrives while the content is prepared, each time.
+        # Another node's write arrives while the content is encoded, each time.
         other = ALICE.sign(tip.hash, calls, Action.WRITE, b"f")
         threading.Thread(target=replica.apply, args=([other], [])).start()
         tip = other
-        return draft
+        return author.write(F, noise(1, 200_000))
 
-    work = preparations.Preparations.work
+    prepare = Encoder.prepare
 
-    def patient(self: preparations.Preparations, store: object) -> None:
+    def patient(encoder: Encoder, content: Content, base: EntryHash | None) -> None:
         while threading.active_count() > threads:
             time.sleep(0.001)
-        work(self, store)  # type: ignore[arg-type]
+        prepare(encoder, content, base)
 
     threads = threading.active_count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparations.Preparations, "work", patient)
+        patch.setattr(Encoder, "prepare", patient)
         applied = replica.commit(change)
     while threading.active_count() > threads:
         time.sleep(0.001)
-    assert calls >= 4
+    assert calls == 3, "encoded against the write that was there, and then as a keyframe"
     assert replica.check_view() == []
     written = next(entry for entry in applied.entries if entry.action is Action.WRITE)
     assert replica.content_at(written.hash) == noise(1, 200_000)
@@ -182,7 +183,7 @@ def test_a_series_of_drafts_with_contents_that_must_be_prepared(replica: Replica
         yield author.rename(path("/d/1"), path("/d/moved"))
         yield author.remove(path("/d"), directory=True) if fails else Draft()
 
-    known = [(names, as_content(content)) for names, content in data.items()]
+    known = [(names, as_content(content), None) for names, content in data.items()]
     for fails, contents in ((True, ()), (True, known), (False, known)):
         attempts = 0
         before = replica.totals()["entries"]
@@ -342,7 +343,7 @@ def test_a_write_of_a_large_content_on_a_full_disk(monkeypatch: pytest.MonkeyPat
     def full(*_: object, **__: object) -> BinaryIO:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("basefs.log.spool.tempfile.TemporaryFile", full)
+    monkeypatch.setattr("basefs.log.chainfile.tempfile.TemporaryFile", full)
     with pytest.raises(NoSpace):
         write(replica, noise(0, LARGE))
     assert replica.read(F) == b"before"

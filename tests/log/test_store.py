@@ -339,7 +339,7 @@ def test_a_damaged_row_is_not_given_to_others(healthy: pathlib.Path) -> None:
 
 def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_peer(healthy: pathlib.Path) -> None:
     replica = Replica(healthy)
-    made = replica._view.author.node(path("/d")).outcome.directories[0]
+    made = replica._view.tree.node(path("/d")).outcome.directories[0]
     replica.close()
     with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
         (seq,) = db.execute("SELECT seq FROM entries WHERE hash = ?", (made,)).fetchone()

@@ -56,6 +56,6 @@ def test_threads_work_at_the_same_time(entries, monkeypatch):
 
 def test_a_few_are_not_worth_a_thread(entries, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(verifying, "ThreadPoolExecutor", None)
+    monkeypatch.setattr(verifying, "_pool", None)
     assert verifying.find_wrong([(entry, KEY.public) for entry in entries[:100]]) == [None] * 100
     assert verifying.find_wrong([]) == []

@@ -21,14 +21,16 @@ import basefs.log.verifying
 import basefs.replica.replica
 from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
+from basefs.log.encoder import Encoder
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
+from basefs.log.hashes import BlockHash
 from basefs.log.keys import verify
 from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation
-from basefs.view.appearance import Appearance, Attributes
+from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.states import State
@@ -274,30 +276,24 @@ def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: pathl
     replica.close()
 
 
-def test_contents_are_encoded_one_by_one_for_who_waits(
+def test_contents_are_encoded_without_the_lock(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     names = [path(f"/f{number}") for number in range(3)]
-    waiting: list[threading.Thread] = []
-    foresee = Author.foresee
+    prepare = Encoder.prepare
+    answers: list[bool] = []
 
-    def watch(author: Author, *arguments: object) -> None:
-        for thread in waiting:
-            thread.join(DEADLINE)
-            assert not thread.is_alive(), "who waited while the last one was encoded has not got the lock"
-        waiting.append(threading.Thread(target=replica.wait, daemon=True))
-        waiting[-1].start()
-        while not replica._lock.is_wanted:
-            pass
-        foresee(author, *arguments)  # type: ignore[arg-type]
+    def watch(encoder: Encoder, *arguments: object) -> None:
+        answers.append(in_time(replica.wait))
+        prepare(encoder, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Author, "foresee", watch)
+    monkeypatch.setattr(Encoder, "prepare", watch)
     replica.commit(
         lambda author: (author.write(name, b"new") for name in names),
-        contents=[(name, BytesContent(b"new")) for name in names],
+        contents=[(name, BytesContent(b"new"), None) for name in names],
     )
-    assert len(waiting) == len(names)
+    assert answers == [True] * len(names)
     replica.close()
 
 
@@ -396,15 +392,15 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     told: list[Applied] = []
     reader.subscribe(told.append)
     database = reader._store.database.main
-    renew = Appearance.renew
+    renew = StatCache.renew
 
-    def fail(appearance: Appearance, names: Collection[Path]) -> None:
+    def fail(appearance: StatCache, names: Collection[Path]) -> None:
         # As a page that cannot be read: whatever SQLite is asked now ends with an error.
         database.set_progress_handler(lambda: 1, 1)
         renew(appearance, names)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Appearance, "renew", fail)
+        patch.setattr(StatCache, "renew", fail)
         applied = reader.apply(changed.entries, changed.blocks)
     assert told == [applied]
     assert applied.entries == changed.entries
@@ -425,19 +421,17 @@ def test_no_log_is_closed_while_somebody_reads_it(tmp_path: pathlib.Path) -> Non
     replica.close()
     replica = Replica(tmp_path, (ROOT_KEY,))
     write = written.entries[0].hash
-    # What reads takes it, and it tells whether somebody waits.
-    reading = replica._committed.lock = Guard(replica._store.database.translate)
     closing = threading.Thread(target=replica.close, daemon=True)
-    with reading:
+    with replica._snapshots._connected() as snapshot:
         closing.start()
-        while closing.is_alive() and not reading.is_wanted:
+        while not replica._snapshots._is_closed:
             pass
         assert closing.is_alive()
-        assert replica._committed.open(write).whole() == b"text"
+        assert snapshot.contents.open(write).whole() == b"text"
     closing.join(DEADLINE)
     assert not closing.is_alive()
     with pytest.raises(StoreError):
-        replica._committed.size(write)
+        replica.block(BlockHash(written.entries[0].content))
 
 
 def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
@@ -502,19 +496,19 @@ def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
     heard: list[Applied] = []
     seen: list[tuple[int, int, bool]] = []
     reader.subscribe(heard.append)
-    attributes = Appearance.attributes
+    attributes = StatCache.attributes
 
-    def show(appearance: Appearance, names: Path) -> Attributes:
+    def show(appearance: StatCache, names: Path) -> Attributes:
         # Another thread tells what there is to tell at any moment.
-        reader._publisher.deliver()
+        reader._feed.deliver()
         shown = attributes(appearance, names)
-        seen.append((shown.size, len(heard), reader.is_told(names)))
+        seen.append((shown.size, len(heard), reader.is_delivered(names)))
         return shown
 
-    monkeypatch.setattr(Appearance, "attributes", show)
+    monkeypatch.setattr(StatCache, "attributes", show)
     reader.apply(changed.entries, changed.blocks)
     assert seen == [(3, 0, False)] * 2
     assert len(heard) == 1
-    assert reader.is_told(path("/f0"))
+    assert reader.is_delivered(path("/f0"))
     writer.close()
     reader.close()

@@ -130,7 +130,7 @@ class Shown:
 
 def keys_at(replica: Replica, names: Path) -> tuple[tuple[str, int], ...]:
     """The keys valid at a live path, each with the depth of its authority."""
-    depths = replica._view.author.node(names).authority.depths
+    depths = replica._view.tree.node(names).authority.depths
     return tuple(sorted((KEY_NAMES[fingerprint], depth) for fingerprint, depth in depths.items()))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from basefs.errors import NotFound
 from basefs.replica.replica import Replica
-from basefs.view.shown import MAX_SHOWN, Shown
+from basefs.view.appearance import StatCache
 from tests.support.helpers import ALICE, genesis, make_replica, path
 
 FILE, DIRECTORY, BELOW = path("/f"), path("/d"), path("/d/e")
@@ -74,8 +74,10 @@ def test_a_transaction_that_fails_leaves_nothing(replica: Replica) -> None:
     assert replica.check_view() == []
 
 
-def test_memory_is_bounded() -> None:
-    shown: Shown[int] = Shown()
-    for number in range(MAX_SHOWN + 1):
-        shown.put((str(number).encode(),), number)
-    assert len(list(shown.items())) == 1
+def test_memory_is_bounded(replica: Replica) -> None:
+    cache = StatCache(replica._store, replica._view.tree, replica._signer, most=2)
+    kept = []
+    for names in ((), FILE, DIRECTORY, BELOW):
+        cache.attributes(names)
+        kept.append(sum(cache.remembered(one) is not None for one in ((), FILE, DIRECTORY, BELOW)))
+    assert kept == [1, 2, 1, 2]

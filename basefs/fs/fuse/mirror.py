@@ -165,7 +165,7 @@ class Mirror:
         this one since: who opens a file has its permissions checked first, so that its attributes are known again
         (Linux, fs/fuse/dir.c, `fuse_permission`).
         """
-        if not self._working.replica.is_told(path):
+        if not self._working.replica.is_delivered(path):
             return False
         with self._wake:
             if path == self._performing:

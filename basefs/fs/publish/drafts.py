@@ -7,7 +7,7 @@ A step that is refused tells so and does not stop the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, PathError
 from basefs.fs.publish.plan import Do, Step
@@ -16,6 +16,7 @@ from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.view.author import Author
 from basefs.view.draft import Draft
+from basefs.view.seen import Version
 from basefs.view.states import DIRECTORY_MODE, Kind
 from basefs.view.tree import Node
 
@@ -25,7 +26,6 @@ Load = Callable[[EntryHash | None], Content]
 
 def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]:
     """The entries that publish these steps; sets `error` of those that cannot be."""
-    author.seen.start()
     for step in steps:
         step.error = None
     waiting = []
@@ -49,18 +49,16 @@ def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]
 
 def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]:
     is_directory = step.do in (Do.MAKE_DIRECTORY, Do.SET_TIME)
+    versions: Mapping[Path, Version | None] = {}
     if not is_directory or (step.origin is None and not _is_directory(author, step.names[0])):
         # Directories are one, whoever made them, and what was set of one does not keep others from replacing it.
-        author.seen.begin(step.seen)
+        versions = step.seen
     try:
-        for draft in made:
-            yield draft
-            author.seen.follow(draft.entries)
+        with author.based_on(versions):
+            yield from made
     except (PathError, IncompleteContent) as error:
         # The log may have come from a backup, and lack the content that a pending file was published with.
         step.error = error
-    finally:
-        author.seen.end()
 
 
 def _find(author: Author, path: Path) -> Node | None:

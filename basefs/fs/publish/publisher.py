@@ -146,7 +146,11 @@ class Publisher:
                 for portion in portions(steps):
                     with working.lock:
                         rebase(working, portion)
-                    contents = [(step.names[0], step.content) for step in portion if step.content is not None]
+                    contents = [
+                        (step.names[0], step.content, step.seen.get(step.names[0]))
+                        for step in portion
+                        if step.content is not None
+                    ]
                     make = partial(drafts, steps=portion, load=working.open_content)
                     applied = working.replica.commit(make, contents=contents)
                     self._take_over(portion, applied.entries)

@@ -1,4 +1,4 @@
-"""The spool: a chain that is too large for memory, in a file without a name, cut into blocks on demand."""
+"""The chain file: a chain that is too large for memory, in a file without a name, cut into blocks on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from basefs.log.blocks import SYNC_BLOCK_DATA, Block
 from basefs.log.hashes import ZERO_HASH, BlockHash
 
 
-class Spool:
+class ChainFile:
     """A chain's bytes on disk.  `file` is written first; after `seal` there are blocks.
 
     Attributes:

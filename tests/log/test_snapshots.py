@@ -1,4 +1,4 @@
-"""What other nodes are told: what is committed, at one moment, without waiting for who writes to the log."""
+"""Snapshots: what is committed, as of one moment, without waiting for the writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from basefs.errors import StoreError
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
 from basefs.log.interface import LogState
-from basefs.log.told import Told
+from basefs.log.snapshots import SnapshotReader
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.helpers import ROOT_KEY, make_replica, noise, path
 from tests.support.patience import DEADLINE
@@ -76,7 +76,7 @@ def test_peers_are_answered_while_a_transaction_is_under_way_and_told_nothing_of
     ],
 )
 def test_what_belongs_together_is_told_as_of_one_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Replica], object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Replica | SnapshotReader], object]
 ) -> None:
     """Though another thread commits after each of the statements that it takes."""
     replica = make_replica(tmp_path, (ROOT_KEY,))
@@ -109,15 +109,16 @@ def test_what_belongs_together_is_told_as_of_one_moment(
         def fetchone(self) -> tuple[object, ...] | None:
             return self[0] if self else None
 
-    connection = replica._told._db
-    monkeypatch.setattr(replica._told, "_db", Changing())
-    monkeypatch.setattr(replica._told.paths, "_db", Changing())
-    assert ask(replica) == before
+    connection = replica._store.database.connect_reader()
+    monkeypatch.setattr(replica._store.database, "connect_reader", Changing)
+    reader = SnapshotReader(replica._store.database, replica._contents.cache)
+    assert ask(reader) == before
     assert commits
+    connection.close()
     replica.close()
 
 
-def xor_of(replica: Replica) -> bytes:
+def xor_of(replica: Replica | SnapshotReader) -> bytes:
     """What a listing says that the root hash is."""
     listing = replica.listing(())
     assert listing is not None
@@ -150,15 +151,20 @@ def test_what_is_damaged_is_told_to_nobody_and_reported(tmp_path: Path) -> None:
     replica.close()
 
 
-def test_an_error_of_the_database_is_one_of_ours_and_the_next_question_is_answered(tmp_path: Path) -> None:
+def test_an_error_of_the_database_is_one_of_ours_and_the_next_question_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
-    told: Told = replica._told
-    told._db.set_progress_handler(lambda: 1, 1)
-    for ask in (lambda: replica.path_hash(path("/f")), lambda: replica.listing(())):
+    connection = replica._store.database.connect_reader()
+    monkeypatch.setattr(replica._store.database, "connect_reader", lambda: connection)
+    reader = SnapshotReader(replica._store.database, replica._contents.cache)
+    connection.set_progress_handler(lambda: 1, 1)
+    for ask in (lambda: reader.path_hash(path("/f")), lambda: reader.listing(())):
         with pytest.raises(StoreError):
             ask()
-    told._db.set_progress_handler(None, 0)
-    assert xor_of(replica) == replica.root_hash()
+    connection.set_progress_handler(None, 0)
+    assert xor_of(reader) == replica.root_hash()
+    reader.close()
     replica.close()
     with pytest.raises(StoreError):
         replica.listing(())

@@ -1,0 +1,203 @@
+"""The encoder: contents made ready for the log before a commit takes the replica's lock.
+
+A content is encoded once, as a delta against the write that it was made on or as a keyframe, and a chain of many blocks
+is stored before the entry that names it.  A draft that meets a content without an encoding raises `NotEncoded`: the
+lock is released, the content is encoded, and the draft is made again.  That ends, whatever happens to the path
+meanwhile: a content that was encoded against another write than the draft needs becomes a keyframe, which is valid
+behind any parent.  A write of what the file holds already is then no longer noticed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from basefs.errors import NoSpace, StoreError
+from basefs.log import codecs
+from basefs.log.blocks import Block, split
+from basefs.log.cache import disk_error
+from basefs.log.chainfile import ChainFile
+from basefs.log.content import LARGE_CONTENT, BytesContent, Content
+from basefs.log.contents import Contents
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.lineage import MAX_DELTAS
+
+#: Contents that are encoded under the lock, bytes of the new and the old one together: that takes 2 ms at the most.
+_QUICK_DELTA = 16 * 1024
+#: The same without an old content.
+_QUICK_KEYFRAME = 32 * 1024
+#: A chain of up to this many bytes is made in memory, and stored in one transaction with its entry.
+_SMALL_CHAIN = 128 * 1024
+#: Blocks that are stored in one transaction: at most 1 MiB.
+BLOCKS_AT_ONCE = 32
+#: Bytes that a commit takes besides the blocks, with room to spare.
+_ROOM_FOR_THE_REST = 1024 * 1024
+
+
+class NotEncoded(Exception):
+    """A draft needs a content that must be encoded first, without the lock.
+
+    Attributes:
+        content: the content.
+        base: the write to encode it against; `None` for a keyframe.
+    """
+
+    def __init__(self, content: Content, base: EntryHash | None) -> None:
+        super().__init__()
+        self.content = content
+        self.base = base
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedContent:
+    """A content ready for the log.
+
+    Attributes:
+        first: hash of the first block; empty for an empty content.
+        blocks: its blocks, unless there are so many that they are stored already.
+        is_stored: whether they are.
+    """
+
+    first: BlockHash
+    blocks: Sequence[Block] = ()
+    is_stored: bool = False
+
+
+class Encoder:
+    """The contents of one commit.  Used by one thread."""
+
+    def __init__(self, contents: Contents, store: Callable[[Sequence[Block]], None]) -> None:
+        """`store` puts some blocks into the log, before the entry that names them."""
+        self._contents = contents
+        self._store = store
+        self._done: dict[tuple[bytes, EntryHash | None], EncodedContent] = {}
+        self._same: dict[tuple[bytes, EntryHash], bool] = {}
+        #: The contents that `prepare` was called for.
+        self._prepared: set[bytes] = set()
+
+    def prepare(self, content: Content, base: EntryHash | None) -> None:
+        """Encode a content against that of the write `base`, or without one, unless both are the same.
+
+        Takes the lock for moments, so whoever calls holds none.  Raises `NoSpace`, `StoreError`.
+        """
+        self._prepared.add(content.key)
+        if not content.size or (content.key, base) in self._done:
+            return
+        if base is not None:
+            same = self._same[content.key, base] = self._compare(content, base)
+            if same:
+                return
+        self._done[content.key, base] = self._encode(content, base)
+
+    # -- while drafting, under the lock -------------------------------------------------------------------------------
+
+    def encoded(self, content: Content, base: EntryHash | None) -> EncodedContent:
+        """A content encoded against that of the write `base`, or a keyframe.  Raises `NotEncoded`."""
+        if not content.size:
+            return EncodedContent(BlockHash(b""))
+        found = self._done.get((content.key, base)) or self._done.get((content.key, None))
+        if found is None:
+            if not self._is_quick(content, base):
+                raise NotEncoded(content, None if content.key in self._prepared else base)
+            found = self._done[content.key, base] = self._encode(content, base)
+        return found
+
+    def is_same(self, content: Content, write: EntryHash) -> bool:
+        """Whether a content is that of a write entry.  Raises `NotEncoded`, `IncompleteContent`, `DamagedLog`."""
+        if content.size != self._contents.size(write):
+            return False
+        same = self._same.get((content.key, write))
+        if same is not None:
+            return same
+        if content.size <= _QUICK_KEYFRAME:
+            return self._contents.open(write).whole() == content.whole()
+        if content.key not in self._prepared:
+            raise NotEncoded(content, write)
+        return False
+
+    def _is_quick(self, content: Content, base: EntryHash | None) -> bool:
+        if base is None:
+            return content.size <= _QUICK_KEYFRAME
+        return content.size + self._contents.size(base) <= _QUICK_DELTA
+
+    # -- encoding -----------------------------------------------------------------------------------------------------
+
+    def _compare(self, content: Content, write: EntryHash) -> bool:
+        """Whether a content is that of a write; what cannot be read is not, and is replaced."""
+        try:
+            if content.size != self._contents.size(write):
+                return False
+            other = self._contents.open(write)
+        except StoreError:
+            return False
+        try:
+            return all(left == right for left, right in zip(content.pieces(), other.pieces(), strict=True))
+        except StoreError:
+            return False
+        finally:
+            other.close()
+
+    def _encode(self, content: Content, base: EntryHash | None) -> EncodedContent:
+        old = None if base is None else self._base(content, base)
+        try:
+            if content.size <= LARGE_CONTENT and (old is None or old.size <= codecs.MAX_BSDIFF):
+                chain = codecs.encode(content.whole(), b"" if old is None else old.whole(), keyframe=old is None)
+                return self._kept(chain)
+            return self._in_file(content, old)
+        finally:
+            if old is not None:
+                old.close()
+
+    def _base(self, content: Content, base: EntryHash) -> Content | None:
+        """The content of the write `base`, if a delta against it is a good idea."""
+        try:
+            lineage = self._contents.lineages.of(base)
+            if len(lineage.writes) > MAX_DELTAS or lineage.delta_bytes >= max(content.size, 4096):
+                return None
+            if max(content.size, self._contents.size(base)) > codecs.MAX_DELTA_CONTENT:
+                return None
+            old = self._contents.open(base)
+            if not isinstance(old, BytesContent):
+                old.read(0, 1)
+            return old
+        except StoreError:
+            # A keyframe needs no old content.
+            return None
+
+    def _in_file(self, content: Content, old: Content | None) -> EncodedContent:
+        try:
+            file = ChainFile(self._contents.cache.directory)
+            try:
+                codecs.encode_large(content, old, file.file)
+                size = file.seal()
+                if size <= _SMALL_CHAIN:
+                    return self._kept(file.read())
+                _check_room(file, size)
+                file.cut()
+                return self._stored(file.first, file.blocks())
+            finally:
+                file.close()
+        except OSError as error:
+            raise disk_error(error) from None
+
+    def _kept(self, chain: bytes) -> EncodedContent:
+        blocks = split(chain)
+        if len(chain) <= _SMALL_CHAIN:
+            return EncodedContent(blocks[0].hash, blocks)
+        return self._stored(blocks[0].hash, blocks)
+
+    def _stored(self, first: BlockHash, blocks: Iterable[Block]) -> EncodedContent:
+        rest = iter(blocks)
+        while batch := list(islice(rest, BLOCKS_AT_ONCE)):
+            self._store(batch)
+        return EncodedContent(first, is_stored=True)
+
+
+def _check_room(file: ChainFile, size: int) -> None:
+    """Raise `NoSpace` where the log has no room for a chain: its blocks would be stored in vain, and for ever."""
+    disk = os.fstatvfs(file.file.fileno())
+    # They are written twice, to the write-ahead log and from there to the database.
+    if disk.f_bavail * disk.f_frsize < 2 * size + _ROOM_FOR_THE_REST:
+        raise NoSpace(f"the disk has no room for a file that takes {size} bytes in the log: free some space")
