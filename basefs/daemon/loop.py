@@ -1,38 +1,31 @@
-"""The parts of a daemon that live in its event loop: control socket, timers, handlers, gossip and sync."""
+"""What lives in the event loop of a daemon: control socket, timers, handlers, change feed, metrics, network."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
 
 from basefs import __version__
 from basefs.daemon import config
-from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.api.control import ControlServer
-from basefs.daemon.api.services import Services
-from basefs.daemon.config import Home, is_ip, parse_address
+from basefs.daemon.api.messages import Request
+from basefs.daemon.api.services import NodeServices
+from basefs.daemon.config import Home
+from basefs.daemon.network import Network, cancel
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
-from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
+from basefs.errors import BaseFSError, StoreError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.journal import Live
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
-from basefs.gossip.config import AgentConfig
-from basefs.gossip.events import Address
-from basefs.gossip.members import join_host_port
-from basefs.gossip.peers import PEERS_FILE
-from basefs.gossip.service import Gossip
-from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
-from basefs.replication.propagation import Propagation
-from basefs.sync.net.service import SyncService
 from basefs.view.events import shape_of
 
 if TYPE_CHECKING:
@@ -40,18 +33,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer")
+
 #: Seconds that a request for metrics waits for the event loop.
 _ASK_SECONDS = 60.0
 
 #: Seconds between looks at what the service manager shows of this daemon.
 _STATUS_SECONDS = 5.0
+#: Threads for commands that wait for the log or the disk.  Their own, since the event loop's serve sync and fsync.
+_CONTROL_THREADS = 4
 
-#: Seconds between looks whether this machine still has the address that others were told: half a millisecond each.
-_NETWORK_SECONDS = 1.0
 
-
-class Parts:
-    """The parts that live in the event loop: control socket, timers, gossip, sync."""
+class EventLoopServices:
+    """The services of one daemon that live in its event loop."""
 
     def __init__(
         self,
@@ -62,63 +56,64 @@ class Parts:
         stop: Callable[[], None],
         manager: ServiceManager,
     ) -> None:
-        """`stop` ends a daemon without a mount; `manager` is told how it is."""
+        """`stop` ends a daemon without a mount; `manager` gets its status."""
         self._home = home
         self._options = options
         self._replica = replica
         self._filesystem = filesystem
         self._stop = stop
         self._manager = manager
-        self._gossip: Gossip | None = None
-        self._sync: SyncService | None = None
-        self._services: Services | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start everything, and stop it in the reverse order."""
         async with contextlib.AsyncExitStack() as stack:
             timers = [asyncio.create_task(keep_durable(self._filesystem))]
-            stack.push_async_callback(_cancel, timers)
+            stack.push_async_callback(cancel, timers)
+            # Before there is anything that changes the log, so that they miss no change.
             metrics = self._make_metrics()
             handlers = self._start_handlers(stack)
             feed = self._start_feed(stack)
-            if not self._options.single:
-                propagation = await self._start_network(stack)
-                timers.append(asyncio.create_task(self._watch(propagation)))
-            parts = (self._filesystem, self._gossip, self._sync, handlers, feed)
-            services = Services(self._replica, *parts, self._stop)
+            network = await self._start_network(stack)
+            workers = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="control")
+            stack.push_async_callback(asyncio.to_thread, workers.shutdown)
+            cluster = None if network is None else (network.gossip, network.sync)
+            services = NodeServices(self._replica, self._filesystem, feed, handlers, cluster, self._stop, workers)
             control = ControlServer(self._home.socket_path(self._options.name), services.handle)
             await control.start()
             stack.push_async_callback(control.stop)
-            self._services = services
             if metrics is not None and self._options.metrics is not None:
-                metrics.start(*self._options.metrics)
-                # It waits for requests that wait for the event loop.
-                stack.push_async_callback(asyncio.to_thread, metrics.stop)
+                self._serve_metrics(stack, metrics, self._options.metrics, services)
             if self._manager.listens:
-                timers.append(asyncio.create_task(self._tell_status()))
+                timers.append(asyncio.create_task(self._report_status(network)))
             yield
 
     def _make_metrics(self) -> MetricsServer | None:
-        """Before there is anything that changes the log, so that no change is missed."""
         if self._options.metrics is None:
             return None
-        # Few need it, and all would wait for it.
+        # Imported here: few nodes serve metrics, and all would wait for it.
         from basefs.daemon.metrics.server import MetricsServer
 
-        loop = asyncio.get_running_loop()
-
-        def ask(command: str) -> Any:
-            """Called in a thread of the HTTP server."""
-            assert self._services is not None, "metrics are served when all else runs"
-            return asyncio.run_coroutine_threadsafe(self._services.handle(command, {}), loop).result(_ASK_SECONDS)
-
-        metrics = MetricsServer(self._options.name, __version__, ask)
+        metrics = MetricsServer()
         self._replica.subscribe(lambda applied: metrics.applied(applied, time.time()))
         return metrics
 
+    def _serve_metrics(
+        self, stack: contextlib.AsyncExitStack, metrics: MetricsServer, where: tuple[str, int], services: NodeServices
+    ) -> None:
+        from basefs.daemon.metrics.collector import DaemonCollector
+
+        loop = asyncio.get_running_loop()
+
+        def ask(request: Request[Answer]) -> Answer:
+            """Called in a thread of the HTTP server."""
+            return asyncio.run_coroutine_threadsafe(services.answer(request), loop).result(_ASK_SECONDS)
+
+        metrics.start(*where, DaemonCollector(self._options.name, __version__, ask))
+        # It waits for requests that wait for the event loop.
+        stack.push_async_callback(asyncio.to_thread, metrics.stop)
+
     def _start_handlers(self, stack: contextlib.AsyncExitStack) -> HandlerRunner | None:
-        """Before there is anything that changes the view, so that no change is missed."""
         options = self._options
         if not options.handlers.rules:
             return None
@@ -142,106 +137,22 @@ class Parts:
         feed.start()
         return feed
 
-    async def _start_network(self, stack: contextlib.AsyncExitStack) -> Propagation:
-        loop = asyncio.get_running_loop()
-        host, port = resolve_bind(self._options.bind, self._options.interface)
-        sync_port = port + config.SYNC_PORT_OFFSET
-        settings = self._options.settings
-        propagation = Propagation(
-            self._replica,
-            loop,
-            settings.max_block_messages,
-            settings.pull_jitter,
-            interval=settings.full_sync_interval,
-            probability=config.SYNC_PROBABILITY,
-            gossips=settings.gossip,
-        )
-        sync = SyncService(
-            self._replica,
-            host,
-            sync_port,
-            peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
-            on_result=propagation.on_result,
-            degree=settings.push_sessions,
-            max_sessions=settings.sync_sessions,
-            on_gap=propagation.on_gap,
-            on_progress=propagation.on_progress,
-        )
+    async def _start_network(self, stack: contextlib.AsyncExitStack) -> Network | None:
+        if self._options.single:
+            return None
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)
-        named = self._named()
-        # This one is among them if it is named.
-        others = [other for other, _ in named if is_ip(other)]
-        gossip = Gossip(
-            AgentConfig(
-                node_name=self._options.node_name,
-                bind=join_host_port(host, port),
-                advertise=advertised(host, port, others),
-                profile=settings.profile,
-                encrypt_key=self._options.encrypt_key,
-                tags={"sync": str(sync_port)},
-                snapshot_path=self._replica.directory / "serf.snapshot",
-                join=tuple(_addresses_to_join(named, host, port)),
-            ),
-            rundir=rundir,
-            fsid=self._replica.identity,
-            on_event=propagation.on_event,
-            on_members=propagation.on_members,
-            on_overflow=propagation.announce,
-            peers_path=self._replica.directory / PEERS_FILE,
-        )
-        try:
-            await sync.start()
-        except OSError as error:
-            raise AgentError(f"cannot listen on {join_host_port(host, sync_port)}: {_why_not(error)}") from None
-        stack.push_async_callback(sync.stop)
-        # Before there is an agent: it replays what this node has missed at once.
-        self._gossip, self._sync = gossip, sync
-        propagation.start(gossip, sync, lambda: self._own_address(sync_port))
-        await gossip.start()
-        stack.push_async_callback(gossip.stop)
-        stack.push_async_callback(_cancel, [asyncio.create_task(_notice_network(gossip, others))])
-        stack.push_async_callback(propagation.stop)
-        return propagation
+        network = Network(self._options, self._replica, rundir)
+        await stack.enter_async_context(network.running())
+        return network
 
-    def _own_address(self, sync_port: int) -> Address | None:
-        assert self._gossip is not None
-        for member in self._gossip.members():
-            if member.name == self._options.node_name:
-                return Address(member.addr, sync_port)
-        return None
-
-    def _named(self) -> list[tuple[str, int]]:
-        """The nodes that the command line and `/.cluster` name."""
-        named = list(self._options.join)
-        with contextlib.suppress(BaseFSError):
-            for line in self._replica.read((CLUSTER_FILE,)).decode("utf-8", "replace").split():
-                try:
-                    named.append(parse_address(line))
-                except UsageError as error:
-                    log.warning("/.cluster: %s", error)
-        return named
-
-    async def _watch(self, propagation: Propagation) -> None:
-        while True:
-            await asyncio.sleep(config.WATCH_SECONDS)
-            try:
-                await propagation.check_stalled()
-            except StoreError as error:
-                log.error("%s", error)
-
-    async def _tell_status(self) -> None:
-        where = self._options.mountpoint
+    async def _report_status(self, network: Network | None) -> None:
+        where = self._options.mountpoint or "not mounted"
         while True:
             with contextlib.suppress(BaseFSError):
-                entries = self._replica.totals()["entries"]
-                self._manager.status(f"{where or 'not mounted'}, {self._cluster()}, {entries} entries")
+                cluster = "single node" if network is None else f"{network.alive()} members alive"
+                self._manager.status(f"{where}, {cluster}, {self._replica.totals()['entries']} entries")
             await asyncio.sleep(_STATUS_SECONDS)
-
-    def _cluster(self) -> str:
-        if self._gossip is None:
-            return "single node"
-        return f"{sum(member.status == 'alive' for member in self._gossip.members())} members alive"
 
 
 async def keep_durable(filesystem: Filesystem) -> None:
@@ -255,42 +166,4 @@ async def keep_durable(filesystem: Filesystem) -> None:
             # In a worker thread: an fsync may take long, and it releases the interpreter lock.
             await asyncio.to_thread(filesystem.keep_durable)
         except StoreError as error:
-            log.error("%s", error)
-
-
-def _why_not(error: OSError) -> str:
-    """Why there is nobody to listen, and what to do."""
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "no interface of this machine has this address; 'ip address' lists those that they have"
-    return f"{os.strerror(error.errno or 0)}; choose another port with -b"
-
-
-def _addresses_to_join(named: Sequence[tuple[str, int]], host: str, port: int) -> list[str]:
-    """What is named, without this node itself."""
-    mine = {host, *own_addresses()}
-    return list(dict.fromkeys(join_host_port(*name) for name in named if not (name[1] == port and name[0] in mine)))
-
-
-async def _notice_network(gossip: Gossip, others: Sequence[str]) -> None:
-    """A node tells where it is as soon as it has a network, and when its address has become another one."""
-    told = gossip.config.advertise
-    if told is None:
-        return
-    whereabouts = Whereabouts(told, parse_address(gossip.config.bind)[0], others)
-    while True:
-        await asyncio.sleep(_NETWORK_SECONDS)
-        try:
-            now = whereabouts.look()
-        except OSError as error:
-            log.warning("cannot see which addresses this machine has: %s", error)
-            continue
-        if now is not None:
-            log.info("others find this node at %s now, no longer at %s", now, told)
-            told = now
-            await gossip.advertise(now)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+            log.error("cannot sync to disk: %s", error)

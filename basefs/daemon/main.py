@@ -19,7 +19,7 @@ from collections.abc import Callable
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import exclusive
-from basefs.daemon.loop import Parts
+from basefs.daemon.loop import EventLoopServices
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import DaemonError
@@ -73,7 +73,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
             options.settings.quiet_window,
         )
         stop = threading.Event()
-        stack.enter_context(_EventLoopThread(Parts(home, options, replica, filesystem, stop.set, manager)))
+        stack.enter_context(_EventLoopThread(EventLoopServices(home, options, replica, filesystem, stop.set, manager)))
         # Closed before the network, so that what is still pending reaches others.
         stack.callback(filesystem.close)
         filesystem.start()
@@ -109,8 +109,8 @@ def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
 class _EventLoopThread:
     """The thread in which everything but FUSE runs."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, services: EventLoopServices) -> None:
+        self._services = services
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._loop = asyncio.new_event_loop()
@@ -143,6 +143,6 @@ class _EventLoopThread:
             self._loop.close()
 
     async def _serve(self) -> None:
-        async with self._parts.running():
+        async with self._services.running():
             self._started.set()
             await self._stop.wait()

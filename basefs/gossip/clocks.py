@@ -15,7 +15,7 @@ _TIME = struct.Struct(">d")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """The clock of another node.
 
     Attributes:
@@ -34,10 +34,10 @@ def encode_time(now: float) -> bytes:
     return _TIME.pack(now)
 
 
-def decode_reading(name: str, payload: bytes, asked: float, answered: float) -> Reading:
+def decode_reading(name: str, payload: bytes, asked: float, answered: float) -> ClockReading:
     """The reading in an answer; `asked` and `answered` by our clock, UNIX seconds.  Raises RemoteProtocolError."""
     if len(payload) != _TIME.size:
         raise RemoteProtocolError(f"{name} answered the question for its time with {len(payload)} bytes")
     (theirs,) = _TIME.unpack(payload)
     doubt = (answered - asked) / 2
-    return Reading(name, theirs - (asked + doubt), doubt)
+    return ClockReading(name, theirs - (asked + doubt), doubt)

@@ -23,7 +23,7 @@ from basefs.errors import AgentError, RemoteProtocolError
 from basefs.gossip.binary import find_serf
 from basefs.gossip.bucket import Pacer
 from basefs.gossip.client import Client
-from basefs.gossip.clocks import Reading, decode_reading, encode_time
+from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Event, decode_event
 from basefs.gossip.joiner import Joiner
@@ -208,9 +208,9 @@ class Gossip:
                     responses[record["From"]] = record["Payload"]
             return {"Acks": acks, "Responses": responses}
 
-    async def clocks(self, timeout: float) -> list[Reading]:
+    async def clocks(self, timeout: float) -> list[ClockReading]:
         """The clocks of all other nodes that answer within `timeout` seconds.  Raises AgentError."""
-        readings: dict[str, Reading] = {}
+        readings: dict[str, ClockReading] = {}
         missing = {peer.name for peer in self.peers if peer.status == "alive"}
         if not missing:
             return []

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from basefs.daemon.api.messages import GetContentState, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table
+from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, span
 from basefs.management.session import ask
 from basefs.management.target import parse_target
-from basefs.management.units import counted, span
 
 
 @click.command(epilog=examples("basefs blocks etc", "basefs blocks etc --json"))
@@ -24,19 +22,13 @@ def blocks(target: str, as_json: bool) -> None:
     tells when the last block came. What is complete is counted only.
     """
     home = Home.from_environment()
-    found: dict[str, Any] = ask(home, parse_target(home, target).name, "blocks")
+    found = ask(home, parse_target(home, target).name, GetContentState())
     if as_json:
-        print_json(found)
+        print_json(encode(found))
         return
-    columns = {
-        "PATH": "path",
-        "STATE": "state",
-        "BLOCKS": "blocks",
-        "BYTES": "bytes",
-        "SIZE": "size",
-        "LAST": "since",
-        "ENTRY": "entry",
-    }
-    rows = [{**row, "entry": row["entry"][:12], "since": f"{span(row['since'])} ago"} for row in found["incomplete"]]
-    complete = f"all contents are complete: {counted(found['blocks'], 'block')}"
-    print_table(columns, rows, complete)
+    rows = [
+        (row.path, row.state, row.blocks, row.bytes, row.size, f"{span(row.since)} ago", row.entry[:SHORT])
+        for row in found.incomplete
+    ]
+    titles = ("PATH", "STATE", "BLOCKS", "BYTES", "SIZE", "LAST", "ENTRY")
+    print_table(titles, rows, f"all contents are complete: {counted(found.blocks, 'block')}")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from basefs.daemon.api.inspection import LogFile
+from basefs.daemon.api.messages import CheckView
 from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.progress import count_bar
@@ -30,7 +31,7 @@ def check(name: str, repair: bool, as_json: bool) -> None:
     log = LogFile(home, name)
     with count_bar("check", log.count_rows()) as progress:
         found = log.repair(progress) if repair else log.check(progress)
-    differing = [] if found.findings and found.aside is None else ask(home, name, "check_view")
+    differing = [] if found.findings and found.aside is None else ask(home, name, CheckView())
     rows = [dataclasses.asdict(finding) for finding in found.findings]
     rows += [
         {"table": "view", "row": path, "problem": "it shows something else than the log", "lost": False}
@@ -45,9 +46,10 @@ def check(name: str, repair: bool, as_json: bool) -> None:
 
 
 def _print(name: str, rows: list[dict[str, Any]], aside: Path | None) -> None:
-    for row in rows:
-        row["remedy"] = "from a peer" if row["lost"] else "from the log"
-    print_table({"TABLE": "table", "ROW": "row", "PROBLEM": "problem", "REMEDY": "remedy"}, rows, f"{name} is whole")
+    cells = [
+        (row["table"], row["row"], row["problem"], "from a peer" if row["lost"] else "from the log") for row in rows
+    ]
+    print_table(("TABLE", "ROW", "PROBLEM", "REMEDY"), cells, f"{name} is whole")
     if aside is not None:
         click.echo(f"repaired: run {name}, and its peers bring what is missing; the old log is {aside}", err=True)
     elif rows:

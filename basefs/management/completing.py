@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
+from basefs.daemon.api.messages import ListNames
 from basefs.daemon.config import Home
 from basefs.errors import BaseFSError
 from basefs.management.completion import SCRIPTS
@@ -68,15 +69,15 @@ def _names(incomplete: str) -> list[str]:
 def _paths(name: str, path: str) -> Items:
     directory, _, _ = path.rpartition("/")
     try:
-        found = ask(Home.from_environment(), name, "names", path=directory or "/")
+        found = ask(Home.from_environment(), name, ListNames(directory or "/"))
     except BaseFSError:
         return []
     items: Items = []
-    for child, is_directory in found:
-        whole = f"{name}:{directory}/{child}" + ("/" if is_directory else "")
+    for child in found:
+        whole = f"{name}:{directory}/{child.name}" + ("/" if child.is_directory else "")
         # A name that is not UTF-8 or has line breaks in it cannot go through these lines.
         if whole.startswith(f"{name}:{path}") and whole.isprintable():
-            items.append(CompletionItem(whole, type="open" if is_directory else "plain"))
+            items.append(CompletionItem(whole, type="open" if child.is_directory else "plain"))
     return items
 
 

@@ -7,9 +7,9 @@ import sys
 
 import click
 
+from basefs.daemon.api.messages import AcceptConflicts, ListConflicts, LostRevision, SettledConflict, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table, printable
-from basefs.management.rows import SHORT
+from basefs.management.output import SHORT, examples, json_option, print_json, print_table, printable
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
@@ -29,38 +29,47 @@ def conflicts(target: str, accepts: bool, as_json: bool) -> None:
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    rows = ask(home, parsed.name, "accept" if accepts else "conflicts", path=parsed.path or "/")
-    for row in rows:
-        row["command"] = shlex.join(("basefs", "revert", f"{parsed.name}:{row['path']}", row["lost"][:SHORT]))
-    if as_json:
-        print_json(rows)
-        return
+    path = parsed.path or "/"
     if accepts:
-        left = [row for row in rows if not row["settled"]]
-        for row in left:
-            place = f"{printable(row['path'])}: {row['lost'][:SHORT]}"
-            click.echo(f"{place} is left as it is, because another name of the file shows it", err=True)
-        rows = [row for row in rows if row["settled"]]
-        if left and not rows:
-            return
-    for row in rows:
-        row["lost_short"], row["won_short"] = row["lost"][:SHORT], row["won"][:SHORT]
-    if sys.stdout.isatty() and rows:
-        # One below the other: a command that is wrapped inside a table cannot be copied.
-        for row in rows:
-            lost, won = (row[f"{side}_key"] or "an unknown key" for side in ("lost", "won"))
-            click.secho(printable(row["path"]), bold=True)
-            click.echo(f"  lost      {row['lost_short']}  {row['lost_kind']} by {printable(lost)}")
-            click.echo(f"  to        {row['won_short']}  {row['won_kind']} by {printable(won)}: {row['rule']}")
-            click.echo(f"  bring it back with:  {printable(row['command'])}")
+        _print_accepted(ask(home, parsed.name, AcceptConflicts(path)), parsed.name, as_json)
         return
-    columns = {
-        "PATH": "path",
-        "LOST": "lost_short",
-        "BY": "lost_key",
-        "TO": "won_short",
-        "OF": "won_key",
-        "RULE": "rule",
-        "BRING IT BACK": "command",
-    }
-    print_table(columns, rows, "no conflicts")
+    found = ask(home, parsed.name, ListConflicts(path))
+    if as_json:
+        print_json([{**encode(conflict), "command": _command(parsed.name, conflict)} for conflict in found])
+    else:
+        _print(found, parsed.name)
+
+
+def _command(name: str, conflict: LostRevision) -> str:
+    """What brings back the revision that lost."""
+    return shlex.join(("basefs", "revert", f"{name}:{conflict.path}", conflict.lost[:SHORT]))
+
+
+def _print_accepted(found: list[SettledConflict], name: str, as_json: bool) -> None:
+    if as_json:
+        print_json([{**encode(settled), "command": _command(name, settled.conflict)} for settled in found])
+        return
+    left = [settled.conflict for settled in found if not settled.settled]
+    for conflict in left:
+        place = f"{printable(conflict.path)}: {conflict.lost[:SHORT]}"
+        click.echo(f"{place} is left as it is, because another name of the file shows it", err=True)
+    done = [settled.conflict for settled in found if settled.settled]
+    if done or not left:
+        _print(done, name)
+
+
+def _print(found: list[LostRevision], name: str) -> None:
+    if sys.stdout.isatty() and found:
+        # One below the other: a command that is wrapped inside a table cannot be copied.
+        for one in found:
+            lost, won = printable(one.lost_key or "an unknown key"), printable(one.won_key or "an unknown key")
+            click.secho(printable(one.path), bold=True)
+            click.echo(f"  lost      {one.lost[:SHORT]}  {one.lost_kind} by {lost}")
+            click.echo(f"  to        {one.won[:SHORT]}  {one.won_kind} by {won}: {one.rule}")
+            click.echo(f"  bring it back with:  {printable(_command(name, one))}")
+        return
+    rows = [
+        (one.path, one.lost[:SHORT], one.lost_key, one.won[:SHORT], one.won_key, one.rule, _command(name, one))
+        for one in found
+    ]
+    print_table(("PATH", "LOST", "BY", "TO", "OF", "RULE", "BRING IT BACK"), rows, "no conflicts")

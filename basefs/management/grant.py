@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
+from basefs.daemon.api.messages import GrantKey, GrantOutcome, PathChange, PathState, encode
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
-from basefs.management.output import examples, json_option, print_json
-from basefs.management.plans import dry_run_option, print_plan
+from basefs.management.output import SHORT, examples, json_option, print_json, print_table, printable
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
+
+dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
 
 @click.command(epilog=examples("basefs grant etc:/ two two.pub", "basefs grant --dry-run /cluster/nginx web web.pub"))
@@ -29,13 +31,13 @@ def grant(target: str, keyname: str, key: str, dry_run: bool, as_json: bool) -> 
     home = Home.from_environment()
     parsed = parse_target(home, target)
     path, public = require_path(parsed), _public_key(key)
-    told = ask(home, parsed.name, "grant", path=path, name=keyname, public=public, dry_run=dry_run)
+    plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run))
     if as_json:
-        print_json(told)
-    elif not told["entries"]:
+        print_json(encode(plan))
+    elif not plan.entries:
         click.echo("that key is granted there already: nothing to do", err=True)
     else:
-        print_plan(told, dry_run=dry_run)
+        print_plan(plan, dry_run=dry_run)
 
 
 def _public_key(text: str) -> str:
@@ -49,3 +51,27 @@ def _public_key(text: str) -> str:
     if "PRIVATE KEY" in content:
         raise UsageError(f"{path} is a private key, which must stay where it is: give {path}.pub")
     return content.strip()
+
+
+def print_plan(plan: GrantOutcome, *, dry_run: bool) -> None:
+    """What a grant or revoke does; once it is done, only what the user would not expect, on stderr."""
+    if not dry_run:
+        for change in plan.changed:
+            click.echo(f"{printable(change.path)} has changed: {_sides(change)}", err=True)
+        return
+    rows = [("acknowledged", path, "") for path in plan.acks]
+    rows += [("changed", change.path, _sides(change)) for change in plan.changed]
+    for what, grants in (("grant fallen", plan.fallen), ("grant gained", plan.gained)):
+        rows += [(what, one.path, f"{one.name} {one.fingerprint}") for one in grants]
+    print_table(("WHAT", "PATH", "DETAIL"), rows, "nothing would change")
+
+
+def _sides(change: PathChange) -> str:
+    return f"{_side(change.before)} -> {_side(change.after)}"
+
+
+def _side(side: PathState | None) -> str:
+    if side is None:
+        return "nothing"
+    size = f" of {side.size} B" if side.kind == "file" else ""
+    return f"{side.kind}{size} ({side.entry[:SHORT]})"

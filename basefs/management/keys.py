@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
 import click
 
+from basefs.daemon.api.messages import ListKeys, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.management.output import examples, json_option, print_json, print_table
@@ -22,33 +23,35 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     """List the keys granted in a filesystem, or those that count at a path; without NAME, this node's own key.
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
-    on. STATE tells whether the grant counts: valid; revoked; fallen, because who granted it lost his own; gone with its
-    path.
+    on. STATE tells whether the grant counts: valid; revoked; fallen: the granter's own grant
+    was revoked; gone: the path was deleted.
     """
     home = Home.from_environment()
     if target is None:
-        rows = [dataclasses.asdict(key) for key in own_key_files(home)]
-        columns = {"KEY": "path", "FINGERPRINT": "fingerprint", "PUBLIC": "public"}
-        empty = f"there is no key at {home.default_key}: 'basefs genkey' makes one"
-    else:
-        parsed = parse_target(home, target)
-        rows = ask(home, parsed.name, "keys", path=parsed.path, every=every)
-        if not directories:
-            rows.sort(key=lambda row: (row["name"], row["fingerprint"]))
-        columns = {
-            "NAME": "name",
-            "FINGERPRINT": "fingerprint",
-            "OWN": "own",
-            "DEPTH": "depth",
-            "STATE": "standing",
-            "GRANTED BY": "by",
-            "PATH": "path",
-        }
-        if directories:
-            columns = {"PATH": columns.pop("PATH"), **columns}
-        empty = "no key is granted there"
+        _print_own(home, as_json)
+        return
+    parsed = parse_target(home, target)
+    granted = ask(home, parsed.name, ListKeys(parsed.path, every))
+    if not directories:
+        granted.sort(key=lambda one: (one.name, one.fingerprint))
     if as_json:
-        print_json(rows)
-    else:
-        shown = [{**row, "by": row.get("granted_by_name") or row.get("granted_by")} for row in rows]
-        print_table(columns, shown, empty)
+        print_json(encode(granted))
+        return
+    rows: list[tuple[Any, ...]] = [
+        (one.name, one.fingerprint, one.own, one.depth, one.standing, one.granted_by_name or one.granted_by, one.path)
+        for one in granted
+    ]
+    titles: tuple[str, ...] = ("NAME", "FINGERPRINT", "OWN", "DEPTH", "STATE", "GRANTED BY", "PATH")
+    if directories:
+        titles, rows = titles[-1:] + titles[:-1], [row[-1:] + row[:-1] for row in rows]
+    print_table(titles, rows, "no key is granted there")
+
+
+def _print_own(home: Home, as_json: bool) -> None:
+    found = own_key_files(home)
+    if as_json:
+        print_json(encode(found))
+        return
+    rows = [(key.path, key.fingerprint, key.public) for key in found]
+    empty = f"there is no key at {home.default_key}: 'basefs genkey' makes one"
+    print_table(("KEY", "FINGERPRINT", "PUBLIC"), rows, empty)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from basefs.daemon.api.client import Look
+from basefs.daemon.api.messages import GetSummary, Summary, encode
 from basefs.daemon.config import Home
 from basefs.management.output import examples, json_option, print_json, print_table
 from basefs.management.session import client
+
+#: What is said where a list of filesystems is empty.
+NONE_HERE = "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs get NAME ADDR' fetches one"
 
 
 @click.command(epilog=examples("basefs list", "basefs list --json"))
@@ -14,21 +21,20 @@ from basefs.management.session import client
 def list(as_json: bool) -> None:
     """List the filesystems on this node, with their state and size."""
     home = Home.from_environment()
-    rows = [client(home, name).look("summary") for name in home.names()]
+    found = [client(home, name).look(GetSummary()) for name in home.names()]
     if as_json:
-        print_json(rows)
+        print_json(encode(found))
         return
-    columns = {
-        "NAME": "name",
-        "STATE": "state",
-        "MOUNTPOINT": "mountpoint",
-        "ENTRIES": "entries",
-        "BYTES": "bytes",
-        "IDENTITY": "identity",
-    }
     print_table(
-        columns, rows, "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs get NAME ADDR' fetches one"
+        ("NAME", "STATE", "MOUNTPOINT", "ENTRIES", "BYTES", "IDENTITY"), [_cells(look) for look in found], NONE_HERE
     )
-    for row in rows:
-        if "error" in row:
-            click.echo(f"basefs: {row['name']}: {row['error']}", err=True)
+    for look in found:
+        if look.failure is not None:
+            click.echo(f"basefs: {look.name}: {look.failure.error}", err=True)
+
+
+def _cells(look: Look[Summary]) -> tuple[Any, ...]:
+    summary = look.answer
+    if summary is None:
+        return (look.name, look.state, look.mountpoint, None, None, None)
+    return (look.name, look.state, look.mountpoint, summary.entries, summary.bytes, summary.identity)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import difflib
 import sys
 from typing import Any
 
 import click
 
+from basefs.daemon.api.messages import GetContent, ListRevisions, RevisionRow, encode
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
-from basefs.management.output import examples, json_option, print_json, print_table
-from basefs.management.rows import SHORT, readable
+from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table
 from basefs.management.session import ask
 from basefs.management.target import Target, parse_target, require_path
 
@@ -42,38 +41,39 @@ def log(target: str, new: str | None, shown: str | None, old: str | None, recurs
     parsed = parse_target(home, target)
     require_path(parsed)
     if new is not None and old is None:
-        raise UsageError("a HASH comes behind --cat or --diff")
+        raise UsageError("HASH needs --cat or --diff")
     if shown is not None:
         sys.stdout.buffer.write(_content(home, parsed, shown))
         return
     if old is not None:
         _print_difference(home, parsed, old, new)
         return
-    rows = ask(home, parsed.name, "log", path=parsed.path, below=recursive)
+    rows = ask(home, parsed.name, ListRevisions(parsed.path or "/", recursive))
     if as_json:
-        print_json(rows)
+        print_json(encode(rows))
         return
-    columns = {
-        "ENTRY": "short",
-        "TIME": "when",
-        "ACTION": "action",
-        "KEY": "by",
-        "SIZE": "size",
-        "STANDING": "standing",
-    }
+    titles: tuple[str, ...] = ("ENTRY", "TIME", "ACTION", "KEY", "SIZE", "STANDING")
+    cells: list[tuple[Any, ...]] = [
+        (row.entry[:SHORT], moment(row.time), row.action, signer(row), row.size, row.standing) for row in rows
+    ]
     if recursive:
-        columns["PATH"] = "path"
-    print_table(columns, [readable(row) for row in rows], "nothing was ever there")
+        titles, cells = (*titles, "PATH"), [(*line, row.path) for line, row in zip(cells, rows, strict=True)]
+    print_table(titles, cells, "nothing was ever there")
+
+
+def signer(row: RevisionRow) -> str:
+    """The key that signed a revision, by its name if that is known."""
+    return row.key or row.fingerprint[:SHORT]
 
 
 def _content(home: Home, target: Target, entry: str) -> bytes:
-    return base64.b64decode(ask(home, target.name, "content", entry=entry))
+    return ask(home, target.name, GetContent(entry))
 
 
 def _print_difference(home: Home, target: Target, old: str, new: str | None) -> None:
     if new is None:
-        rows: list[dict[str, Any]] = ask(home, target.name, "log", path=target.path)
-        new = next((row["entry"] for row in rows if row["standing"] == "current" and row["size"] is not None), None)
+        rows = ask(home, target.name, ListRevisions(require_path(target)))
+        new = next((row.entry for row in rows if row.standing == "current" and row.size is not None), None)
         if new is None:
             raise UsageError(f"{target.path} is not there now: name the newer revision as well")
     before, after = (_lines(home, target, entry) for entry in (old, new))

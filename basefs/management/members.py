@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from basefs.daemon.api.messages import ClusterMember, GetNetwork, ListMembers, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table, printable
+from basefs.management.output import examples, json_option, print_json, print_table, printable, span
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
-from basefs.management.units import span
 
 
 @click.command(epilog=examples("basefs members etc", "basefs members etc --json"))
@@ -27,54 +27,44 @@ def members(target: str, as_json: bool) -> None:
     home = Home.from_environment()
     name = parse_target(home, target).name
     # Serf lists them in no order.
-    rows = sorted(ask_daemon(home, name, "members"), key=lambda row: row["name"])
-    network = ask_daemon(home, name, "network")
-    if not network["serf_connected"]:
+    found = sorted(ask_daemon(home, name, ListMembers()), key=lambda member: member.name)
+    network = ask_daemon(home, name, GetNetwork())
+    if not network.serf_connected:
         click.echo("the Serf agent does not run at the moment: STATUS is what it told last", err=True)
-    elif network["serf_trouble"] and not any(row["same_filesystem"] and not row["own"] for row in rows):
-        click.echo(f"nobody else has joined: {printable(network['serf_trouble'])}", err=True)
+    elif network.serf_trouble and not any(member.same_filesystem and not member.own for member in found):
+        click.echo(f"nobody else has joined: {printable(network.serf_trouble)}", err=True)
     if as_json:
-        print_json(rows)
+        print_json(encode(found))
         return
-    columns = {
-        "NAME": "name",
-        "ADDRESS": "address",
-        "STATUS": "status",
-        "COMPARED": "when",
-        "LAG": "lag",
-        "PUSH": "standing",
-        "SENT": "sent",
-        "RECEIVED": "received",
-        "": "note",
-    }
-    print_table(columns, [_told(row) for row in rows], "no members yet")
+    titles = ("NAME", "ADDRESS", "STATUS", "COMPARED", "LAG", "PUSH", "SENT", "RECEIVED", "")
+    print_table(titles, [cells(member) for member in found], "no members yet")
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """A row in words."""
-    if row["own"]:
-        return {"name": row["name"], "address": row["address"], "status": row["status"], "note": "this node"}
-    if not row["same_filesystem"]:
-        return {"name": row["name"], "address": row["address"], "status": row["status"], "note": "another filesystem"}
-    when = None
-    if row["compared"] is not None:
-        when = f"{span(row['compared'])} ago{'' if row['equal'] else ', differed'}"
-    note = row["trouble"]
-    if row["banned"] is not None:
+def cells(member: ClusterMember) -> tuple[Any, ...]:
+    """A member in words: name, address, status, compared, lag, push, sent, received, note."""
+    who = (member.name, member.address, member.status)
+    if member.own or not member.same_filesystem:
+        return (*who, None, None, None, None, None, "this node" if member.own else "another filesystem")
+    compared = None
+    if member.compared is not None:
+        compared = f"{span(member.compared)} ago{'' if member.equal else ', differed'}"
+    note = member.trouble
+    if member.banned is not None:
         # Whole seconds, of which the last one counts.
-        note = f"banned for {span(row['banned'] + 1)}" + (f": {note}" if note else "")
-    return {**row, "when": when, "lag": _lag(row), "note": note}
+        note = f"banned for {span(member.banned + 1)}" + (f": {note}" if note else "")
+    return (*who, compared, _lag(member), member.standing, member.sent, member.received, note)
 
 
-def _lag(row: dict[str, Any]) -> str | None:
+def _lag(member: ClusterMember) -> str | None:
     """How far the logs are apart: numbers where they tell it."""
-    lag = row["lag"]
+    lag = member.lag
     if lag is None:
         return None
-    for side in ("behind", "ahead"):
-        if lag[side]:
-            return f"{lag[side]} {side}"
-    if lag["differs"]:
+    if lag.behind:
+        return f"{lag.behind} behind"
+    if lag.ahead:
+        return f"{lag.ahead} ahead"
+    if lag.differs:
         return "differs"
-    # Who cannot be reached may have written what nobody has heard of.
-    return "0" if row["reachable"] and row["status"] == "alive" else "unknown"
+    # A member that cannot be reached may have written what nobody else has yet.
+    return "0" if member.reachable and member.status == "alive" else "unknown"

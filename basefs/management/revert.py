@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from basefs.daemon.api.messages import Revert
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import examples, json_option, parse_moment, print_json
 from basefs.management.progress import waiting
-from basefs.management.rows import parse_moment
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
@@ -38,9 +36,9 @@ def revert(target: str, entry: str | None, moment: str | None, as_json: bool) ->
     path = require_path(parsed)
     if (entry is None) == (moment is None):
         raise UsageError("give either the HASH of a revision or --at TIME")
-    wanted: dict[str, Any] = {"entry": entry} if moment is None else {"at": parse_moment(moment)}
+    request = Revert(path, entry, None if moment is None else parse_moment(moment))
     with waiting("looking for what differs"):
-        entries = ask(home, parsed.name, "revert", path=path, **wanted)
+        entries = ask(home, parsed.name, request)
     if as_json:
         print_json({"entries": entries})
     elif not entries:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from basefs.daemon.api.messages import RevokeKey, encode
 from basefs.daemon.config import Home
+from basefs.management.grant import dry_run_option, print_plan
 from basefs.management.output import examples, json_option, print_json, printable
-from basefs.management.plans import dry_run_option, print_plan
 from basefs.management.session import ask
 from basefs.management.target import parse_target, require_path
 
@@ -29,12 +30,12 @@ def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    told = ask(home, parsed.name, "revoke", path=require_path(parsed), key=key, discard=discard, dry_run=dry_run)
+    revoked = ask(home, parsed.name, RevokeKey(require_path(parsed), key, discard, dry_run))
     if as_json:
-        print_json(told)
+        print_json(encode(revoked))
         return
     if not dry_run:
-        for fallen in told["fallen"]:
-            click.echo(f"{printable(fallen['name'])}\t{printable(fallen['path'])}")
+        for fallen in revoked.plan.fallen:
+            click.echo(f"{printable(fallen.name)}\t{printable(fallen.path)}")
     if dry_run or not discard:
-        print_plan(told, dry_run=dry_run)
+        print_plan(revoked.plan, dry_run=dry_run)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from basefs.daemon.api.messages import GetNetwork
 from basefs.daemon.config import Home
 from basefs.daemon.serf.program import serf_command
 from basefs.management.output import examples
@@ -28,6 +29,6 @@ def serf(target: str, arguments: Sequence[str]) -> None:
     home = Home.from_environment()
     name = parse_target(home, target).name
     # Says why, if it does not run or has no cluster.
-    ask_daemon(home, name, "network")
+    ask_daemon(home, name, GetNetwork())
     found = serf_command(home, name)
     os.execve(found.program, [found.program, *arguments], found.environment)

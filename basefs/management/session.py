@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TypeVar
 
 import click
 
-from basefs.daemon.api.client import Client
+from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.messages import Request
 from basefs.daemon.config import Home
 
+Answer = TypeVar("Answer")
 
-def client(home: Home, name: str) -> Client:
+
+def client(home: Home, name: str) -> FilesystemClient:
     """The client of a filesystem, which says on a terminal what takes long.  Raises `NotFound`."""
-    return Client(home, name, notify)
+    return FilesystemClient(home, name, notify)
 
 
 def notify(text: str) -> None:
@@ -22,11 +25,11 @@ def notify(text: str) -> None:
         click.echo(text, err=True)
 
 
-def ask_daemon(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
-    """See `Client.ask_daemon`."""
-    return client(home, name).ask_daemon(command, arguments)
+def ask(home: Home, name: str, request: Request[Answer]) -> Answer:
+    """See `FilesystemClient.ask`."""
+    return client(home, name).ask(request)
 
 
-def ask(home: Home, name: str, command: str, /, **arguments: Any) -> Any:
-    """See `Client.ask`."""
-    return client(home, name).ask(command, arguments)
+def ask_daemon(home: Home, name: str, request: Request[Answer]) -> Answer:
+    """See `FilesystemClient.ask_daemon`."""
+    return client(home, name).ask_daemon(request)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from basefs.daemon.api.messages import ListLivePaths, ListTree, LivePath, TreeRow, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table, printable
-from basefs.management.rows import SHORT, moment, readable
+from basefs.management.log import signer
+from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table, printable
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
@@ -39,37 +39,43 @@ def show(target: str, live: bool, as_json: bool) -> None:
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    rows = ask(home, parsed.name, "show" if live else "tree", path=parsed.path or "/")
+    path = parsed.path or "/"
+    if live:
+        _print_live(ask(home, parsed.name, ListLivePaths(path)), as_json)
+        return
+    rows = ask(home, parsed.name, ListTree(path))
     if as_json:
-        print_json(rows)
-    elif live:
-        _print_live(rows)
+        print_json(encode(rows))
     elif sys.stdout.isatty():
         _print_tree(rows)
     else:
-        columns = ("mark", "short", "action", "by", "when", "size", "path")
         for row in rows:
-            row = {**readable(row), "mark": _MARKS[row["standing"]][0].strip() or "."}
-            click.echo("\t".join("-" if row[key] is None else printable(str(row[key])) for key in columns))
+            one = row.revision
+            mark = _MARKS[one.standing][0].strip() or "."
+            size = "-" if one.size is None else str(one.size)
+            cells = (mark, one.entry[:SHORT], one.action, signer(one), moment(one.time), size, one.path)
+            click.echo("\t".join(map(printable, cells)))
 
 
-def _print_live(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        row["time"], row["short"] = moment(row["mtime"]), row["entry"][:SHORT]
-    columns = {"KIND": "kind", "MODE": "mode", "SIZE": "size", "TIME": "time", "ENTRY": "short", "PATH": "path"}
-    print_table(columns, rows, "nothing there")
+def _print_live(found: list[LivePath], as_json: bool) -> None:
+    if as_json:
+        print_json(encode(found))
+        return
+    rows = [(one.kind, one.mode, one.size, moment(one.mtime), one.entry[:SHORT], one.path) for one in found]
+    print_table(("KIND", "MODE", "SIZE", "TIME", "ENTRY", "PATH"), rows, "nothing there")
 
 
-def _print_tree(rows: Sequence[dict[str, Any]]) -> None:
+def _print_tree(rows: Sequence[TreeRow]) -> None:
     console = Console(highlight=False)
     path = None
-    for row in map(readable, rows):
-        level = row["path"].rstrip("/").count("/")
-        if row["path"] != path:
-            path = row["path"]
+    for row in rows:
+        one = row.revision
+        level = one.path.rstrip("/").count("/")
+        if one.path != path:
+            path = one.path
             name = path if level == 0 else path.rpartition("/")[2]
             console.print(Text("  " * level + printable(name), style="bold"), soft_wrap=True)
-        mark, style = _MARKS[row["standing"]]
-        size = "" if row["size"] is None or row["action"] not in ("write", "slink") else f"  {row['size']} B"
-        line = f"{mark} {row['short']}  {row['action']:<6}  {row['when']}  {row['by']}{size}"
-        console.print(Text("  " * (level + 1 + row["depth"]) + printable(line), style=style), soft_wrap=True)
+        mark, style = _MARKS[one.standing]
+        size = "" if one.size is None or one.action not in ("write", "slink") else f"  {one.size} B"
+        line = f"{mark} {one.entry[:SHORT]}  {one.action:<6}  {moment(one.time)}  {signer(one)}{size}"
+        console.print(Text("  " * (level + 1 + row.depth) + printable(line), style=style), soft_wrap=True)

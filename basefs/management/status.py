@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from typing import Any
+from collections.abc import Iterable
 
 import click
 
-from basefs.daemon.api.inspection import disk_usage
+from basefs.daemon.api.client import Look
+from basefs.daemon.api.inspection import DiskUsage, disk_usage
+from basefs.daemon.api.messages import ClusterMember, GetStatus, LatestEntry, RunningNode, Status, Summary, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_fields, print_json, printable
+from basefs.management.list import NONE_HERE
+from basefs.management.output import (
+    counted,
+    examples,
+    json_option,
+    print_fields,
+    print_json,
+    printable,
+    size,
+    span,
+)
 from basefs.management.session import client
 from basefs.management.target import parse_target
-from basefs.management.units import counted, size, span
 
 #: Names that are listed before the others are only counted.
 _NAMED = 3
@@ -23,139 +33,135 @@ _NAMED = 3
 @click.argument("target", metavar="[NAME]", required=False)
 @json_option
 def status(target: str | None, as_json: bool) -> None:
-    """Tell how the filesystem NAME is on this node, or each of them.
+    """Show the status of the filesystem NAME on this node, or of each of them.
 
     Works while it is not running, too; what only a running one knows is left out then. How many entries another node is
-    ahead is not known before they are fetched: IN STEP tells with whom the logs were equal when last compared, and how
-    long ago. What is wrong with the machine itself, 'basefs doctor' tells.
+    ahead is not known before they are fetched: IN STEP shows with which nodes the logs were equal when last compared,
+    and how long ago. What is wrong with the machine itself, 'basefs doctor' finds.
     """
     home = Home.from_environment()
     names = home.names() if target is None else [parse_target(home, target).name]
-    found = [
-        {**client(home, name).look("status"), "disk": dataclasses.asdict(disk_usage(home, name))} for name in names
-    ]
+    found = [(client(home, name).look(GetStatus()), disk_usage(home, name)) for name in names]
     if as_json:
-        print_json(found if target is None else found[0])
+        rows = [{**encode(look), "disk": encode(disk)} for look, disk in found]
+        print_json(rows if target is None else rows[0])
         return
     if not found:
-        click.echo(
-            "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs get NAME ADDR' fetches one", err=True
-        )
-    for number, row in enumerate(found):
+        click.echo(NONE_HERE, err=True)
+    for number, (look, disk) in enumerate(found):
         if number:
             click.echo()
-        print_fields(_lines(row))
+        print_fields(_lines(look, disk))
 
 
-def _lines(row: dict[str, Any]) -> dict[str, str]:
+def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     """What is known, a line each."""
-    disk = row["disk"]
-    lines = {row["name"]: row.get("identity", "unknown"), "state": _state(row)}
-    if "error" not in row:
-        lines["members"], lines["in step"] = _members(row), _in_step(row)
-        lines["contents"] = _contents(row)
-        lines["last change"] = _latest(row["latest"])
-        conflicts = row["conflicts"]
-        lines["conflicts"] = f"{conflicts}: 'basefs conflicts {row['name']}' lists them" if conflicts else "none"
-        lines["handlers"] = _handlers(row)
-        lines["may write"] = _writable(row)
+    status, name = look.answer, look.name
+    lines = {name: "unknown" if status is None else status.summary.identity, "state": _state(look)}
+    if status is not None:
+        lines["members"], lines["in step"] = _members(status.node), _in_step(status.node)
+        lines["contents"] = _contents(name, status)
+        lines["last change"] = _latest(status.latest)
+        conflicts = status.conflicts
+        lines["conflicts"] = f"{conflicts}: 'basefs conflicts {name}' lists them" if conflicts else "none"
+        lines["handlers"] = _handlers(status.summary)
+        lines["may write"] = _writable(name, status)
     lines["disk"] = (
-        f"log {size(disk['log'])}, cache {size(disk['cache'])}, other {size(disk['other'])}; "
-        f"{size(disk['free'])} free of {size(disk['total'])}"
+        f"log {size(disk.log)}, cache {size(disk.cache)}, other {size(disk.other)}; "
+        f"{size(disk.free)} free of {size(disk.total)}"
     )
     return lines
 
 
-def _state(row: dict[str, Any]) -> str:
-    name, state = row["name"], row["state"]
-    if "error" in row:
-        return f"{state}: {row['error']}"
+def _state(look: Look[Status]) -> str:
+    name, state, status = look.name, look.state, look.answer
+    if look.failure is not None:
+        return f"{state}: {look.failure.error}"
     if state == "dead":
         return f"its daemon has died: 'basefs mount {name} DIR' or 'basefs run {name}' starts it again"
-    if state == "stopped":
+    if status is None or status.node is None:
         return f"not running: 'basefs mount {name} DIR' or 'basefs run {name}' starts it"
-    where = f"mounted on {printable(row['mountpoint'])}" if state == "mounted" else "running without a mount"
-    told = f"{where} for {span(time.time() - row['since'])}, process {row['pid']}"
-    if row["damaged"]:
-        told += f"; read-only, because the log is damaged: 'basefs check {name}'"
-    return told
+    where = f"mounted on {printable(look.mountpoint)}" if look.mountpoint else "running without a mount"
+    text = f"{where} for {span(time.time() - status.node.since)}, process {look.pid}"
+    if status.summary.damaged:
+        text += f"; read-only, because the log is damaged: 'basefs check {name}'"
+    return text
 
 
-def _members(row: dict[str, Any]) -> str:
-    if "members" not in row:
+def _members(node: RunningNode | None) -> str:
+    if node is None:
         return "unknown while it is not running"
-    if row["members"] is None:
+    if node.members is None:
         return "none: it runs with --single-node"
-    members = [member for member in row["members"] if member["same_filesystem"]]
-    away = [member for member in members if member["status"] != "alive"]
-    told = f"{len(members) - len(away)} of {len(members)} alive"
-    return told if not away else told + "; " + _some(f"{member['name']} {member['status']}" for member in away)
+    members = [member for member in node.members if member.same_filesystem]
+    away = [member for member in members if member.status != "alive"]
+    text = f"{len(members) - len(away)} of {len(members)} alive"
+    return text if not away else text + "; " + _some(f"{member.name} {member.status}" for member in away)
 
 
-def _in_step(row: dict[str, Any]) -> str:
-    """With whom the logs were equal, as far as sessions have told."""
-    if not row.get("members"):
+def _in_step(node: RunningNode | None) -> str:
+    """With which nodes the logs were equal, as far as sessions have shown."""
+    if node is None or not node.members:
         return "-"
-    others = [m for m in row["members"] if m["same_filesystem"] and not m["own"] and m["status"] == "alive"]
+    others = [m for m in node.members if m.same_filesystem and not m.own and m.status == "alive"]
     if not others:
         return "nobody else is there"
-    away = [member for member in others if not member["reachable"]]
-    here = [member for member in others if member["reachable"]]
-    behind = [member for member in here if member["differs"] or member["equal"] is False]
-    unknown = [member for member in here if member["equal"] is None]
-    told = f"with {len(here) - len(behind) - len(unknown)} of {len(others)}"
-    if behind:
-        told += f"; not with {_some(_difference(member) for member in behind)}"
-    if unknown:
-        told += f"; not compared yet with {_some(member['name'] for member in unknown)}"
-    if away:
-        told += f"; cannot reach {_some(_difference(member) for member in away)}"
-    return told
+    here = [member for member in others if member.reachable]
+    behind = [member for member in here if member.differs or member.equal is False]
+    unknown = [member for member in here if member.equal is None]
+    parts = (
+        ("not with", map(_difference, behind)),
+        ("not compared yet with", (member.name for member in unknown)),
+        ("cannot reach", (_difference(member) for member in others if not member.reachable)),
+    )
+    text = f"with {len(here) - len(behind) - len(unknown)} of {len(others)}"
+    return text + "".join(f"; {what} {listed}" for what, names in parts if (listed := _some(names)))
 
 
-def _difference(member: dict[str, Any]) -> str:
-    last = member["equal_since"]
-    return f"{member['name']} ({'never equal so far' if last is None else f'equal {span(last)} ago'})"
+def _difference(member: ClusterMember) -> str:
+    last = member.equal_since
+    return f"{member.name} ({'never equal so far' if last is None else f'equal {span(last)} ago'})"
 
 
-def _some(names: Any) -> str:
+def _some(names: Iterable[str]) -> str:
     """The first few, and how many more."""
     found = [printable(name) for name in names]
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
 
 
-def _contents(row: dict[str, Any]) -> str:
-    told = f"{counted(row['entries'], 'entry')}, {counted(row['blocks'], 'block')}"
-    if row["incomplete"]:
-        told += f"; {counted(row['incomplete'], 'content')} incomplete: 'basefs blocks {row['name']}' lists them"
-    if row["orphans"]:
-        told += f"; {counted(row['orphans'], 'entry')} waiting for what comes before"
-    if row.get("unpublished"):
-        told += f"; {counted(row['unpublished'], 'name')} not published yet"
-    return told
+def _contents(name: str, status: Status) -> str:
+    summary = status.summary
+    text = f"{counted(summary.entries, 'entry')}, {counted(summary.blocks, 'block')}"
+    if status.incomplete:
+        text += f"; {counted(status.incomplete, 'content')} incomplete: 'basefs blocks {name}' lists them"
+    if summary.orphans:
+        text += f"; {counted(summary.orphans, 'entry')} waiting for what comes before"
+    if summary.pending is not None and summary.pending.unpublished:
+        text += f"; {counted(summary.pending.unpublished, 'name')} not published yet"
+    return text
 
 
-def _latest(latest: dict[str, Any] | None) -> str:
+def _latest(latest: LatestEntry | None) -> str:
     if latest is None:
         return "none"
-    by = printable(latest["key"] or latest["fingerprint"][:12])
-    return f"{latest['action']} of {printable(latest['path'])} by {by}, {span(time.time() - latest['arrived'])} ago"
+    by = printable(latest.key or latest.fingerprint[:12])
+    return f"{latest.action} of {printable(latest.path)} by {by}, {span(time.time() - latest.arrived)} ago"
 
 
-def _handlers(row: dict[str, Any]) -> str:
-    if "handlers" not in row:
+def _handlers(summary: Summary) -> str:
+    if summary.pending is None:
         return "unknown while it is not running"
-    counts = row["handlers"]
+    counts = summary.pending.handlers
     if counts is None:
         return "none"
-    told = f"{counts['done']} done, {counts['failed']} failed, {counts['running']} running, {counts['queued']} waiting"
-    return told + ("; the daemon's log says why they failed" if counts["failed"] else "")
+    text = f"{counts.done} done, {counts.failed} failed, {counts.running} running, {counts.queued} waiting"
+    return text + ("; the daemon's log says why they failed" if counts.failed else "")
 
 
-def _writable(row: dict[str, Any]) -> str:
-    if row["writable"]:
-        return _some(row["writable"])
-    if not row["keys"]:
+def _writable(name: str, status: Status) -> str:
+    if status.writable:
+        return _some(status.writable)
+    if not status.keys:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
-    return f"nowhere: no key of this node is granted; 'basefs grant {row['name']}:/ KEYNAME PUBKEY' on one that may"
+    return f"nowhere: no key of this node is granted; 'basefs grant {name}:/ KEYNAME PUBKEY' on one that may"

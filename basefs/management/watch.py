@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import time
-from typing import Any
 
 import click
 
-from basefs.daemon.api.client import Client
+from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.messages import Watch, WatchItem, encode
 from basefs.daemon.config import Home
 from basefs.errors import DaemonGone, NotRunning
-from basefs.management.output import examples, printable
+from basefs.management.output import examples, moment, printable
 from basefs.management.session import client
 from basefs.management.target import parse_target
 
@@ -48,13 +48,13 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
     raise DaemonGone(f"the daemon of {parsed.name} has ended; go on later with: basefs watch {target} --since {since}")
 
 
-def _follow(daemon: Client, path: str, since: str | None, as_json: bool, *, patient: bool) -> str | None:
+def _follow(daemon: FilesystemClient, path: str, since: str | None, as_json: bool, *, patient: bool) -> str | None:
     """Print changes until the daemon ends; returns the last token."""
     try:
-        for item in daemon.follow("watch", {"path": path, "since": since}):
+        for item in daemon.follow(Watch(path, since)):
             if since is None and not as_json:
-                click.echo(f"from {item['token']}", err=True)
-            since = item["token"]
+                click.echo(f"from {item.token}", err=True)
+            since = item.token
             _print(item, as_json)
     except NotRunning:
         if not patient:
@@ -64,12 +64,12 @@ def _follow(daemon: Client, path: str, since: str | None, as_json: bool, *, pati
     return since
 
 
-def _print(item: dict[str, Any], as_json: bool) -> None:
+def _print(item: WatchItem, as_json: bool) -> None:
     if as_json:
-        line = json.dumps(item)
-    elif "type" in item:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(item["time"]))
-        line = "\t".join((when, item["type"], item["kind"], printable(item["path"]), item["token"]))
+        line = json.dumps(encode(item))
+    elif item.change is not None:
+        change = item.change
+        line = "\t".join((moment(change.time), change.type, change.kind, printable(change.path), item.token))
     else:
         # A token alone: how far nothing has happened that is asked for.
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from basefs.daemon.config import Home
-from basefs.daemon.loop import Parts
+from basefs.daemon.network import Network
 from basefs.daemon.settings import Settings
 from basefs.gossip.events import Address, Announcement, Event
 from basefs.gossip.members import Peer
@@ -55,17 +53,15 @@ def start_network(
         **changes,
     }
     options: Any = SimpleNamespace(**values)
-    unused: Any = None
-    parts = Parts(Home(path), options, replica, unused, lambda: None, unused)
 
-    async def main() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            await parts._start_network(stack)
+    async def main() -> Network:
+        network = Network(options, replica, path)
+        async with network.running():
+            return network
 
-    asyncio.run(main())
+    network = asyncio.run(main())
     replica.close()
-    assert parts._gossip is not None and parts._sync is not None
-    return parts._gossip, parts._sync
+    return network.gossip, network.sync
 
 
 def test_what_serf_tells_while_it_starts_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

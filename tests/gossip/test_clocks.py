@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from basefs.errors import RemoteProtocolError
-from basefs.gossip.clocks import Reading, decode_reading, encode_time
+from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 
 
 def test_an_answer_is_taken_for_the_middle_of_the_waiting() -> None:
-    assert decode_reading("b", encode_time(1000.0), 100.0, 104.0) == Reading("b", 898.0, 2.0)
+    assert decode_reading("b", encode_time(1000.0), 100.0, 104.0) == ClockReading("b", 898.0, 2.0)
     assert decode_reading("b", encode_time(1000.0), 2000.0, 2001.0).offset == -1000.5
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from basefs.management.members import _told
+from basefs.daemon.api.messages import ClusterMember, PeerLag
+from basefs.management.members import cells
 from tests.support.commands import Cli
 from tests.support.node import Node
 
@@ -21,22 +23,26 @@ def test_of_a_single_node(node: Node, conf: Cli) -> None:
     assert "it has no cluster" in conf.fails("members", "conf")
 
 
-ROW: dict[str, Any] = {
-    "name": "beta",
-    "address": "10.0.0.2:18374",
-    "status": "alive",
-    "own": False,
-    "same_filesystem": True,
-    "standing": True,
-    "compared": 65.0,
-    "equal": True,
-    "lag": {"behind": 0, "ahead": 0, "differs": False},
-    "sent": 10,
-    "received": 20,
-    "reachable": True,
-    "banned": None,
-    "trouble": "",
-}
+MEMBER = ClusterMember(
+    name="beta",
+    address="10.0.0.2:18374",
+    status="alive",
+    own=False,
+    same_filesystem=True,
+    sync_port="18375",
+    standing=True,
+    compared=65.0,
+    equal=True,
+    equal_since=65.0,
+    lag=PeerLag(0, 0, differs=False),
+    differs=False,
+    sent=10,
+    received=20,
+    reachable=True,
+    banned=None,
+    trouble="",
+)
+COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received", "note")
 
 
 @pytest.mark.parametrize(
@@ -45,11 +51,11 @@ ROW: dict[str, Any] = {
         ({}, {"when": "1 min ago", "lag": "0", "note": ""}),
         ({"compared": None, "equal": None, "lag": None}, {"when": None, "lag": None}),
         (
-            {"equal": False, "lag": {"behind": 0, "ahead": 0, "differs": True}},
+            {"equal": False, "lag": PeerLag(0, 0, differs=True)},
             {"when": "1 min ago, differed", "lag": "differs"},
         ),
-        ({"lag": {"behind": 3, "ahead": 0, "differs": True}}, {"lag": "3 behind"}),
-        ({"lag": {"behind": 0, "ahead": 4, "differs": True}, "status": "failed"}, {"lag": "4 ahead"}),
+        ({"lag": PeerLag(3, 0, differs=True)}, {"lag": "3 behind"}),
+        ({"lag": PeerLag(0, 4, differs=True), "status": "failed"}, {"lag": "4 ahead"}),
         ({"reachable": False, "trouble": "no answer"}, {"lag": "unknown", "note": "no answer"}),
         ({"status": "failed"}, {"lag": "unknown"}),
         ({"banned": 4.2, "trouble": "rubbish: why"}, {"note": "banned for 5 s: rubbish: why"}),
@@ -59,6 +65,6 @@ ROW: dict[str, Any] = {
     ],
 )
 def test_a_member_in_words(change: dict[str, Any], shown: dict[str, Any]) -> None:
-    told = _told({**ROW, **change})
-    assert {key: told.get(key) for key in shown} == shown
-    assert told["name"] == "beta" and told["address"] == "10.0.0.2:18374"
+    found = dict(zip(COLUMNS, cells(replace(MEMBER, **change)), strict=True))
+    assert {key: found[key] for key in shown} == shown
+    assert found["name"] == "beta" and found["address"] == "10.0.0.2:18374"

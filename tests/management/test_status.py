@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from basefs.daemon.keyfiles import default_keys
-from basefs.management.units import counted, size, span
+from basefs.management.output import counted, size, span
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, noise
 from tests.support.node import Node

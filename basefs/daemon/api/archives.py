@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from basefs.daemon.api.client import Client
+from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.creation import new_directory
+from basefs.daemon.api.messages import AddToLog, GetSummary, Publish
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.lock import exclusive, is_held
@@ -21,8 +21,6 @@ from basefs.log.archive.outgoing import export, size_of
 from basefs.log.archive.records import ArchiveReader
 from basefs.log.check import open_log
 from basefs.log.database import as_store_error, require_format
-from basefs.log.hashes import BlockHash, EntryHash
-from basefs.log.interface import AddResult
 from basefs.path import parse
 from basefs.replica.replica import LOG_FILE, Replica
 
@@ -70,7 +68,7 @@ class Export:
 def open_export(home: Home, name: str, path: str) -> Iterator[Export]:
     """What is at and below a path, once what was just saved there has reached the log.  Raises `StoreError`."""
     try:
-        unpublished = int(Client(home, name).ask_daemon("publish", {}))
+        unpublished = FilesystemClient(home, name).ask_daemon(Publish())
     except NotRunning:
         unpublished = 0
     with contextlib.closing(_open(home.existing(name) / LOG_FILE)) as source:
@@ -108,8 +106,8 @@ def import_archive(
             problems = salvage(reader, log.add, log.batching, progress)
         else:
             import_all(reader, log.add, log.batching, progress)
-    summary = Client(home, name).ask("summary", {})
-    return Imported(summary["identity"], summary["entries"], summary["entries"] - log.entries, problems)
+    summary = FilesystemClient(home, name).ask(GetSummary())
+    return Imported(summary.identity, summary.entries, summary.entries - log.entries, problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +132,16 @@ def _fresh(directory: Path, reader: ArchiveReader) -> Iterator[_Log]:
 
 @contextlib.contextmanager
 def _existing(home: Home, name: str, reader: ArchiveReader) -> Iterator[_Log]:
-    client = Client(home, name)
-    summary = client.ask("summary", {})
-    if summary["identity"] != reader.header.identity.hex():
+    client = FilesystemClient(home, name)
+    summary = client.ask(GetSummary())
+    if summary.identity != reader.header.identity.hex():
         raise WrongFilesystem(
-            f"{name} is the filesystem {summary['identity']}, the archive holds {reader.header.identity.hex()}: "
+            f"{name} is the filesystem {summary.identity}, the archive holds {reader.header.identity.hex()}: "
             "import it under another name"
         )
     directory = home.existing(name)
     if is_held(directory):
-        yield _Log(SHARED, lambda entries, blocks: _send(client, entries, blocks), summary["entries"])
+        yield _Log(SHARED, lambda entries, blocks: client.ask_daemon(AddToLog(entries, blocks)), summary.entries)
         return
     with exclusive(directory, name), contextlib.closing(Replica(directory, default_keys(home))) as replica:
-        yield _Log(ALONE, replica.add, summary["entries"])
-
-
-def _send(client: Client, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
-    """What `Replica.add` does, by the daemon."""
-    encoded = {
-        "entries": [b64encode(data).decode() for data in entries],
-        "blocks": [b64encode(data).decode() for data in blocks],
-    }
-    answer = client.ask_daemon("import", encoded)
-    return AddResult(
-        accepted=answer["accepted"],
-        missing_parents=tuple(EntryHash(bytes.fromhex(text)) for text in answer["missing_parents"]),
-        missing_blocks=tuple(BlockHash(bytes.fromhex(text)) for text in answer["missing_blocks"]),
-        rejected=tuple(answer["rejected"]),
-    )
+        yield _Log(ALONE, replica.add, summary.entries)

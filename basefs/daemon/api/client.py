@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 from basefs.daemon.api.control import TIMEOUT, call, stream
+from basefs.daemon.api.messages import INLINE, Request, decode_answer, encode
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.lock import exclusive
 from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, DamagedLog, NotRunning, OtherVersion
+
+Answer = TypeVar("Answer")
 
 #: Seconds that a command waits for a daemon that holds the log but does not answer yet.
 START_PATIENCE = 15.0
@@ -21,7 +25,35 @@ START_PATIENCE = 15.0
 _LOOK_SECONDS = 10.0
 
 
-class Client:
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[Answer]):
+    """What a filesystem is like on this node.
+
+    Attributes:
+        name: of the filesystem.
+        mountpoint, pid: of a daemon that answers.
+        answer: to the request.
+        state: mounted; running, without a mount; stopped; dead, which has not ended cleanly; or, with a `failure`
+            instead of an answer: silent, whose daemon does not answer, damaged, unreadable, other version.
+        failure: why there is no answer.
+    """
+
+    name: str
+    mountpoint: str | None = None
+    pid: int | None = None
+    answer: Answer | None = field(default=None, metadata=INLINE)
+    state: str = "stopped"
+    failure: Failure | None = field(default=None, metadata=INLINE)
+
+
+class FilesystemClient:
     """One filesystem of this node."""
 
     def __init__(self, home: Home, name: str, notify: Callable[[str], None] = lambda text: None) -> None:
@@ -32,7 +64,7 @@ class Client:
         self._notify = notify
         self._socket = home.socket_path(name)
 
-    def ask(self, command: str, arguments: dict[str, Any]) -> Any:
+    def ask(self, request: Request[Answer]) -> Answer:
         """The answer of the daemon if it runs, else of the log itself, which is locked meanwhile.
 
         Raises `AlreadyRunning` if a daemon that starts or stops does not answer, and what the command raises.
@@ -40,54 +72,57 @@ class Client:
         deadline = time.monotonic() + START_PATIENCE
         while True:
             try:
-                return self.ask_daemon(command, arguments)
+                return self.ask_daemon(request)
             except NotRunning:
                 try:
                     with exclusive(self._directory, self._name):
-                        return self._ask_log(command, arguments)
+                        return self._ask_log(request)
                 except AlreadyRunning:
                     # It is just starting or stopping, so its socket is not there.
                     if time.monotonic() > deadline:
                         raise
             time.sleep(0.05)
 
-    def ask_daemon(self, command: str, arguments: dict[str, Any], timeout: float = TIMEOUT) -> Any:
+    def ask_daemon(self, request: Request[Answer], timeout: float = TIMEOUT) -> Answer:
         """The answer of a running daemon within `timeout` seconds.
 
         Raises `NotRunning`, `DaemonError` if there is no answer, and what the command raises.
         """
-        return call(self._socket, command, arguments, timeout, lambda: self.warn_waiting(", which is busy"))
+        answer = call(
+            self._socket,
+            request.command,
+            encode(request),
+            timeout,
+            lambda: self.warn_waiting(", which is busy"),
+        )
+        return decode_answer(request, answer)
 
-    def follow(self, command: str, arguments: dict[str, Any]) -> Iterator[Any]:
-        """The items of a running daemon's stream.  Raises `NotRunning`, `DaemonGone`, and what the command raises."""
-        return stream(self._socket, command, arguments)
+    def follow(self, request: Request[Answer]) -> Iterator[Answer]:
+        """The answers of a running daemon as they come.  Raises `NotRunning`, `DaemonGone`, and what they raise."""
+        for item in stream(self._socket, request.command, encode(request)):
+            yield decode_answer(request, item)
 
-    def look(self, command: str) -> dict[str, Any]:
-        """The answer to a command without arguments, with `name`, `state`, `mountpoint` and `pid`.
-
-        The state is mounted; running, without a mount; stopped; dead, which has not ended cleanly; or, without an
-        answer but with an `error`: silent, whose daemon does not answer, damaged, unreadable, other version.
-        """
-        row: dict[str, Any] = {"name": self._name, "mountpoint": None, "pid": None}
+    def look(self, request: Request[Answer]) -> Look[Answer]:
+        """The state of a filesystem, with the answer to a request if there is one.  Raises nothing of the daemon's."""
         facts = RunFile(self._home, self._name).read()
+        pid, point = facts if facts is not None else (None, None)
         try:
             try:
-                row.update(self.ask_daemon(command, {}, _LOOK_SECONDS), state="running")
-                if facts is not None:
-                    row["pid"] = facts[0]
-                if facts is not None and facts[1] is not None:
-                    row.update(state="mounted", mountpoint=str(facts[1]))
-            except OtherVersion as error:
-                row.update(state="other version", error=str(error))
+                answer = self.ask_daemon(request, _LOOK_SECONDS)
             except NotRunning:
-                row.update(self.ask(command, {}), state="stopped" if facts is None else "dead")
+                answer = self.ask(request)
+                return Look(self._name, answer=answer, state="stopped" if facts is None else "dead")
+            mountpoint = None if point is None else str(point)
+            return Look(self._name, mountpoint, pid, answer, "running" if point is None else "mounted")
+        except OtherVersion as error:
+            state, failure = "other version", str(error)
         except DaemonError as error:
-            row.update(state="silent", error=str(error))
+            state, failure = "silent", str(error)
         except DamagedLog as error:
-            row.update(state="damaged", error=str(error))
+            state, failure = "damaged", str(error)
         except BaseFSError as error:
-            row.update(state="unreadable", error=str(error))
-        return row
+            state, failure = "unreadable", str(error)
+        return Look(self._name, state=state, failure=Failure(failure))
 
     def warn_waiting(self, why: str) -> None:
         """Notify that the daemon takes long.  Raises `DaemonError` where it would take for ever."""
@@ -102,13 +137,13 @@ class Client:
                 f"the daemon of {self._name} is stopped by a signal: 'kill -CONT {facts[0]}' lets it go on"
             )
 
-    def _ask_log(self, command: str, arguments: dict[str, Any]) -> Any:
+    def _ask_log(self, request: Request[Answer]) -> Answer:
         # Imported here: commands on a running daemon do without the whole of the log and view.
         from basefs.daemon.api.services import LogServices
         from basefs.replica.replica import Replica
 
         with contextlib.closing(Replica(self._directory, default_keys(self._home))) as replica:
-            return LogServices(replica).call(command, arguments)
+            return LogServices(replica).answer(request)
 
 
 def _is_stopped(pid: int) -> bool:

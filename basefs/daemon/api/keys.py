@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from basefs.daemon.api.messages import (
+    ChangedGrant,
+    GrantedKey,
+    GrantKey,
+    GrantOutcome,
+    Handlers,
+    ListKeys,
+    PathChange,
+    PathState,
+    RevokeKey,
+    RevokeOutcome,
+)
 from basefs.errors import NotPermitted, UsageError
 from basefs.log.keys import parse_public_key
 from basefs.path import Path, display, parse, to_text
@@ -15,8 +26,6 @@ from basefs.view.keyholder import GrantPlan
 from basefs.view.permissions import Grant
 from basefs.view.tree import Node
 
-Json = Any
-
 
 class KeyServices:
     """Grants and revokes, planned or done."""
@@ -24,54 +33,56 @@ class KeyServices:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def do_keys(self, path: str | None = None, every: bool = False) -> Json:
-        """The grants in force, all or those that count at one path; with `every` also those that count no more."""
+    def handlers(self) -> Handlers:
+        """What answers each request."""
+        return {ListKeys: self.keys, GrantKey: self.grant, RevokeKey: self.revoke}
+
+    def keys(self, request: ListKeys) -> list[GrantedKey]:
+        """See `ListKeys`."""
         granted = self._replica.plan(lambda author: author.past.grants())
-        if path is not None:
-            at = parse(path)
+        if request.path is not None:
+            at = parse(request.path)
             self._replica.attributes(at)
             granted = [one for one in granted if at[: len(one.path)] == one.path]
         mine = {key.fingerprint for key in self._replica.keys}
         key_names = self._replica.key_names()
         return [
-            {
-                "path": to_text(one.path),
-                "name": one.entry.name.decode("utf-8", "replace"),
-                "fingerprint": one.fingerprint.hex(),
-                "depth": one.depth,
-                "standing": one.standing,
-                "granted_by": one.entry.fingerprint.hex(),
-                "granted_by_name": key_names.get(one.entry.fingerprint),
-                "grant": one.entry.hash.hex(),
-                "public": one.entry.content.hex(),
-                "own": one.fingerprint in mine,
-            }
+            GrantedKey(
+                path=to_text(one.path),
+                name=one.entry.name.decode("utf-8", "replace"),
+                fingerprint=one.fingerprint.hex(),
+                depth=one.depth,
+                standing=one.standing,
+                granted_by=one.entry.fingerprint.hex(),
+                granted_by_name=key_names.get(one.entry.fingerprint),
+                grant=one.entry.hash.hex(),
+                public=one.entry.content.hex(),
+                own=one.fingerprint in mine,
+            )
             for one in granted
-            if every or one.standing == "valid"
+            if request.every or one.standing == "valid"
         ]
 
-    def do_grant(self, path: str, name: str, public: str, dry_run: bool = False) -> Json:
-        """Let a key write at a path and below it; returns what that does, see `_told`."""
-        raw = parse_public_key(public)
-        key_name = name.encode("utf-8", "surrogateescape")
-        return self._carry_out(lambda author: author.key_holder.grant(parse(path), key_name, raw), dry_run)
+    def grant(self, request: GrantKey) -> GrantOutcome:
+        """See `GrantKey`."""
+        public = parse_public_key(request.public)
+        name = request.name.encode("utf-8", "surrogateescape")
+        path = parse(request.path)
+        return self._carry_out(lambda author: author.key_holder.grant(path, name, public), request.dry_run)
 
-    def do_revoke(self, path: str, key: str, discard: bool = False, dry_run: bool = False) -> Json:
-        """Take back the grants of a key (name or fingerprint) on one path; returns what that does, see `_told`.
-
-        What the key has written there stays, unless `discard` is set.
-        """
-        at = parse(path)
-        grant = self._find(at, key)
-        key_name, fingerprint = grant.entry.name, grant.fingerprint
-        told = self._carry_out(
-            lambda author: author.key_holder.revoke(at, key_name, fingerprint, discard=discard), dry_run
+    def revoke(self, request: RevokeKey) -> RevokeOutcome:
+        """See `RevokeKey`."""
+        path = parse(request.path)
+        grant = self._find(path, request.key)
+        name, fingerprint = grant.entry.name, grant.fingerprint
+        plan = self._carry_out(
+            lambda author: author.key_holder.revoke(path, name, fingerprint, discard=request.discard), request.dry_run
         )
-        return {"fingerprint": fingerprint.hex(), **told}
+        return RevokeOutcome(fingerprint.hex(), plan)
 
-    def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool) -> dict[str, Json]:
+    def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool) -> GrantOutcome:
         if dry_run:
-            return self._told(self._replica.plan(make))
+            return _describe(self._replica.plan(make))
         plans: list[GrantPlan] = []
 
         def draft(author: Author) -> Draft:
@@ -79,25 +90,7 @@ class KeyServices:
             return plans[-1].draft
 
         self._replica.commit(draft)
-        return self._told(plans[-1])
-
-    @staticmethod
-    def _told(plan: GrantPlan) -> dict[str, Json]:
-        """A plan as JSON: entries, acknowledged paths, paths that change, grants that fall and that are gained."""
-        return {
-            "entries": len(plan.draft.entries),
-            "acks": [to_text(path) for path in plan.acks],
-            "changed": [
-                {
-                    "path": to_text(change.path),
-                    "before": _side(change.before),
-                    "after": _side(change.after),
-                }
-                for change in plan.changed
-            ],
-            "fallen": [_grant(path, grant) for path, grant in plan.fallen],
-            "gained": [_grant(path, grant) for path, grant in plan.gained],
-        }
+        return _describe(plans[-1])
 
     def _find(self, path: Path, key: str) -> Grant:
         here = self._replica.grants(path)
@@ -116,16 +109,22 @@ class KeyServices:
         return found[0]
 
 
-def _side(node: Node | None) -> dict[str, Json] | None:
+def _describe(plan: GrantPlan) -> GrantOutcome:
+    return GrantOutcome(
+        entries=len(plan.draft.entries),
+        acks=[to_text(path) for path in plan.acks],
+        changed=[
+            PathChange(to_text(change.path), _state(change.before), _state(change.after)) for change in plan.changed
+        ],
+        fallen=[_changed(path, grant) for path, grant in plan.fallen],
+        gained=[_changed(path, grant) for path, grant in plan.gained],
+    )
+
+
+def _state(node: Node | None) -> PathState | None:
     """What is at a path, on one side of a change."""
-    if node is None:
-        return None
-    return {"kind": node.state.kind.value, "size": node.state.size, "entry": node.outcome.tips[0].hash.hex()}
+    return None if node is None else PathState(node.state.kind.value, node.state.size, node.outcome.tips[0].hash.hex())
 
 
-def _grant(path: Path, grant: Grant) -> dict[str, Json]:
-    return {
-        "path": to_text(path),
-        "name": grant.entry.name.decode("utf-8", "replace"),
-        "fingerprint": grant.fingerprint.hex(),
-    }
+def _changed(path: Path, grant: Grant) -> ChangedGrant:
+    return ChangedGrant(to_text(path), grant.entry.name.decode("utf-8", "replace"), grant.fingerprint.hex())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from basefs.daemon.api.client import Client
+from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.messages import Stop
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
@@ -40,7 +41,7 @@ def stop(home: Home, target: str, notify: Callable[[str], None], *, lazy: bool) 
 
 
 def _stop(home: Home, name: str, notify: Callable[[str], None], *, lazy: bool) -> bool:
-    client = Client(home, name, notify)
+    client = FilesystemClient(home, name, notify)
     run_file = RunFile(home, name)
     running = is_held(home.existing(name))
     if running and not lazy:
@@ -50,7 +51,7 @@ def _stop(home: Home, name: str, notify: Callable[[str], None], *, lazy: bool) -
     if mount is not None and mount in mounts() and is_own(home, mount):
         detach(mount.point, lazy=lazy or not running)
     elif running:
-        client.ask_daemon("stop", {})
+        client.ask_daemon(Stop())
     else:
         run_file.remove()
         raise NotRunning(f"{name} is not running")
@@ -60,7 +61,7 @@ def _stop(home: Home, name: str, notify: Callable[[str], None], *, lazy: bool) -
     return ended
 
 
-def _wait_for_end(home: Home, name: str, client: Client, *, lazy: bool) -> bool:
+def _wait_for_end(home: Home, name: str, client: FilesystemClient, *, lazy: bool) -> bool:
     directory = home.existing(name)
     began = time.monotonic()
     notified = lazy

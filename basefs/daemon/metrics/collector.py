@@ -1,29 +1,32 @@
-"""What the control socket can tell, as metric families."""
+"""What a daemon answers to commands, as metric families."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-#: Answers a command of the control socket that takes no arguments; called in any thread.
-Ask = Callable[[str], Any]
+from basefs.daemon.api.messages import (
+    ClusterMember,
+    GetNetwork,
+    GetResources,
+    GetStatus,
+    HandlerCounts,
+    NetworkState,
+    Request,
+    Status,
+    TrafficTotals,
+)
 
-#: Key in the status of the log -> what it is.
-_LEVELS = {
-    "entries": "Entries in the log",
-    "blocks": "Blocks in the log",
-    "bytes": "Bytes of the log on disk",
-    "orphans": "Entries that wait for what they build on",
-    "incomplete": "Contents of which blocks are missing",
-    "conflicts": "Revisions that lost a conflict",
-    "damaged": "Rows of the log found damaged",
-    "unpublished": "Names that were changed here and are not in the log yet",
-}
-_EVENTS = ("sent", "received", "dropped", "missed")
-_RUNS = ("done", "failed", "coalesced", "dropped")
+_Answer = TypeVar("_Answer")
+
+
+class Ask(Protocol):
+    """Answers a request, in any thread."""
+
+    def __call__(self, request: Request[_Answer], /) -> _Answer: ...
 
 
 class DaemonCollector(Collector):
@@ -37,37 +40,55 @@ class DaemonCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families; those of the network only where there is one."""
-        status = self._ask("status")
-        info = {"name": self._name, "identity": status["identity"], "version": self._version}
+        status = self._ask(GetStatus())
+        yield from _levels(status)
+        info = {"name": self._name, "identity": status.summary.identity, "version": self._version}
         yield InfoMetricFamily("basefs", "The filesystem", value=info)
-        for key, text in _LEVELS.items():
-            yield GaugeMetricFamily(f"basefs_{key}", text, value=status[key])
-        yield GaugeMetricFamily("basefs_start_time_seconds", "When the daemon was started", value=status["since"])
-        if status["handlers"] is not None:
-            yield from _handlers(status["handlers"])
-        if status["members"] is not None:
-            yield from _peers(status["members"])
-            yield from _network(self._ask("network"), self._ask("resources"))
+        if status.node is not None:
+            yield GaugeMetricFamily("basefs_start_time_seconds", "When the daemon was started", value=status.node.since)
+        if status.node is not None and status.node.members is not None:
+            yield from _peers([member for member in status.node.members if member.same_filesystem])
+            traffic = self._ask(GetResources()).traffic
+            if traffic is not None:
+                yield from _traffic(traffic)
+            yield from _network(self._ask(GetNetwork()))
 
     def describe(self) -> list[Metric]:
         """Nothing: the registry would ask for all of it before there is anything to tell."""
         return []
 
 
-def _handlers(counts: Mapping[str, int]) -> Iterator[Metric]:
+def _levels(status: Status) -> Iterator[Metric]:
+    summary = status.summary
+    yield GaugeMetricFamily("basefs_entries", "Entries in the log", value=summary.entries)
+    yield GaugeMetricFamily("basefs_blocks", "Blocks in the log", value=summary.blocks)
+    yield GaugeMetricFamily("basefs_bytes", "Bytes of the log on disk", value=summary.bytes)
+    yield GaugeMetricFamily("basefs_orphans", "Entries that wait for what they build on", value=summary.orphans)
+    yield GaugeMetricFamily("basefs_incomplete", "Contents of which blocks are missing", value=status.incomplete)
+    yield GaugeMetricFamily("basefs_conflicts", "Revisions that lost a conflict", value=status.conflicts)
+    yield GaugeMetricFamily("basefs_damaged", "Rows of the log found damaged", value=summary.damaged)
+    if summary.pending is not None:
+        text = "Names that were changed here and are not in the log yet"
+        yield GaugeMetricFamily("basefs_unpublished", text, value=summary.pending.unpublished)
+        if summary.pending.handlers is not None:
+            yield from _handlers(summary.pending.handlers)
+
+
+def _handlers(counts: HandlerCounts) -> Iterator[Metric]:
     runs = CounterMetricFamily("basefs_handler_runs", "Runs of handlers by what became of them", labels=["outcome"])
-    for outcome in _RUNS:
-        runs.add_metric([outcome], counts[outcome])
+    runs.add_metric(["done"], counts.done)
+    runs.add_metric(["failed"], counts.failed)
+    runs.add_metric(["coalesced"], counts.coalesced)
+    runs.add_metric(["dropped"], counts.dropped)
     yield runs
-    yield GaugeMetricFamily("basefs_handlers_queued", "Runs of handlers that wait", value=counts["queued"])
-    yield GaugeMetricFamily("basefs_handlers_running", "Handlers that run", value=counts["running"])
+    yield GaugeMetricFamily("basefs_handlers_queued", "Runs of handlers that wait", value=counts.queued)
+    yield GaugeMetricFamily("basefs_handlers_running", "Handlers that run", value=counts.running)
 
 
-def _peers(members: list[Mapping[str, Any]]) -> Iterator[Metric]:
-    mine = [member for member in members if member["same_filesystem"]]
+def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
     counted = GaugeMetricFamily("basefs_members", "Members of the cluster by their status", labels=["status"])
     for status in ("alive", "leaving", "left", "failed"):
-        counted.add_metric([status], sum(member["status"] == status for member in mine))
+        counted.add_metric([status], sum(member.status == status for member in members))
     yield counted
     lag = GaugeMetricFamily(
         "basefs_peer_lag_seconds",
@@ -82,47 +103,53 @@ def _peers(members: list[Mapping[str, Any]]) -> Iterator[Metric]:
         "Entries that a peer is behind or ahead of this node, at least, as far as it has told",
         labels=["peer", "side"],
     )
-    for member in mine:
-        for side in ("behind", "ahead"):
-            if member["lag"] is not None:
-                entries.add_metric([member["name"], side], member["lag"][side])
-        if member["own"] or member["compared"] is None:
+    for member in members:
+        if member.lag is not None:
+            entries.add_metric([member.name, "behind"], member.lag.behind)
+            entries.add_metric([member.name, "ahead"], member.lag.ahead)
+        if member.own or member.compared is None:
             continue
-        compared.add_metric([member["name"]], member["compared"])
-        if member["equal"] and not member["differs"] and member["reachable"]:
-            lag.add_metric([member["name"]], 0)
-        elif member["equal_since"] is not None:
-            lag.add_metric([member["name"]], member["equal_since"])
+        compared.add_metric([member.name], member.compared)
+        seconds = 0.0 if member.equal and not member.differs and member.reachable else member.equal_since
+        if seconds is not None:
+            lag.add_metric([member.name], seconds)
     yield lag
     yield entries
     yield compared
 
 
-def _network(network: Mapping[str, Any], resources: Mapping[str, Any]) -> Iterator[Metric]:
-    for name, text, sources in (
-        (
-            "basefs_sync_bytes",
-            "Bytes of sync sessions, open ones included, without headers",
-            ("sync_sent", "sync_received"),
-        ),
-        ("basefs_serf_udp_bytes", "Bytes of Serf's UDP messages, as it says", ("serf_udp_sent", "serf_udp_received")),
-        ("basefs_serf_tcp_bytes", "Bytes that Serf sent by TCP, as it says", ("serf_tcp_sent",)),
-    ):
-        family = CounterMetricFamily(name, text, labels=["direction"])
-        for source in sources:
-            family.add_metric([source.rpartition("_")[2]], resources[source])
-        yield family
+def _traffic(totals: TrafficTotals) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "basefs_sync_bytes", "Bytes of sync sessions, open ones included, without headers", labels=["direction"]
+    )
+    family.add_metric(["sent"], totals.sync_sent)
+    family.add_metric(["received"], totals.sync_received)
+    yield family
+    family = CounterMetricFamily(
+        "basefs_serf_udp_bytes", "Bytes of Serf's UDP messages, as it says", labels=["direction"]
+    )
+    family.add_metric(["sent"], totals.serf_udp_sent)
+    family.add_metric(["received"], totals.serf_udp_received)
+    yield family
+    family = CounterMetricFamily(
+        "basefs_serf_tcp_bytes", "Bytes that Serf sent by TCP, as it says", labels=["direction"]
+    )
+    family.add_metric(["sent"], totals.serf_tcp_sent)
+    yield family
+
+
+def _network(network: NetworkState) -> Iterator[Metric]:
     events = CounterMetricFamily("basefs_gossip_events", "Gossip events by what became of them", labels=["what"])
-    for what in _EVENTS:
-        events.add_metric([what], network[what])
+    events.add_metric(["sent"], network.sent)
+    events.add_metric(["received"], network.received)
+    events.add_metric(["dropped"], network.dropped)
+    events.add_metric(["missed"], network.missed)
     yield events
     rejected = CounterMetricFamily(
         "basefs_rejected", "Entries, blocks and events that were refused, by the way they came", labels=["source"]
     )
-    rejected.add_metric(["gossip"], network["malformed"] + network["refused"])
-    rejected.add_metric(["sync"], network["sync_rejected"])
+    rejected.add_metric(["gossip"], network.malformed + network.refused)
+    rejected.add_metric(["sync"], network.sync_rejected)
     yield rejected
-    yield GaugeMetricFamily("basefs_gossip_queued", "Gossip events that wait for their turn", value=network["queued"])
-    yield CounterMetricFamily(
-        "basefs_serf_restarts", "How often Serf had to be restarted", value=network["serf_restarts"]
-    )
+    yield GaugeMetricFamily("basefs_gossip_queued", "Gossip events that wait for their turn", value=network.queued)
+    yield CounterMetricFamily("basefs_serf_restarts", "How often Serf had to be restarted", value=network.serf_restarts)

@@ -7,7 +7,7 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
-from basefs.daemon.metrics.collector import Ask, DaemonCollector
+from basefs.daemon.metrics.collector import DaemonCollector
 from basefs.daemon.metrics.convergence import Convergence
 from basefs.errors import DaemonError
 from basefs.replica.applied import Applied
@@ -16,11 +16,9 @@ from basefs.replica.applied import Applied
 class MetricsServer:
     """The metrics of one daemon."""
 
-    def __init__(self, name: str, version: str, ask: Ask) -> None:
-        """Arguments as for `DaemonCollector`."""
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._convergence = Convergence(self._registry)
-        self._registry.register(DaemonCollector(name, version, ask))
         ProcessCollector(registry=self._registry)
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None
@@ -29,8 +27,9 @@ class MetricsServer:
         """A change of the log, at a time in UNIX seconds; in any thread."""
         self._convergence.applied(applied, now)
 
-    def start(self, host: str, port: int) -> None:
-        """Listen.  Raises `DaemonError`, saying what to do."""
+    def start(self, host: str, port: int, collector: DaemonCollector) -> None:
+        """Listen, and serve what `collector` finds as well.  Raises `DaemonError`, saying what to do."""
+        self._registry.register(collector)
         try:
             self._server, self._thread = start_http_server(port, host, self._registry)
         except OSError as error:

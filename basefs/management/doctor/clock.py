@@ -8,9 +8,9 @@ wrong, and 'basefs revert --at'.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from basefs.daemon.api.messages import NodeClock
 from basefs.management.doctor.finding import Finding, note, problem
 
 #: Seconds of difference that are far off.  Machines that set their clocks differ by milliseconds.
@@ -29,16 +29,16 @@ def examine() -> list[Finding]:
     return [note("clock", "the kernel says that nothing keeps this machine's clock in step", remedy)]
 
 
-def compare(readings: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """What the clocks of other nodes say: `name`, `offset` (s, how far ahead of ours) and `doubt` (s) of each."""
-    off = [one for one in readings if abs(one["offset"]) > one["doubt"] + FAR_OFF]
+def compare(readings: Sequence[NodeClock]) -> list[Finding]:
+    """What the clocks of other nodes say: whether ours or one of theirs is far off."""
+    off = [one for one in readings if abs(one.offset) > one.doubt + FAR_OFF]
     if len(off) > len(readings) / 2 and len(readings) > 1:
         # Most of them disagree with this one: it is more likely the wrong one.
-        middle = sorted(float(one["offset"]) for one in off)[len(off) // 2]
+        middle = sorted(float(one.offset) for one in off)[len(off) // 2]
         what = f"this machine's clock is {_told(-middle)} {len(off)} of {len(readings)} other nodes"
         return [problem("clock", what, "timedatectl set-ntp true, here")]
     remedy = "set the wrong one of both: timedatectl set-ntp true"
-    whats = (f"the clock of {one['name']} is {_told(one['offset'])} this machine's" for one in off)
+    whats = (f"the clock of {one.name} is {_told(one.offset)} this machine's" for one in off)
     return [problem("clock", what, remedy) for what in whats]
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
 from basefs.daemon.addresses import own_addresses
 from basefs.daemon.api.inspection import LogFile, known_peers
+from basefs.daemon.api.messages import (
+    ClusterMember,
+    GetClocks,
+    GetContent,
+    GetNetwork,
+    GetStatus,
+    ListKeys,
+    ListLivePaths,
+    Ping,
+    RunningNode,
+    Status,
+)
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import ALL_ADDRESSES, Home, parse_address
 from basefs.daemon.lock import is_held
@@ -20,10 +30,9 @@ from basefs.daemon.mounts import mounts as all_mounts
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import clock, fuse, home, log, mounts, peers, ports, serf
 from basefs.management.doctor.finding import Finding, Severity, note, problem
-from basefs.management.output import coloured, examples, json_option, print_json, print_table, printable
+from basefs.management.output import coloured, counted, examples, json_option, print_json, print_table, printable
 from basefs.management.session import client
 from basefs.management.target import parse_target
-from basefs.management.units import counted
 
 #: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
 CLOCK_PATIENCE = 6.0
@@ -53,26 +62,26 @@ def doctor(target: str | None, bind: str, as_json: bool) -> None:
     found = list(_machine(node))
     for name in names:
         found += _Filesystem(node, name).examine(address)
-    rows = [{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in found]
     problems = sum(finding.severity is Severity.PROBLEM for finding in found)
     if as_json:
-        print_json(rows)
+        print_json([{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in found])
     else:
-        _print(rows)
+        _print(found)
         if problems:
             click.echo(f"basefs: {problems} {'problem' if problems == 1 else 'problems'} found", err=True)
     sys.exit(1 if problems else 0)
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    if not sys.stdout.isatty() or not rows:
-        columns = {"": "severity", "ABOUT": "subject", "WHAT": "what", "WHAT TO DO": "remedy"}
-        print_table(columns, rows, "all is well")
+def _print(found: list[Finding]) -> None:
+    if not sys.stdout.isatty() or not found:
+        rows = [(one.severity.value, one.subject, one.what, one.remedy) for one in found]
+        print_table(("", "ABOUT", "WHAT", "WHAT TO DO"), rows, "all is well")
         return
     # One below the other: a command that is wrapped inside a table cannot be copied.
-    for row in rows:
-        severity = coloured(row["severity"], fg="red" if row["severity"] == "problem" else "yellow", bold=True)
-        click.echo(f"{severity}  {row['subject']}: {printable(row['what'])}\n         {printable(row['remedy'])}")
+    for one in found:
+        colour = "red" if one.severity is Severity.PROBLEM else "yellow"
+        severity = coloured(one.severity.value, fg=colour, bold=True)
+        click.echo(f"{severity}  {one.subject}: {printable(one.what)}\n         {printable(one.remedy)}")
 
 
 def _machine(node: Home) -> Iterator[Finding]:
@@ -108,15 +117,15 @@ class _Filesystem:
             found = self._silent()
             if found:
                 return found
-            status = self._client.ask("status", {})
-            keys = self._client.ask("keys", {"every": True})
-            own = {row["fingerprint"] for row in keys if row["own"]}
+            status = self._client.ask(GetStatus())
+            keys = self._client.ask(ListKeys(every=True))
+            own = {key.fingerprint for key in keys if key.own}
             found += [*self._log(status), *self._keys(status), *log.examine_times(self._name, file, own)]
-            if "since" in status:
-                found += [*self._running(status)]
+            if status.node is not None:
+                found += [*self._running(status, status.node)]
             else:
                 found += [*self._stopped(bind)]
-            if status.get("members", ()) is not None:
+            if status.node is None or status.node.members is not None:
                 found += self._peers(status)
         except StoreError as error:
             found.append(problem("log", str(error), f"basefs check --repair {self._name}"))
@@ -127,7 +136,7 @@ class _Filesystem:
     def _silent(self) -> list[Finding]:
         """Whether there is a daemon that does not answer."""
         try:
-            self._client.ask_daemon("ping", {}, PATIENCE)
+            self._client.ask_daemon(Ping(), PATIENCE)
         except NotRunning:
             return []
         except OtherVersion as error:
@@ -141,22 +150,22 @@ class _Filesystem:
             return [problem("daemon", f"{error}: process {facts[0]} is stopped or hangs", remedy)]
         return []
 
-    def _log(self, status: dict[str, Any]) -> Iterator[Finding]:
-        if status["damaged"]:
-            what = f"{status['damaged']} rows of the log of {self._name} are damaged, and it takes no writes"
+    def _log(self, status: Status) -> Iterator[Finding]:
+        if status.summary.damaged:
+            what = f"{status.summary.damaged} rows of the log of {self._name} are damaged, and it takes no writes"
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
-        if status["incomplete"]:
-            what = f"{status['incomplete']} contents of {self._name} are not complete here"
+        if status.incomplete:
+            what = f"{status.incomplete} contents of {self._name} are not complete here"
             yield note("log", what, f"basefs blocks {self._name}; they come as soon as a node that has them is there")
 
-    def _keys(self, status: dict[str, Any]) -> Iterator[Finding]:
-        if status["writable"]:
+    def _keys(self, status: Status) -> Iterator[Finding]:
+        if status.writable:
             return
         facts = RunFile(self._home, self._name).read()
         point = None if facts is None else facts[1]
         # A replica without a mount, to which nobody writes, needs no key.
-        kind = note if "since" in status and point is None else problem
-        if not status["keys"]:
+        kind = note if status.node is not None and point is None else problem
+        if not status.keys:
             yield kind(
                 "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
             )
@@ -176,36 +185,39 @@ class _Filesystem:
             # Another filesystem of this node may use them, as it should.
             yield from ports.examine(*bind)
 
-    def _running(self, status: dict[str, Any]) -> Iterator[Finding]:
+    def _running(self, status: Status, node: RunningNode) -> Iterator[Finding]:
         name = self._name
-        handlers = status["handlers"]
-        if handlers is not None and handlers["failed"]:
-            what = f"{handlers['failed']} runs of handlers of {name} have failed since it was started"
+        handlers = None if status.summary.pending is None else status.summary.pending.handlers
+        if handlers is not None and handlers.failed:
+            what = f"{handlers.failed} runs of handlers of {name} have failed since it was started"
             yield note("handlers", what, f"see {self._home.log_path(name)}")
-        if status["members"] is None:
-            return
-        network = self._client.ask_daemon("network", {})
-        if network["serf_restarts"]:
-            what = f"the Serf agent of {name} had to be started again, {counted(network['serf_restarts'], 'time')}"
-            yield note("serf", what, f"see {self._home.log_path(name)}")
-        if not network["serf_connected"]:
-            yield problem("serf", f"the Serf agent of {name} does not run", f"see {self._home.log_path(name)}")
-        ours = [member for member in status["members"] if member["same_filesystem"] and not member["own"]]
-        if network["serf_trouble"] and not any(member["status"] == "alive" for member in ours):
-            what = f"no node of {name} is a member beside this one: {printable(network['serf_trouble'])}"
-            yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
-        for member in status["members"]:
-            if member["trouble"] and member["status"] == "alive" and member["same_filesystem"]:
-                what = f"the last sync of {name} with {member['name']} failed: {printable(member['trouble'])}"
-                yield problem("peers", what, f"basefs doctor {name}, there")
-        yield from clock.compare(self._client.ask_daemon("clocks", {"timeout": CLOCK_PATIENCE}))
+        if node.members is not None:
+            yield from self._cluster(node.members)
+            yield from clock.compare(self._client.ask_daemon(GetClocks(CLOCK_PATIENCE)))
 
-    def _peers(self, status: dict[str, Any]) -> list[Finding]:
+    def _cluster(self, members: list[ClusterMember]) -> Iterator[Finding]:
+        name = self._name
+        network = self._client.ask_daemon(GetNetwork())
+        if network.serf_restarts:
+            what = f"the Serf agent of {name} had to be started again, {counted(network.serf_restarts, 'time')}"
+            yield note("serf", what, f"see {self._home.log_path(name)}")
+        if not network.serf_connected:
+            yield problem("serf", f"the Serf agent of {name} does not run", f"see {self._home.log_path(name)}")
+        alive = [member for member in members if member.same_filesystem and member.status == "alive"]
+        if network.serf_trouble and all(member.own for member in alive):
+            what = f"no node of {name} is a member beside this one: {printable(network.serf_trouble)}"
+            yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
+        for member in alive:
+            if member.trouble:
+                what = f"the last sync of {name} with {member.name} failed: {printable(member.trouble)}"
+                yield problem("peers", what, f"basefs doctor {name}, there")
+
+    def _peers(self, status: Status) -> list[Finding]:
         """Try the ports of everybody whom this node has ever heard of and who has not left."""
-        members = status.get("members") or []
-        own = {member["address"] for member in members if member["own"]}
-        left = {member["address"] for member in members if member["status"] in ("left", "leaving")}
-        texts = [member["address"] for member in members] + known_peers(self._home, self._name)
+        members = [] if status.node is None else status.node.members or []
+        own = {member.address for member in members if member.own}
+        left = {member.address for member in members if member.status in ("left", "leaving")}
+        texts = [member.address for member in members] + known_peers(self._home, self._name)
         texts += self._cluster_file()
         here = set(own_addresses())
         wanted = []
@@ -217,13 +229,13 @@ class _Filesystem:
             if text not in own | left and address.host not in here:
                 wanted.append(address)
         # Without a daemon nobody knows whether they encrypt.
-        encrypted = "since" not in status or bool(self._client.ask_daemon("network", {})["encrypted"])
+        encrypted = status.node is None or self._client.ask_daemon(GetNetwork()).encrypted
         return peers.examine(self._name, asyncio.run(peers.reach(wanted, encrypted=encrypted)))
 
     def _cluster_file(self) -> list[str]:
         try:
-            (row,) = self._client.ask("show", {"path": "/.cluster"})
-            content = self._client.ask("content", {"entry": row["entry"]})
+            (row,) = self._client.ask(ListLivePaths("/.cluster"))
+            content = self._client.ask(GetContent(row.entry))
         except (BaseFSError, ValueError):
             return []
-        return base64.b64decode(content).decode("utf-8", "replace").split()
+        return content.decode("utf-8", "replace").split()

@@ -8,22 +8,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from basefs.daemon.api.messages import GetResources, encode
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.management.errors import INTERRUPTED
-from basefs.management.output import examples
+from basefs.management.output import examples, size
 from basefs.management.resources.rates import COLUMNS, LEVELS, TRAFFIC, Reading, Row, row_between
 from basefs.management.resources.usage import usage_of
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_target
-from basefs.management.units import size
 
 #: Seconds between two readings.
 _INTERVAL = 1.0
@@ -85,10 +84,11 @@ def _rows(home: Home, name: str, before: Reading, count: int | None) -> Iterator
 
 def _read(home: Home, name: str) -> Reading:
     """One reading.  Raises `NotFound`, `NotRunning`."""
-    values: dict[str, Any] = ask_daemon(home, name, "resources")
+    totals = ask_daemon(home, name, GetResources())
+    serf_pid = None if totals.traffic is None else totals.traffic.serf_pid
     facts = RunFile(home, name).read()
-    usage = {"daemon": usage_of(None if facts is None else facts[0]), "serf": usage_of(values.get("serf_pid"))}
-    return Reading(time.time(), usage, values)
+    usage = {"daemon": usage_of(None if facts is None else facts[0]), "serf": usage_of(serf_pid)}
+    return Reading(time.time(), usage, encode(totals))
 
 
 def _log(rows: Iterator[Row], path: Path) -> None:

@@ -19,7 +19,10 @@ import pytest
 
 from basefs import __version__
 from basefs.daemon.api.control import ControlServer, call, stream
+from basefs.daemon.api.messages import ListLivePaths, Ping, decode_request
+from basefs.daemon.api.services import LogServices
 from basefs.errors import DaemonError, DaemonGone, NotFound, NotRunning, OtherVersion, UsageError
+from tests.fs.local import Local
 from tests.support.mounts import wait_until
 from tests.support.patience import DEADLINE
 
@@ -245,11 +248,24 @@ def test_streams_end_with_the_server(base: Path) -> None:
     asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
 
 
-def test_a_command_that_the_daemon_does_not_know(base: Path) -> None:
-    from basefs.daemon.api.services import LogServices
-    from tests.fs.local import Local
+@pytest.mark.parametrize(
+    ("command", "arguments", "why"),
+    [
+        ("dance", {}, "does not know the command 'dance'"),
+        ("show", {}, "does not understand the command 'show'"),
+        ("show", {"path": "/", "extra": 1}, None),
+    ],
+)
+def test_commands_that_the_daemon_does_not_know(command: str, arguments: dict[str, Any], why: str | None) -> None:
+    if why is None:
+        assert decode_request(command, arguments) == ListLivePaths("/")
+    else:
+        with pytest.raises(UsageError, match=why):
+            decode_request(command, arguments)
 
+
+def test_what_only_a_running_daemon_answers(base: Path) -> None:
     local = Local.bootstrap(base / "log")
-    with pytest.raises(UsageError, match="does not know the command 'dance'"):
-        LogServices(local.replica).call("dance", {})
+    with pytest.raises(UsageError, match="only a running daemon"):
+        LogServices(local.replica).answer(Ping())
     local.replica.close()

@@ -1,0 +1,703 @@
+"""What commands ask of a filesystem, and what it answers: one class each, and their form as JSON.
+
+`Request` classes name their command on the control socket and the type of the answer.  Paths are texts such as `/a/b`,
+UTF-8 with surrogate escapes; hashes, fingerprints and public keys are hex; times are UNIX seconds and spans seconds;
+bytes travel in base64.  A class with an `inline` field has the fields of that in the same JSON object; an inline `None`
+leaves them out.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from basefs.errors import DaemonError, UsageError
+from basefs.log.interface import AddResult
+
+Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer", covariant=True)
+Json = Any
+
+
+class Request(Generic[_Answer]):
+    """A question; subclasses are dataclasses whose fields are its arguments."""
+
+    #: Its name on the control socket.
+    command: ClassVar[str]
+
+
+#: Metadata of a field whose own fields are in the same JSON object; left out where it is `None`.
+INLINE = {"inline": True}
+
+
+# -- paths and history -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LivePath:
+    """A path of the live tree.  `mode`: octal digits; `writable`: whether a key of this node may write there."""
+
+    path: str
+    kind: str
+    mode: str
+    size: int
+    mtime: float
+    entry: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListLivePaths(Request[list[LivePath]]):
+    """The live paths at and below a path."""
+
+    command = "show"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameEntry:
+    """A name in a directory."""
+
+    name: str
+    is_directory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListNames(Request[list[NameEntry]]):
+    """The names in a directory."""
+
+    command = "names"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRow:
+    """A revision of a path.  `key`: the name of the key that signed it, if known; `standing`: what it is worth."""
+
+    path: str
+    entry: str
+    time: float
+    action: str
+    key: str | None
+    fingerprint: str
+    size: int | None
+    standing: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListRevisions(Request[list[RevisionRow]]):
+    """The revisions of a path, the newest first; with `below` also those of all paths below it."""
+
+    command = "log"
+    path: str
+    below: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A revision in the tree of those that build on each other, `depth` steps from the first; `parent`: its entry."""
+
+    revision: RevisionRow = field(metadata=INLINE)
+    depth: int
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTree(Request[list[TreeRow]]):
+    """The entries of all paths at and below one, each path's in the order in which they build on each other."""
+
+    command = "tree"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetContent(Request[bytes]):
+    """The content at a revision, which the first digits of its hash name."""
+
+    command = "content"
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revert(Request[int]):
+    """Make a path, live or deleted, again what it was; the answer is the number of entries that this took.
+
+    `entry`: a revision of the path; or, for a directory, an entry of anything below it: then all that was in it when
+    that entry had arrived here comes back.  `at`: the path and all below it come back as they were on this node then.
+    One of the two is given.
+    """
+
+    command = "revert"
+    path: str
+    entry: str | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LostRevision:
+    """A revision that lost a conflict, the one that won, and the rule that decided."""
+
+    path: str
+    lost: str
+    lost_kind: str
+    lost_key: str | None
+    won: str
+    won_kind: str
+    won_key: str | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListConflicts(Request[list[LostRevision]]):
+    """The revisions that lost, at and below a path, deleted paths included."""
+
+    command = "conflicts"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettledConflict:
+    """A conflict, and whether it is settled now."""
+
+    conflict: LostRevision = field(metadata=INLINE)
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptConflicts(Request[list[SettledConflict]]):
+    """Accept what has won at and below a path."""
+
+    command = "accept"
+    path: str
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedKey:
+    """A grant; `standing`: valid, or why it does not count; `grant`: its entry; `own`: of a key of this node."""
+
+    path: str
+    name: str
+    fingerprint: str
+    depth: int | None
+    standing: str
+    granted_by: str
+    granted_by_name: str | None
+    grant: str
+    public: str
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys(Request[list[GrantedKey]]):
+    """The grants in force, all or those that count at one path; with `every` also those that count no more."""
+
+    command = "keys"
+    path: str | None = None
+    every: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PathState:
+    """What is at a path: its kind, its size in bytes and its entry."""
+
+    kind: str
+    size: int
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """A path that a plan changes; `None` where nothing is there."""
+
+    path: str
+    before: PathState | None
+    after: PathState | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedGrant:
+    """A grant that falls or that is gained."""
+
+    path: str
+    name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOutcome:
+    """What a grant or revoke does: number of entries, acknowledged paths, paths that change, grants that change."""
+
+    entries: int
+    acks: list[str]
+    changed: list[PathChange]
+    fallen: list[ChangedGrant]
+    gained: list[ChangedGrant]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantKey(Request[GrantOutcome]):
+    """Let a public key write at a path and below it."""
+
+    command = "grant"
+    path: str
+    name: str
+    public: str
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeOutcome:
+    """What a revoke does, and the fingerprint of the key."""
+
+    fingerprint: str
+    plan: GrantOutcome = field(metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeKey(Request[RevokeOutcome]):
+    """Take back the grants of a key (name or fingerprint) on one path.
+
+    What the key has written there stays, unless `discard` is set.
+    """
+
+    command = "revoke"
+    path: str
+    key: str
+    discard: bool = False
+    dry_run: bool = False
+
+
+# -- the state of a filesystem -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCounts:
+    """Runs of handlers: how many wait and run now, and how those since the start ended."""
+
+    queued: int
+    running: int
+    done: int
+    failed: int
+    coalesced: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWork:
+    """What a running daemon has to do: names not published yet, and handlers, `None` where there are none."""
+
+    unpublished: int
+    handlers: HandlerCounts | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Identity, Merkle hash and sizes; `damaged`: rows of the log; `bytes`: on disk; `pending`: of a running daemon."""
+
+    identity: str
+    root_hash: str
+    damaged: int
+    entries: int
+    blocks: int
+    orphans: int
+    bytes: int
+    pending: PendingWork | None = field(default=None, metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class GetSummary(Request[Summary]):
+    """The state in few numbers."""
+
+    command = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class LatestEntry:
+    """The entry that arrived last; `time` is what it carries."""
+
+    path: str
+    entry: str
+    action: str
+    key: str | None
+    fingerprint: str
+    time: float
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLag:
+    """Entries that a member lacks and has more, at least; `differs`: the logs are not equal."""
+
+    behind: int
+    ahead: int
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMember:
+    """A member of the Serf cluster, and what sessions with it have shown.
+
+    Attributes:
+        name, address, status: as Serf knows it.
+        own, same_filesystem: whether it is this node, and whether it is one of this filesystem.
+        sync_port: as it says.
+        standing: whether a session stays open over which news goes at once.
+        compared: seconds since the logs were compared, `None` if never.
+        equal: whether they were equal then, `None` if never compared.
+        equal_since: seconds since they were last found equal, `None` if never.
+        lag: how far the logs are apart, as far as it has told.
+        differs: whether what it told since over a standing session differs.
+        sent, received: bytes of all sessions.
+        reachable: whether it answered last.
+        banned: seconds for which it is banned, because it broke a rule.
+        trouble: why the last session failed, '' if it did not.
+    """
+
+    name: str
+    address: str
+    status: str
+    own: bool
+    same_filesystem: bool
+    sync_port: str | None
+    standing: bool
+    compared: float | None
+    equal: bool | None
+    equal_since: float | None
+    lag: PeerLag | None
+    differs: bool
+    sent: int
+    received: int
+    reachable: bool
+    banned: float | None
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListMembers(Request[list[ClusterMember]]):
+    """The members of the Serf cluster, this node included."""
+
+    command = "members"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningNode:
+    """A running daemon: when it was started, and the members of its cluster, `None` for a single node."""
+
+    since: float
+    members: list[ClusterMember] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The summary, the newest entry, incomplete contents, conflicts, and where this node's keys may write."""
+
+    summary: Summary = field(metadata=INLINE)
+    latest: LatestEntry | None
+    incomplete: int
+    conflicts: int
+    keys: int
+    writable: list[str]
+    node: RunningNode | None = field(default=None, metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus(Request[Status]):
+    """The state of a filesystem."""
+
+    command = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialContent:
+    """A content of which blocks are missing: stalled or receiving.  `since`: seconds since the last one came."""
+
+    path: str
+    entry: str
+    state: str
+    blocks: int
+    bytes: int
+    size: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContentState:
+    """How many blocks there are in all, and the contents that are not complete."""
+
+    blocks: int
+    incomplete: list[PartialContent]
+
+
+@dataclass(frozen=True, slots=True)
+class GetContentState(Request[ContentState]):
+    """The contents that are not complete."""
+
+    command = "blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class AddToLog(Request[AddResult]):
+    """Take in encoded entries and blocks, as from a peer."""
+
+    command = "import"
+    entries: Sequence[bytes]
+    blocks: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView(Request[list[str]]):
+    """The paths where the live view differs from one made from scratch."""
+
+    command = "check_view"
+
+
+# -- a running daemon --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ping(Request[float]):
+    """Answered at once, with the seconds that the replica's lock took."""
+
+    command = "ping"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish(Request[int]):
+    """Publish what was saved; the answer is the number of names that cannot be published."""
+
+    command = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Request[None]):
+    """End a daemon without a mount."""
+
+    command = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """Counters of gossip and sync.
+
+    Attributes:
+        sent, received, dropped, missed, malformed, refused: gossip events, and entries and blocks in them that the log
+            refused.
+        foreign: members of other filesystems.
+        queued: events that wait here.
+        sync_rejected: entries and blocks that sessions brought and the log refused.
+        encrypted: whether gossip is.
+        serf_pid: the process of the Serf agent, `None` while there is none.
+        serf_connected, serf_trouble, serf_restarts: whether it answers, why no node let it join, and how often it was
+            started again.
+        standing: addresses of the peers with which sessions stay open.
+    """
+
+    sent: int
+    received: int
+    dropped: int
+    missed: int
+    malformed: int
+    refused: int
+    foreign: int
+    queued: int
+    sync_rejected: int
+    encrypted: bool
+    serf_pid: int | None
+    serf_connected: bool
+    serf_trouble: str
+    serf_restarts: int
+    standing: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GetNetwork(Request[NetworkState]):
+    """Counters of gossip and sync.  Raises `Unsupported` on a single node."""
+
+    command = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficTotals:
+    """Bytes since the start, by protocol, and the depths of queues; `serf_pid`: the process of the agent."""
+
+    serf_pid: int | None
+    queued: int
+    serf_queued: int
+    serf_udp_sent: int
+    serf_udp_received: int
+    serf_tcp_sent: int
+    sync_sent: int
+    sync_received: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTotals:
+    """Levels, and totals since the start; `traffic`: `None` on a single node."""
+
+    entries: int
+    blocks: int
+    unpublished: int
+    handlers_queued: int | None
+    traffic: TrafficTotals | None = field(default=None, metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class GetResources(Request[ResourceTotals]):
+    """What `basefs resources` reads again and again."""
+
+    command = "resources"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClock:
+    """The clock of another node: seconds that it is ahead of ours, give or take `doubt` seconds."""
+
+    name: str
+    offset: float
+    doubt: float
+
+
+@dataclass(frozen=True, slots=True)
+class GetClocks(Request[list[NodeClock]]):
+    """By how many seconds the clocks of the other nodes are ahead, as far as they answer within `timeout` seconds."""
+
+    command = "clocks"
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedChange:
+    """A change of a path; `entry`: `None` where there is none."""
+
+    type: str
+    path: str
+    kind: str
+    time: float
+    entry: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchItem:
+    """The token from which to go on, and the change before it, `None` where nothing happened that was asked for."""
+
+    token: str
+    change: WatchedChange | None = field(default=None, metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Request[WatchItem]):
+    """The changes at and below a path, as a stream without an end; `since`: the token after which to begin."""
+
+    command = "watch"
+    path: str
+    since: str | None = None
+
+
+#: What answers each request.
+Handlers = dict[type[Request[Any]], Callable[[Any], Any]]
+
+#: Command -> request.
+REQUESTS: dict[str, type[Request[Any]]] = {request.command: request for request in Request.__subclasses__()}
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def encode(value: Any) -> Json:
+    """A message, or anything of which messages are made, as JSON values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found: dict[str, Json] = {}
+        for part in dataclasses.fields(value):
+            inner = encode(getattr(value, part.name))
+            if not part.metadata.get("inline"):
+                found[part.name] = inner
+            elif inner is not None:
+                found.update(inner)
+        return found
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    return value
+
+
+def decode(kind: Any, value: Json) -> Any:
+    """The inverse of `encode`, for a type.  Raises `ValueError`, `TypeError`, `KeyError` for JSON of another type."""
+    while hasattr(kind, "__supertype__"):
+        kind = kind.__supertype__
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        (kind,) = (option for option in typing.get_args(kind) if option is not type(None))
+        return None if value is None else decode(kind, value)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, dict):
+            raise TypeError(f"no {kind.__name__}: {value!r:.100}")
+        return kind(**{name: _decode_field(part, value) for name, part in _fields(kind).items() if part.is_in(value)})
+    if origin is not None:
+        made = tuple if origin is tuple else list
+        return made(decode(typing.get_args(kind)[0], item) for item in value)
+    return base64.b64decode(value) if kind is bytes else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a message: its name, its type, and for an inline one the names that it has in JSON."""
+
+    name: str
+    kind: Any
+    inlined: frozenset[str]
+
+    def is_in(self, value: dict[str, Json]) -> bool:
+        return self.inlined <= value.keys() if self.inlined else self.name in value
+
+
+def _decode_field(part: _Field, value: dict[str, Json]) -> Any:
+    return decode(part.kind, value if part.inlined else value[part.name])
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, _Field]:
+    types_of = typing.get_type_hints(kind)
+    found = {}
+    for part in dataclasses.fields(kind):
+        names: frozenset[str] = frozenset()
+        if part.metadata.get("inline"):
+            options = typing.get_args(types_of[part.name]) or (types_of[part.name],)
+            inner = next(option for option in options if option is not type(None))
+            names = frozenset(name for name, one in _fields(inner).items() if not one.inlined)
+        found[part.name] = _Field(part.name, types_of[part.name], names)
+    return found
+
+
+def answer_type(request: type[Request[Any]]) -> Any:
+    """The type of the answer to a request."""
+    (base,) = request.__orig_bases__  # type: ignore[attr-defined]
+    return typing.get_args(base)[0]
+
+
+def decode_request(command: str, arguments: dict[str, Json]) -> Request[Any]:
+    """The request that came through the socket.  Raises `UsageError` for a command that is not known."""
+    if command not in REQUESTS:
+        raise UsageError(f"the daemon does not know the command {command!r}: is it of another version?")
+    try:
+        request: Request[Any] = decode(REQUESTS[command], arguments)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"the daemon does not understand the command {command!r}: {error}") from None
+    return request
+
+
+def decode_answer(request: Request[Answer], value: Json) -> Answer:
+    """The answer that came through the socket.  Raises `DaemonError` for one that makes no sense."""
+    try:
+        answer: Answer = decode(answer_type(type(request)), value)
+    except (ValueError, TypeError, KeyError) as error:
+        raise DaemonError(f"the daemon gave an answer that makes no sense to {request.command}: {error}") from None
+    return answer

@@ -1,0 +1,173 @@
+"""The network half of a daemon: gossip, sync, and what propagates changes between them and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from basefs.daemon import config
+from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
+from basefs.daemon.config import is_ip, parse_address
+from basefs.daemon.options import DaemonOptions
+from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
+from basefs.gossip.config import AgentConfig
+from basefs.gossip.events import Address
+from basefs.gossip.members import join_host_port
+from basefs.gossip.peers import PEERS_FILE
+from basefs.gossip.service import Gossip
+from basefs.replica.bootstrap import CLUSTER_FILE
+from basefs.replica.replica import Replica
+from basefs.replication.propagation import Propagation
+from basefs.sync.net.service import SyncService
+
+log = logging.getLogger(__name__)
+
+#: Seconds between looks whether this machine still has the advertised address: half a millisecond each.
+_ADDRESS_SECONDS = 1.0
+
+
+class Network:
+    """Gossip and sync of one node.  Made and used in the event loop."""
+
+    def __init__(self, options: DaemonOptions, replica: Replica, rundir: Path) -> None:
+        """`rundir`: an existing directory for the Serf agent.  Raises `UsageError` for a bad interface."""
+        host, port = resolve_bind(options.bind, options.interface)
+        settings = options.settings
+        self._name = options.node_name
+        self._sync_address = Address(host, port + config.SYNC_PORT_OFFSET)
+        named = [*options.join, *_cluster_file(replica)]
+        # This one is among them if it is named.
+        self._others = [other for other, _ in named if is_ip(other)]
+        self._propagation = Propagation(
+            replica,
+            asyncio.get_running_loop(),
+            settings.max_block_messages,
+            settings.pull_jitter,
+            interval=settings.full_sync_interval,
+            probability=config.SYNC_PROBABILITY,
+            gossips=settings.gossip,
+        )
+        self.gossip = Gossip(
+            AgentConfig(
+                node_name=options.node_name,
+                bind=join_host_port(host, port),
+                advertise=advertised(host, port, self._others),
+                profile=settings.profile,
+                encrypt_key=options.encrypt_key,
+                tags={"sync": str(self._sync_address.port)},
+                snapshot_path=replica.directory / "serf.snapshot",
+                join=tuple(_addresses_to_join(named, host, port)),
+            ),
+            rundir=rundir,
+            fsid=replica.identity,
+            on_event=self._propagation.on_event,
+            on_members=self._propagation.on_members,
+            on_overflow=self._propagation.announce,
+            peers_path=replica.directory / PEERS_FILE,
+        )
+        self.sync = SyncService(
+            replica,
+            *self._sync_address,
+            peers=self._alive_peers,
+            on_result=self._propagation.on_result,
+            degree=settings.push_sessions,
+            max_sessions=settings.sync_sessions,
+            on_gap=self._propagation.on_gap,
+            on_progress=self._propagation.on_progress,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start everything, and stop it in the reverse order.  Raises `AgentError`."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await self.sync.start()
+            except OSError as error:
+                where = join_host_port(*self._sync_address)
+                raise AgentError(f"cannot listen on {where}: {_why_not(error)}") from None
+            stack.push_async_callback(self.sync.stop)
+            # Before there is an agent: it replays what this node has missed at once.
+            self._propagation.start(self.gossip, self.sync, self._own_address)
+            await self.gossip.start()
+            stack.push_async_callback(self.gossip.stop)
+            tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
+            stack.push_async_callback(cancel, tasks)
+            stack.push_async_callback(self._propagation.stop)
+            yield
+
+    def alive(self) -> int:
+        """How many members of the cluster are alive, this node included."""
+        return sum(member.status == "alive" for member in self.gossip.members())
+
+    def _alive_peers(self) -> list[Address]:
+        return [peer.sync_address for peer in self.gossip.peers if peer.status == "alive"]
+
+    def _own_address(self) -> Address | None:
+        """Where the others find this node's sync protocol, once Serf knows it."""
+        for member in self.gossip.members():
+            if member.name == self._name:
+                return Address(member.addr, self._sync_address.port)
+        return None
+
+    async def _watch_peers(self) -> None:
+        while True:
+            await asyncio.sleep(config.WATCH_SECONDS)
+            try:
+                await self._propagation.check_stalled()
+            except StoreError as error:
+                log.error("cannot look for stalled contents: %s", error)
+
+    async def _watch_address(self) -> None:
+        """Advertise this node as soon as it has a network, and again when its address has changed."""
+        advertised = self.gossip.config.advertise
+        if advertised is None:
+            return
+        whereabouts = Whereabouts(advertised, parse_address(self.gossip.config.bind).host, self._others)
+        while True:
+            await asyncio.sleep(_ADDRESS_SECONDS)
+            try:
+                now = whereabouts.look()
+            except OSError as error:
+                log.warning("cannot list the addresses of this machine: %s", error)
+                continue
+            if now is not None:
+                log.info("advertised address changed from %s to %s", advertised, now)
+                advertised = now
+                await self.gossip.advertise(now)
+
+
+def _cluster_file(replica: Replica) -> list[tuple[str, int]]:
+    """The nodes that `/.cluster` names."""
+    found: list[tuple[str, int]] = []
+    with contextlib.suppress(BaseFSError):
+        for line in replica.read((CLUSTER_FILE,)).decode("utf-8", "replace").split():
+            try:
+                found.append(parse_address(line))
+            except UsageError as error:
+                log.warning("ignoring a line of /.cluster: %s", error)
+    return found
+
+
+def _addresses_to_join(named: Sequence[tuple[str, int]], host: str, port: int) -> list[str]:
+    """What is named, without this node itself."""
+    mine = {host, *own_addresses()}
+    return list(dict.fromkeys(join_host_port(*name) for name in named if not (name[1] == port and name[0] in mine)))
+
+
+def _why_not(error: OSError) -> str:
+    """Why a port cannot be listened on, and what to do."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "no interface of this machine has this address; 'ip address' lists those that they have"
+    return f"{os.strerror(error.errno or 0)}; choose another port with -b"
+
+
+async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
