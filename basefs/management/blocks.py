@@ -15,11 +15,11 @@ from basefs.management.target import parse_target
 @click.argument("target", metavar="NAME")
 @json_option
 def blocks(target: str, as_json: bool) -> None:
-    """List the contents of NAME that are not complete here, with the blocks that have come.
+    """List the contents of NAME that are incomplete on this node, and how much of each has arrived.
 
-    A content is 'receiving' while its blocks arrive, and 'stalled' when none has come for a while. BLOCKS and BYTES are
-    here, of a file of SIZE bytes: what travels is compressed, or a difference to what was there, and may be less. LAST
-    tells when the last block came. What is complete is counted only.
+    A content is 'receiving' while its blocks arrive, and 'stalled' when none has arrived for a while. BLOCKS and BYTES
+    have arrived, of a file of SIZE bytes: blocks are compressed, or differences to an earlier content, and may be
+    smaller. LAST shows when the last block arrived. Complete contents are only counted.
     """
     home = Home.from_environment()
     found = ask(home, parse_target(home, target).name, GetContentState())

@@ -20,12 +20,12 @@ from basefs.management.target import parse_target
     )
 )
 @click.argument("target", metavar="NAME[:/PATH]")
-@click.option("--accept", "accepts", is_flag=True, help="Keep what won: what is listed now is settled, on all nodes.")
+@click.option("--accept", "accepts", is_flag=True, help="Keep the winners: settle the listed conflicts, on all nodes.")
 @json_option
 def conflicts(target: str, accepts: bool, as_json: bool) -> None:
     """List the revisions that lost a conflict, at and below a path, and the command that brings each one back.
 
-    Nothing is lost with them: 'basefs log --cat' prints what they hold.
+    Nothing is deleted: 'basefs log --cat' prints the content of a revision that lost.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

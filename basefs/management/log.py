@@ -33,9 +33,8 @@ from basefs.management.target import Target, parse_target, require_path
 def log(target: str, new: str | None, shown: str | None, old: str | None, recursive: bool, as_json: bool) -> None:
     """List every revision of a path, the newest first (in the order of arrival here), deleted paths included.
 
-    The last column tells what a revision is worth: current; past, the current one builds on it; lost to a
-    conflicting one; ignored, because its key is not valid; incomplete, because its content has not arrived; gone with
-    its directory.
+    The last column shows the standing of a revision: current; past: the current one builds on it; lost: to a
+    conflicting one; ignored: its key is not valid; incomplete: its content has not arrived; gone: with its directory.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

@@ -19,10 +19,10 @@ from basefs.management.target import parse_target
 def members(target: str, as_json: bool) -> None:
     """List the members of a running filesystem's cluster.
 
-    STATUS is what Serf believes. COMPARED tells when this node's log and theirs were last compared, and whether they
-    were equal then; LAG, how many entries a member is behind or ahead of this node, at least, as far as it has told;
-    PUSH, whether a session stays open over which news goes at once; SENT and RECEIVED, the bytes of all sessions with
-    it. Behind them is what went wrong last, or for how long the member is banned because it broke a rule.
+    STATUS is Serf's. COMPARED shows when the logs of this node and the member were last compared, and whether they
+    differed; LAG, the least number of entries that the member is behind or ahead of this node; PUSH, whether a standing
+    session pushes changes at once; SENT and RECEIVED, the bytes of all sessions with it. The last column shows the
+    last failure, or for how long the member is banned because it broke the protocol.
     """
     home = Home.from_environment()
     name = parse_target(home, target).name

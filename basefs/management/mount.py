@@ -24,10 +24,12 @@ from basefs.management.run import daemon_options, start
 @click.argument("mountpoint", type=click.Path(path_type=Path))
 @daemon_options
 @click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, e.g. ro.")
-@click.option("--uid", type=int, help="Owner of what has none (default: who mounts).")
-@click.option("--gid", type=int, help="Group of what has none (default: of who mounts).")
+@click.option("--uid", type=int, help="Default owner (default: the mounting user).")
+@click.option("--gid", type=int, help="Default group (default: the mounting user's).")
 @click.option(
-    "--inotify/--no-inotify", default=True, help="Tell watchers of other nodes' changes, and cache (default: yes)."
+    "--inotify/--no-inotify",
+    default=True,
+    help="Emit inotify events for remote changes, and enable kernel caching (default: on).",
 )
 @click.option("--owners", is_flag=True, help="Keep owner and group (chown); as root only.")
 def mount(name: str, mountpoint: Path, **options: Any) -> None:

@@ -25,7 +25,7 @@ from basefs.management.target import parse_target, require_path
 @click.option("--at", "moment", metavar="TIME", help="Bring back what this node had at a time, with all below.")
 @json_option
 def revert(target: str, entry: str | None, moment: str | None, as_json: bool) -> None:
-    """Make a path again what it was: at a revision that 'basefs log' lists, or at a time.
+    """Restore a path to a revision that 'basefs log' lists, or to a time.
 
     A deleted path comes back, and so does a revision that lost a conflict. To bring back a directory with all below it,
     give the HASH of an entry below it, or a TIME such as '2026-01-31 12:00' or 15m (that long ago): what has

@@ -35,7 +35,9 @@ def daemon_options(command: _Command) -> _Command:
             help="File with Serf's encryption key (base64 of 16, 24 or 32 bytes), the same on all nodes.",
         ),
         click.option(
-            "--push/--no-push", default=None, help="Keep sessions with a few members open for news (default: yes)."
+            "--push/--no-push",
+            default=None,
+            help="Push changes over standing sessions with a few members (default: on).",
         ),
         click.option(
             "--handler",
@@ -57,7 +59,7 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--metrics",
             metavar="IP:PORT",
-            help="Serve metrics for Prometheus there, to whoever reaches that address.",
+            help="Serve Prometheus metrics there, to anyone who can connect.",
         ),
         click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),

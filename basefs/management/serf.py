@@ -24,7 +24,7 @@ from basefs.management.target import parse_target
 def serf(target: str, arguments: Sequence[str]) -> None:
     """Run a command of Serf on the agent of the running filesystem NAME.
 
-    All that 'serf help' lists can be used that talks to an agent; its address and key are filled in.
+    Every command in 'serf help' that talks to an agent works. The agent's address and key are filled in.
     """
     home = Home.from_environment()
     name = parse_target(home, target).name

@@ -32,9 +32,9 @@ _MARKS = {
 @click.option("-l", "--live", is_flag=True, help="List the live paths only, each with its current entry.")
 @json_option
 def show(target: str, live: bool, as_json: bool) -> None:
-    """Show every entry at and below a path, as a tree: behind each entry those that build on it.
+    """Show every entry at and below a path, as a tree: each entry is followed by those that build on it.
 
-    The mark tells what an entry is worth: '*' current; none, the current one builds on it; '!' lost to a conflicting
+    The mark shows the standing of an entry: '*' current; none: the current one builds on it; '!' lost to a conflicting
     one; '-' ignored, because its key is not valid; '?' incomplete; 'x' gone with its directory.
     """
     home = Home.from_environment()

@@ -48,7 +48,7 @@ def resources(target: str, once: bool, count: int | None, path: Path | None, as_
 
     Processor time is in percent of one core, memory is what is resident, context switches and bytes are per second.
     Bytes are those of messages, without the headers of IP, TCP and UDP (28 bytes a packet or more), as Serf and the
-    daemon count them themselves; what Serf receives by TCP it does not count, so nobody knows. Handlers are left out.
+    daemon count them. Serf does not count what it receives by TCP. Handlers are left out.
 
     In a pipe, and in the file of --log, a row has the columns that the first line names; '-' (in the file: nothing) is
     unknown.
