@@ -91,8 +91,10 @@ class ControlServer:
                 task = asyncio.ensure_future(_stream(result, reader, writer))
                 self._streams.add(task)
                 task.add_done_callback(self._streams.discard)
-                await task
-                result = None
+                await asyncio.wait([task])
+                if task.cancelled():
+                    raise ConnectionAbortedError("the server ends")
+                result = task.result()
             return {"result": result}
         except BaseFSError as error:
             return {"error": type(error).__name__, "message": str(error)}

@@ -127,6 +127,7 @@ class Release:
             with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
+            error.close()
             raise AgentError(f"{url}: {error.code} {error.reason}") from None
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
