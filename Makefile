@@ -66,13 +66,14 @@ check: $(VENV)/.checkable
 	$(VENV)/bin/mypy
 	@$(PYTHON) -m compileall -q basefs eval
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTHON) -m pytest -q -n $(CORES) --dist worksteal \
-		-m 'not (root or fuse or serf or cluster or process or slow)'
+		-m 'not (root or fuse or serf or cluster or process or slow or alone)'
 
 test: install
 	@sh install.sh --check-root "make test"
-	@# Where the environment keeps Python from doing so, each of the thousands of processes would compile all of it again.
 	@$(PYTHON) -m compileall -q basefs eval
-	@$(PYTHON) -m pytest
+	@# Half of the workers wait, for a daemon or a network.
+	@$(PYTHON) -m pytest -n $$((2 * $(CORES))) --dist loadgroup -m 'not alone'
+	@$(PYTHON) -m pytest -m alone
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.mounts import require_fuse
 
 #: Fixtures of every room: the command line, in this process or as users start it.
-pytest_plugins = ["tests.support.commands"]
+pytest_plugins = ["tests.support.logs", "tests.support.commands"]
 
 _CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 
@@ -37,11 +37,19 @@ for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signa
         signal.signal(_number, _handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts daemons by the fixture `node`."""
+    """Say what fixtures imply, and begin with what takes long, for workers to end together.
+
+    `node` starts daemons, and a cluster that is `shared` by the tests of a module must be in one worker.
+    """
     for item in items:
-        if "node" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "node" in fixtures:
             item.add_marker(pytest.mark.process)
+        if "shared" in fixtures:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: [item.get_closest_marker(marker) is None for marker in ("cluster", "fuse", "process")])
 
 
 def _missing(marker: str) -> str | None:

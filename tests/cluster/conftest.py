@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.logs import check_daemons
 from tests.support.namespaces import NamespaceNetwork
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Iterator[Callable[[int], NamespaceNetwork]]:
+def network(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[int], NamespaceNetwork]]:
     """Makes a network of nodes on which nothing runs yet."""
     made: list[NamespaceNetwork] = []
 
@@ -26,6 +28,27 @@ def network(tmp_path: Path) -> Iterator[Callable[[int], NamespaceNetwork]]:
     yield make
     for network in made:
         network.__exit__()
+    check_daemons(request, [node for network in made for node in network.nodes])
+
+
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[int], Cluster]]:
+    """Gives a cluster of so many nodes that the tests of a module share, without a file in it."""
+    with contextlib.ExitStack() as stack:
+        made: dict[int, Cluster] = {}
+
+        def empty(count: int) -> Cluster:
+            if count in made:
+                made[count].empty()
+                return made[count]
+            network = stack.enter_context(NamespaceNetwork(tmp_path_factory.mktemp("shared"), count))
+            made[count] = Cluster.start(network)
+            return made[count]
+
+        yield empty
+    check_daemons(request, [node for cluster in made.values() for node in cluster.nodes])
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 
 from eval.saves import NEW, OLD, PROGRAMS
 from tests.support.cluster import PATIENCE, Cluster
-from tests.support.namespaces import NamespaceNetwork
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -23,9 +22,9 @@ SYSTEMD = "delete_self,move_self,attrib,close_write,create,delete,moved_from,mov
 
 
 @pytest.fixture
-def pair(network: Callable[[int], NamespaceNetwork]) -> Cluster:
+def pair(shared: Callable[[int], Cluster]) -> Cluster:
     """Two nodes that have the filesystem mounted, and a file."""
-    made = Cluster.start(network(2))
+    made = shared(2)
     (made.nodes[0].mountpoint / "file").write_text(OLD)
     wait_until(lambda: (made.nodes[1].mountpoint / "file").read_text() == OLD, PATIENCE, "the file arrives")
     return made

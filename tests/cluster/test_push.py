@@ -26,7 +26,8 @@ def _sent(node: Node) -> int:
     return int(ask(node, "network")["sent"])
 
 
-def test_news_arrives_before_anything_is_gossiped(cluster: Cluster) -> None:
+def test_news_arrives_before_anything_is_gossiped(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     writer, *others = cluster.nodes
     wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
     pushed = 0
@@ -42,7 +43,8 @@ def test_news_arrives_before_anything_is_gossiped(cluster: Cluster) -> None:
         assert (node.mountpoint / "file9").read_text() == "news 9"
 
 
-def test_a_large_file_is_fetched_where_the_session_tells_of_it(cluster: Cluster) -> None:
+def test_a_large_file_is_fetched_where_the_session_tells_of_it(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     writer, *others = cluster.nodes
     wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
     content = bytes(range(256)) * 4096
@@ -76,7 +78,8 @@ def test_without_push_and_gossip_a_periodic_sync_brings_news(network: Callable[[
     assert _sent(one) == before
 
 
-def test_a_session_that_breaks_is_made_again(cluster: Cluster) -> None:
+def test_a_session_that_breaks_is_made_again(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     one, two, three = cluster.nodes
     wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
     two.basefs("unmount", NAME)
@@ -85,7 +88,8 @@ def test_a_session_that_breaks_is_made_again(cluster: Cluster) -> None:
     wait_until(lambda: len(_standing(two)) == 2, PATIENCE, "it has sessions again")
 
 
-def test_members_tell_of_the_sessions_with_them(cluster: Cluster) -> None:
+def test_members_tell_of_the_sessions_with_them(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     one, *_ = cluster.nodes
     wait_until(lambda: len(_standing(one)) == 2, PATIENCE, "sessions stand")
     others = [row for row in one.query("members", NAME) if not row["own"]]

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import NAME, PATIENCE, Cluster, ask
-from tests.support.namespaces import NamespaceNetwork
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 
 @pytest.fixture
-def pair(network: Callable[[int], NamespaceNetwork]) -> Cluster:
+def pair(shared: Callable[[int], Cluster]) -> Cluster:
     """Two nodes that have the filesystem mounted, with a key on `/` each."""
-    return Cluster.start(network(2))
+    return shared(2)
 
 
 class Watcher:
@@ -53,7 +52,7 @@ class Watcher:
     def stop(self) -> None:
         """End it."""
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 @pytest.fixture

@@ -148,6 +148,7 @@ def test_what_is_pending_is_promised_again_and_again(local: Local, watched: Watc
     run(local.fs, scenario)
 
 
+@pytest.mark.logs("the disk is busy")
 def test_what_could_not_be_synced_is_tried_again(local: Local, watched: Watched) -> None:
     async def scenario() -> None:
         watched.failures = 2

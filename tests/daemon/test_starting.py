@@ -19,8 +19,8 @@ from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replication.propagation import Propagation
 from basefs.replication.puller import Puller
 from basefs.sync.net.service import SyncService
-from tests.gossip.helpers import free_port
 from tests.support.helpers import make_replica
+from tests.support.ports import free_port
 
 PEER = Peer("other", "127.0.0.2", 18374, 18375, "alive")
 
@@ -79,6 +79,7 @@ def test_what_serf_tells_while_it_starts_is_heard(tmp_path: Path, monkeypatch: p
     assert asked == [(PEER.sync_address, "it joined"), (PEER.sync_address, "an announcement")]
 
 
+@pytest.mark.logs("is no address")
 def test_nodes_to_join_are_those_of_the_command_line_and_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

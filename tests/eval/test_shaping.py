@@ -20,7 +20,7 @@ from tests.support.netem import Fate, Netem
 from tests.support.patience import DEADLINE
 from tests.support.shaping import Condition, has_netem
 
-pytestmark = [pytest.mark.cluster]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 PORT = 9000
 #: As many as may be under way at once.

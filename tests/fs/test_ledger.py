@@ -259,6 +259,7 @@ def test_a_directory_that_cannot_be_renamed_keeps_what_was_not_published_in_it(
             each.replica.close()
 
 
+@pytest.mark.logs("is written down later")
 def test_a_rename_that_cannot_be_written_down_has_happened(
     local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

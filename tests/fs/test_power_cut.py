@@ -118,6 +118,7 @@ def test_what_was_recorded_without_a_checksum_is_published(local: Local, scratch
     found.replica.close()
 
 
+@pytest.mark.logs("could not be read in full")
 def test_what_no_readable_record_names_is_kept(local: Local, scratch: Path) -> None:
     local.save("/f", NEW)
     found = rewritten(local, scratch / "found", lambda record: [("of a later version", ()), record])
@@ -209,6 +210,7 @@ def test_what_is_replaced_without_a_sync_is_there_or_what_replaces_it(local: Loc
     disk.holds(name, NEW)
 
 
+@pytest.mark.logs("is as before")
 def test_what_was_removed_and_made_anew_without_a_sync_is_not_what_it_was_before_that(local: Local, disk: Disk) -> None:
     local.save("/f", OLD)
     local.publish()
@@ -233,6 +235,7 @@ def test_a_backup_of_what_was_published_survives(local: Local, disk: Disk) -> No
     disk.holds("/f~", OLD)
 
 
+@pytest.mark.logs("is as before")
 def test_what_is_not_whole_and_published_under_an_older_content_shows_the_newest(local: Local, scratch: Path) -> None:
     """Another node's change came after it was saved and before the power was cut."""
     local.save("/f", b"old")

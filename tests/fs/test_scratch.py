@@ -220,6 +220,7 @@ class TestTheJournal:
         saved.publish()
         assert self.gone(saved) == 2
 
+    @pytest.mark.logs("is not durable yet")
     def test_names_it_as_soon_as_there_is_room_again(self, saved: Local, monkeypatch: pytest.MonkeyPatch) -> None:
         append = Journal.append
         handle = saved.fs.open(path("/f"), os.O_RDONLY)

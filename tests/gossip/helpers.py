@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +15,7 @@ from basefs.gossip.events import Event
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from tests.support.patience import DEADLINE
+from tests.support.ports import free_port
 
 FSID = bytes(range(28))
 OTHER_FSID = bytes(range(100, 128))
@@ -40,21 +39,6 @@ async def until(condition: Callable[[], Any], what: str = "the condition") -> No
     while not condition():
         assert loop.time() < deadline, f"waited {DEADLINE} s in vain for {what}"
         await asyncio.sleep(0.01)
-
-
-#: Below those that Linux gives to connections (`ip_local_port_range`), or one of them might take it meanwhile; and not
-#: the same ones for tests that run beside these.
-_ports = itertools.cycle(range(20_000 + os.getpid() % 50 * 200, 20_000 + (os.getpid() % 50 + 1) * 200))
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that is free for TCP and UDP, and stays so until the test takes it."""
-    for port in _ports:
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp, suppress(OSError):
-            tcp.bind((host, port))
-            udp.bind((host, port))
-            return port
-    raise AssertionError("there is no end of them")
 
 
 def config_for(path: Path, name: str, **changes: Any) -> AgentConfig:

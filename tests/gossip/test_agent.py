@@ -15,7 +15,8 @@ import pytest
 
 from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
-from tests.gossip.helpers import agent, alive, config_for, free_port, run, until
+from tests.gossip.helpers import agent, alive, config_for, run, until
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.serf
 

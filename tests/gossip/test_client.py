@@ -12,8 +12,9 @@ import pytest
 
 from basefs.errors import AgentError, LocalProtocolError
 from basefs.gossip.client import Client
-from tests.gossip.helpers import free_port, run, until
+from tests.gossip.helpers import run, until
 from tests.support.patience import DEADLINE
+from tests.support.ports import free_port
 
 Answer = Callable[[str, int], list[Any]]
 

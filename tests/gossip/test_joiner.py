@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from basefs.errors import AgentError
 from basefs.gossip.client import Client
 from basefs.gossip.joiner import PER_ROUND, Joiner, _probe
-from tests.gossip.helpers import free_port, run
+from tests.gossip.helpers import run
+from tests.support.ports import free_port
 
 
 async def nobody() -> Iterable[str]:

@@ -17,8 +17,9 @@ from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member
-from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, free_port, nodes, random_entry, run, until
+from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
 from tests.support.patience import DEADLINE
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.serf
 

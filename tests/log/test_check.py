@@ -284,6 +284,7 @@ def test_any_page_that_is_zeroed(whole: Path, tmp_path: Path) -> None:
             assert "basefs get" in str(error)
 
 
+@pytest.mark.logs("is damaged")
 def test_a_log_with_torn_pages_never_ends_in_a_traceback(whole: Path, tmp_path: Path) -> None:
     """Reading gives what was written, or an error of ours."""
     healthy = Replica(whole)
@@ -394,6 +395,7 @@ def lost_root(copy: Path) -> Iterator[Path]:
     yield copy
 
 
+@pytest.mark.logs("is damaged")
 def test_a_lost_root_entry_says_what_to_do(lost_root: Path) -> None:
     before = lost_root.read_bytes()
     assert any(finding.table == "entries" and finding.row == "1" for finding in check(lost_root))

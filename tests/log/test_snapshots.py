@@ -132,6 +132,7 @@ def test_what_a_listing_tells_adds_up_to_the_root_hash(tmp_path: Path) -> None:
     replica.close()
 
 
+@pytest.mark.logs("is damaged")
 def test_what_is_damaged_is_told_to_nobody_and_reported(tmp_path: Path) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     written = replica.commit(lambda author: author.write(path("/f"), noise(0, 3000)))

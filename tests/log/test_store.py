@@ -315,12 +315,14 @@ def test_a_damaged_row_is_found_and_all_else_is_readable(
         replica.close()
 
 
+@pytest.mark.logs("is damaged")
 def test_a_damaged_root_entry(healthy: pathlib.Path) -> None:
     damage(healthy, "entries", 1, flip)
     with pytest.raises(DamagedLog):
         Replica(healthy)
 
 
+@pytest.mark.logs("is damaged")
 def test_a_damaged_row_is_not_given_to_others(healthy: pathlib.Path) -> None:
     with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
         hashes = [hash for (hash,) in db.execute("SELECT hash FROM entries ORDER BY seq")]
@@ -337,6 +339,7 @@ def test_a_damaged_row_is_not_given_to_others(healthy: pathlib.Path) -> None:
     replica.close()
 
 
+@pytest.mark.logs("is damaged")
 def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_peer(healthy: pathlib.Path) -> None:
     replica = Replica(healthy)
     made = replica._view.tree.node(path("/d")).outcome.directories[0]
@@ -353,6 +356,7 @@ def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_p
     replica.close()
 
 
+@pytest.mark.logs("is damaged")
 def test_a_damaged_signature_is_found(healthy: pathlib.Path) -> None:
     # The hash of an entry does not cover its signature, so only the row's checksum can tell.
     with closing(sqlite3.connect(healthy / LOG_FILE)) as db:

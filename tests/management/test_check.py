@@ -36,7 +36,7 @@ def damage(log: Path) -> None:
 
 def run(cli: Cli, *arguments: object) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
-    return cli._run(("check", "conf", *arguments))
+    return cli.run("check", "conf", *arguments)
 
 
 def test_a_whole_log(conf: Cli, log: Path) -> None:

@@ -70,8 +70,9 @@ def test_examples_are_command_lines_that_it_understands(name: str) -> None:
     for line in examples_of(name):
         match = re.search(r"basefs (\w+)([^|)]*)", line)
         assert match is not None and match[1] == name, line
+        parent = click.Context(basefs, **basefs.context_settings)
         # Raises where an option or an argument does not exist, is missing, or makes no sense.
-        command_of(name).make_context(name, shlex.split(match[2]))
+        command_of(name).make_context(name, shlex.split(match[2]), parent=parent)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -104,7 +105,7 @@ def test_an_unknown_option_is_wrong_usage(cli: Cli, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("list", "status", "doctor")])
 def test_a_missing_argument_is_wrong_usage(cli: Cli, name: str) -> None:
     if any(parameter.required for parameter in command_of(name).params):
-        code, out, err = cli._run((name,))
+        code, out, err = cli.run(name)
         assert (code, out) == (2, "")
         assert "Error: Missing argument" in err and "Traceback" not in err
 
@@ -132,7 +133,7 @@ def filled(conf: Cli) -> Cli:
 
 @pytest.mark.parametrize("name", LISTINGS)
 def test_listings_are_plain_in_a_pipe_and_json_on_request(filled: Cli, name: str) -> None:
-    code, out, err = filled._run((name, *LISTINGS[name]))
+    code, out, err = filled.run(name, *LISTINGS[name])
     assert code == 0
     assert "\x1b" not in out + err
     found: Any = json.loads(filled(name, *LISTINGS[name], "--json"))

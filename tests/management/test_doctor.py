@@ -17,10 +17,10 @@ import pytest
 from basefs.daemon.config import SYNC_PORT_OFFSET
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
-from tests.gossip.helpers import free_port
 from tests.support.commands import Cli
 from tests.support.mounts import wait_until
 from tests.support.node import COMMAND, Node
+from tests.support.ports import free_port
 
 #: A new /dev without /dev/fuse, and one in which it is no device.
 _NEW_DEV = (
@@ -34,7 +34,7 @@ _WITHOUT_LIBRARY = (
 
 def findings(cli: Cli, *arguments: object) -> dict[str, list[dict[str, Any]]]:
     """What it finds in this process, by subject; problems and notes."""
-    _, out, _ = cli._run(("doctor", *arguments, "--json"))
+    _, out, _ = cli.run("doctor", *arguments, "--json")
     return _by_subject(out)
 
 
@@ -88,7 +88,7 @@ class TestWell:
             # Whether anything sets the clock is the machine's business.
             assert set(found) <= {"clock"}
             assert all(row["severity"] == "note" for rows in found.values() for row in rows)
-        code, out, err = well._run(("doctor", "conf", "-b", f"127.0.0.1:{port}"))
+        code, out, err = well.run("doctor", "conf", "-b", f"127.0.0.1:{port}")
         assert code == 0 and (out == "") == (err == "all is well\n")
         node.basefs("run", "conf", "-b", f"127.0.0.1:{port}")
         assert set(findings(well, "conf")) <= {"clock", "disk"}
@@ -220,6 +220,7 @@ class TestLog:
         db.close()
         assert "upgrade BaseFS" in only(findings(well), "log")
 
+    @pytest.mark.logs("is damaged")
     def test_damage_that_a_daemon_has_met(self, node: Node, well: Cli) -> None:
         with well.replica("conf") as replica:
             replica.commit(lambda author: author.write((b"f",), b"x"))
@@ -292,7 +293,7 @@ def test_handlers_that_fail(node: Node, well: Cli) -> None:
 @pytest.mark.root
 def test_people_read_it_line_by_line(well: Cli) -> None:
     well.home.default_key.chmod(0o644)
-    code, out, err = well._run(("doctor", "-b", f"127.0.0.1:{free_port()}"))
+    code, out, err = well.run("doctor", "-b", f"127.0.0.1:{free_port()}")
     (line,) = (line for line in out.splitlines() if "\thome\t" in line)
     severity, _, what, remedy = line.split("\t")
     assert (code, severity, remedy) == (1, "problem", f"chmod 600 {well.home.default_key}")

@@ -85,7 +85,7 @@ def test_damaged_files(conf: Cli, archive: Path) -> None:
         assert names(conf) == ["conf"]
         assert str(archive) in conf.fails("import", "conf", archive)
         assert "conf is whole" in conf.empty("check", "conf")
-    code, out, err = conf._run(("import", "copy", archive, "--salvage"))
+    code, out, err = conf.run("import", "copy", archive, "--salvage")
     assert (code, err.count("\n")) == (0, 1)
     assert "is damaged, " in err
     assert "copy" in out

@@ -81,7 +81,7 @@ def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, m
     with served(remote.replica) as address:
         records = [b"v=spf1 -all", b"basefs=" + unused.encode(), b"basefs=" + address.encode()]
         monkeypatch.setattr("basefs.daemon.discovery._records", lambda host, resolver: records)
-        code, out, err = cli._run(("get", "conf", "cluster.example", "--json"))
+        code, out, err = cli.run("get", "conf", "cluster.example", "--json")
     assert code == 0 and err.startswith(f"{unused}: cannot reach ") and err.endswith("; trying the next\n")
     assert json.loads(out)["identity"] == remote.replica.identity.hex()
     assert json.loads((cli.home.directory("conf") / "peers.json").read_text()) == [address]

@@ -65,13 +65,13 @@ def test_a_damaged_filesystem_does_not_hide_the_others(conf: Cli) -> None:
     found = rows(conf)
     assert (found["conf"]["state"], found["other"]["state"]) == ("damaged", "stopped")
     assert found["conf"]["error"]
-    _, out, err = conf._run(("list",))
+    _, out, err = conf.run("list")
     assert out.startswith("conf\tdamaged\t")
     assert err.startswith("basefs: conf: ")
     with closing(sqlite3.connect(conf.home.directory("other") / "log.db")) as db:
         db.execute("PRAGMA user_version = 99")
     assert rows(conf)["other"]["state"] == "unreadable"
-    assert "upgrade BaseFS" in conf._run(("list",))[2]
+    assert "upgrade BaseFS" in conf.run("list")[2]
 
 
 @pytest.mark.fuse

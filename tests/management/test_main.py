@@ -48,7 +48,7 @@ def test_an_unknown_command(cli: Cli) -> None:
 
 
 def test_without_a_command(cli: Cli) -> None:
-    assert "Commands:" in cli._run(())[1] + cli._run(())[2]
+    assert "Commands:" in cli.run()[1] + cli.run()[2]
 
 
 def test_an_error_is_one_line_whatever_it_says(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_in_a_pipe_and_in_a_file(node: Node, conf: Cli) -> None:
     path = conf.base / "usage.csv"
     for _ in range(2):
         assert conf("resources", "conf", "--once", "--log", path) == ""
-    rows = list(csv.DictReader(path.open()))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
     assert len(rows) == 2 and [row["entries"] for row in rows] == ["3", "3"]
 
 

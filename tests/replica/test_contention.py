@@ -363,6 +363,7 @@ def test_a_content_of_the_transaction_under_way_is_read_by_who_makes_it(tmp_path
     replica.close()
 
 
+@pytest.mark.logs("is damaged")
 def test_damage_that_is_met_without_the_lock_is_told(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     applied = replica.commit(lambda author: author.write(path("/f"), noise(0, 3000)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from tests.support.node import Node
 from tests.support.wait import wait_until
 
 NAME = "cluster"
+#: What is in every filesystem.
+CLUSTER_FILE = ".cluster"
 #: Seconds after which a condition that has no figure of its own counts as never coming true: many, for busy machines.
 PATIENCE = 120.0
 #: More of them for each node, where a condition is about all: they share the cores of one machine.
@@ -122,6 +125,17 @@ class Cluster:
         for node in self.nodes:
             node.settle(NAME)
         return {ask(node, "summary")["root_hash"] for node in self.nodes}
+
+    def empty(self) -> None:
+        """Remove all files, until no node has one."""
+        for path in self.nodes[0].mountpoint.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != CLUSTER_FILE:
+                path.unlink()
+        for node in self.nodes:
+            wait_until(lambda n=node: os.listdir(n.mountpoint) == [CLUSTER_FILE], self.patience, "no file is left")  # type: ignore[misc]
+        self.wait_until_equal(self.patience)
 
     def wait_until_equal(self, deadline: float) -> float:
         """Until all nodes have the same root hash; returns the seconds that it took."""

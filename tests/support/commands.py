@@ -14,6 +14,7 @@ from basefs.daemon.keyfiles import default_keys
 from basefs.log.keys import SigningKey
 from basefs.management.main import main
 from basefs.replica.replica import Replica
+from tests.support.logs import check_daemons
 from tests.support.mounts import temporary_directory
 from tests.support.node import Node
 
@@ -31,7 +32,8 @@ class Cli:
         self.home = Home(base / "home")
         self._capsys = capsys
 
-    def _run(self, arguments: tuple[object, ...]) -> tuple[int, str, str]:
+    def run(self, *arguments: object) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of a command."""
         self._capsys.readouterr()
         code: object = 0
         try:
@@ -44,27 +46,27 @@ class Cli:
 
     def __call__(self, *arguments: object) -> str:
         """What a command prints that succeeds without a word on stderr."""
-        code, out, err = self._run(arguments)
+        code, out, err = self.run(*arguments)
         assert (code, err) == (0, "")
         assert "\x1b" not in out
         return out
 
     def empty(self, *arguments: object) -> str:
         """What a command says on stderr that succeeds and has nothing to print."""
-        code, out, err = self._run(arguments)
+        code, out, err = self.run(*arguments)
         assert (code, out, err.count("\n")) == (0, "", 1)
         return err
 
     def fails(self, *arguments: object, code: int = 1) -> str:
         """The one line with which a command fails."""
-        found, out, err = self._run(arguments)
+        found, out, err = self.run(*arguments)
         assert (found, out, err.count("\n")) == (code, "", 1), err
         assert err.startswith("basefs: ")
         return err
 
     def misused(self, *arguments: object) -> str:
         """What a command says about a command line that it cannot read."""
-        code, out, err = self._run(arguments)
+        code, out, err = self.run(*arguments)
         assert (code, out) == (2, "")
         assert "Traceback" not in err
         return err.splitlines()[-1]
@@ -103,7 +105,8 @@ def conf(cli: Cli) -> Cli:
 
 
 @pytest.fixture
-def node(base: Path) -> Iterator[Node]:
+def node(base: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
     """The command as users start it, in the same home; whatever it starts has an end."""
     with Node.temporary(base) as made:
         yield made
+    check_daemons(request, [made])

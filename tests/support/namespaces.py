@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -26,6 +27,8 @@ _PRIVATE = "192.168.{}.{}"
 #: All nodes are joined by the first; the second is for those who were split off.
 _BRIDGES = ("br0", "br1")
 _CLONE_NEWNET = 0x40000000  # setns(2)
+#: Of the networks that this process makes.
+_numbers = itertools.count()
 
 
 def run_ip(*arguments: str) -> None:
@@ -66,7 +69,7 @@ class NamespaceNetwork:
         `behind_nat`: how many of them, the last ones, have a private address behind a router of their own that
         translates addresses: they reach the others, and nobody reaches them.
         """
-        self._tag = f"bfs{os.getpid()}"
+        self._tag = f"bfs{os.getpid()}-{next(_numbers)}"
         self._switch = f"{self._tag}-sw"
         self._directory = directory
         self._count = count
