@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.management.test_metrics import Samples, value
-from tests.management.test_metrics import scrape as ask
 from tests.support.cluster import NAME, PATIENCE, Cluster
 from tests.support.namespaces import NamespaceNetwork, in_namespace
 from tests.support.node import Node
+from tests.support.scrape import Samples, value
+from tests.support.scrape import scrape as ask
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
 from basefs import errors
 from basefs.fs.fuse.errno import ERRNO, errno_of
-
-
-def subclasses(cls: type[errors.BaseFSError]) -> Iterator[type[errors.BaseFSError]]:
-    """A class of the tree in `basefs/errors.py` and all below it."""
-    yield cls
-    for below in cls.__subclasses__():
-        yield from subclasses(below)
-
-
-ALL = sorted((cls for cls in subclasses(errors.BaseFSError) if cls.__module__ == errors.__name__), key=str)
+from tests.support.errors import ALL
 
 
 def test_the_table_lists_every_class_and_no_other() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from basefs import errors
 from basefs.management.errors import DONE, EXIT_CODES, FAILED, WRONG_USAGE, exit_code_of
-from tests.fs.test_errno import ALL
+from tests.support.errors import ALL
 
 
 @pytest.mark.parametrize("cls", [cls for cls in ALL if cls is not errors.ProtocolError], ids=lambda cls: cls.__name__)

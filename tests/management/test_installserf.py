@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from basefs.gossip.binary import dotted, find_serf, version_of
-from tests.daemon.serf.test_release import OTHER, publish, web
 from tests.support.commands import Cli
+from tests.support.releases import OTHER, publish, web
 
 
 def script(path: Path, text: str) -> Path:
@@ -41,19 +41,19 @@ def test_from_a_release(bare: Cli) -> None:
     publish(bare.base / "web", OTHER, b"#!/bin/sh\necho Serf v0.9.9\n")
     target = bare.base / "elsewhere"
     with web(bare.base / "web") as url:
-        code, out, err = bare._run(("installserf", target, "--url", url, "--version", OTHER))
+        code, out, err = bare.run("installserf", target, "--url", url, "--version", OTHER)
     assert (code, out) == (0, f"{target}/serf 0.9.9\n")
     assert "downloading serf_0.9.9_" in err and f"{target} is not on PATH" in err
     assert os.access(target / "serf", os.X_OK)
     # Found there the next time.
-    code, out, _ = bare._run(("installserf", target, "--json"))
+    code, out, _ = bare.run("installserf", target, "--json")
     assert (code, json.loads(out)["how"]) == (0, "found")
 
 
 def test_a_release_that_cannot_be_had(bare: Cli) -> None:
     (bare.base / "web").mkdir()
     with web(bare.base / "web") as url:
-        code, out, err = bare._run(("installserf", bare.base / "x", "--url", url))
+        code, out, err = bare.run("installserf", bare.base / "x", "--url", url)
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("basefs: ") and "404" in err
     assert not list((bare.base / "x").iterdir())
@@ -69,7 +69,7 @@ def test_from_packages(bare: Cli) -> None:
         f"printf '#!/bin/sh\\necho 0.8.5-dev\\n' > {serf}\n/bin/chmod 755 {serf}\nfi"
     )
     script(bare.base / "bin" / "apt-get", lines)
-    code, out, err = bare._run(("installserf",))
+    code, out, err = bare.run("installserf")
     assert (code, out) == (0, f"{serf} 0.8.5\n")
     assert err == "installing serf with apt-get ...\n"
     assert done.read_text().splitlines() == ["update", "install -y --no-install-recommends serf"]
@@ -81,14 +81,14 @@ def test_packages_that_fail_or_are_too_old(bare: Cli) -> None:
     script(bare.base / "bin" / "apt-get", "echo line; echo 'E: Unable to locate package serf'; exit 100")
     with web(bare.base / "web") as url:
         arguments = ("installserf", bare.base / "one", "--url", url, "--version", OTHER)
-        code, _, err = bare._run(arguments)
+        code, _, err = bare.run(*arguments)
         assert code == 0 and "exit 100: E: Unable to locate package serf; downloading a release instead" in err
         # What is asked for by name is not asked of packages.
-        code, _, err = bare._run((*arguments[:1], bare.base / "two", *arguments[2:], "--download"))
+        code, _, err = bare.run(*arguments[:1], bare.base / "two", *arguments[2:], "--download")
         assert code == 0 and "apt-get" not in err
         script(bare.base / "bin" / "apt-get", "exit 0")
         script(bare.base / "bin" / "serf", "echo Serf v0.6.0")
-        code, out, err = bare._run((*arguments[:1], bare.base / "three", *arguments[2:]))
+        code, out, err = bare.run(*arguments[:1], bare.base / "three", *arguments[2:])
         assert code == 0 and "too old" in err and out == f"{bare.base}/three/serf 0.9.9\n"
 
 

@@ -11,7 +11,7 @@ from basefs.errors import StoreError
 from basefs.gossip.events import Address, Event
 from basefs.replication.hearing import GATHER_SECONDS, MOST_EVENTS, MOST_WAITING, Hearing
 from basefs.replication.propagation import Propagation
-from tests.replication.test_announcing import Loop
+from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica
 
 

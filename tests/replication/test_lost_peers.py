@@ -21,8 +21,8 @@ from basefs.replication.propagation import Propagation
 from basefs.replication.scheduler import LIMIT
 from basefs.sync.net.service import SyncService
 from basefs.sync.session.result import Reason, Result
+from tests.support.asynchronous import run, until
 from tests.support.helpers import copy_replica, make_replica
-from tests.sync.net.test_transport import run, until
 
 HOST = "127.0.0.1"
 

@@ -26,7 +26,7 @@ from basefs.replication.propagation import BLOCK_PATIENCE, Propagation
 from basefs.replication.scheduler import LOST_FIRST, LOST_LONGEST
 from basefs.sync.session import result
 from basefs.sync.session.result import Reason, Result
-from tests.replication.test_announcing import Loop
+from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise
 
 HERE, ONE, TWO, THREE, NOBODY = (Address(f"10.0.0.{number}", 18375) for number in (1, 2, 3, 4, 99))

@@ -30,6 +30,7 @@ from tests.support.helpers import (
     ROOT_KEY,
     Clock,
     Node,
+    Shown,
     copy_replica,
     genesis,
     make_replica,
@@ -345,3 +346,11 @@ ACTIONS: tuple[Callable[[World, Node, Step], None], ...] = (
     World.synchronise,
     World.gossip,
 )
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def plain(tree: dict[Path, Shown]) -> dict[Path, tuple[object, ...]]:
+    """What users see: without keys and entries, which acks and grants change."""
+    return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.links, s.mtime) for names, s in tree.items()}

@@ -21,7 +21,6 @@ from basefs.errors import (
 )
 from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action
 from basefs.log.keys import SigningKey
-from basefs.replica.replica import Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.signer import clamp_time
@@ -35,61 +34,12 @@ from tests.support.helpers import (
     ROOT_KEY,
     STRANGER,
     Node,
-    Shown,
-    copy_replica,
     genesis,
     make_replica,
     path,
     tree_of,
 )
-
-
-class User:
-    """Somebody at a node, who sees each change checked against a rebuild and a replica that starts from the log."""
-
-    def __init__(self, directory: Path, *keys: SigningKey) -> None:
-        self.directory = directory
-        self.node = Node(make_replica(directory / "node", keys, born=[]))
-        self.node.receive(genesis((ROOT_KEY, ALICE)), [])
-        self.replica: Replica = self.node.replica
-        self._copies = 0
-
-    def does(self, make: Callable[[Author], Draft]) -> Applied:
-        """Commit."""
-        applied = self.replica.commit(make)
-        assert self.replica.check_view() == []
-        return applied
-
-    def sees(self) -> dict[str, Shown]:
-        """The tree, with paths as text."""
-        self._copies += 1
-        copy = copy_replica(self.replica, self.directory / f"copy{self._copies}")
-        tree = tree_of(self.replica)
-        assert tree_of(copy) == tree
-        copy.close()
-        return {"/" + b"/".join(names).decode(): shown for names, shown in tree.items()}
-
-    def writes(self, text: str, content: bytes) -> Applied:
-        """Create or rewrite a file."""
-        return self.does(lambda author: author.write(path(text), content))
-
-    def makes(self, *texts: str) -> None:
-        """mkdir."""
-        for text in texts:
-            self.does(lambda author, text=text: author.make_directory(path(text)))  # type: ignore[misc]
-
-    def moves(self, source: str, target: str) -> Applied:
-        """mv."""
-        return self.does(lambda author: author.rename(path(source), path(target)))
-
-    def links(self, name: str, target: str) -> Applied:
-        """ln."""
-        return self.does(lambda author: author.make_link(path(name), path(target)))
-
-    def removes(self, text: str) -> Applied:
-        """unlink or rmdir."""
-        is_directory = self.replica.attributes(path(text)).kind is Kind.DIRECTORY
-        return self.does(lambda author: author.remove(path(text), directory=is_directory))
+from tests.view.users import User
 
 
 @pytest.fixture

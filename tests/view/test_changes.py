@@ -20,8 +20,7 @@ from basefs.view.draft import Draft
 from basefs.view.states import Kind, State
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, genesis, make_replica, path
-from tests.view.histories import Step, World, steps
-from tests.view.test_laws import SEEDS
+from tests.view.histories import SEEDS, Step, World, steps
 
 
 class Model:

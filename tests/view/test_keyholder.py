@@ -10,20 +10,14 @@ from hypothesis import given
 from basefs.errors import PathError, PermissionDenied
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
-from basefs.path import Path
 from basefs.view.keyholder import GrantPlan
 from basefs.view.supposing import Difference
 from basefs.view.walk import SAME_FILE
 from tests.support.examples import rarely
-from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, Shown, copy_replica, path, tree_of
-from tests.view.histories import KEYS, Step, World, steps
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, copy_replica, path, tree_of
+from tests.view.histories import KEYS, Step, World, plain, steps
 from tests.view.stories import Story, above, below
-from tests.view.test_author import User
-
-
-def plain(tree: dict[Path, Shown]) -> dict[Path, tuple[object, ...]]:
-    """What users see: without keys and entries, which acks and grants change."""
-    return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.links, s.mtime) for names, s in tree.items()}
+from tests.view.users import User
 
 
 def bobs(user: User, tmp_path: pathlib.Path, key: SigningKey = BOB) -> Node:

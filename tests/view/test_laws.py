@@ -9,16 +9,13 @@ from __future__ import annotations
 import random
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.view.states import Kind
 from tests.support.examples import part, rarely
 from tests.support.helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, keys_at, tree_of
-from tests.view.histories import Step, World, steps
-
-SEEDS = st.integers(0, 2**32 - 1)
+from tests.view.histories import SEEDS, Step, World, steps
 
 
 def check(node: Node) -> None:

@@ -9,9 +9,8 @@ from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import State
 from tests.support.helpers import Node
-from tests.view.histories import Step, World, steps
+from tests.view.histories import SEEDS, Step, World, steps
 from tests.view.oracle import Depths, Oracle
-from tests.view.test_laws import SEEDS
 
 
 def oracle_of(node: Node) -> Oracle:

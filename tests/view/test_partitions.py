@@ -14,9 +14,7 @@ from basefs.log.entries import Action
 from basefs.replica.replica import LOG_FILE
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, Node, Replica, copy_replica, make_replica, path, tree_of
-from tests.view.histories import Step, World, steps
-from tests.view.test_keyholder import plain
-from tests.view.test_laws import SEEDS
+from tests.view.histories import SEEDS, Step, World, plain, steps
 
 
 def exchange(left: Node, right: Node) -> None:

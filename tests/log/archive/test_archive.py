@@ -21,7 +21,7 @@ from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
-from tests.log.archive.test_records import archive
+from tests.log.archive.made import archive
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, ROOT_KEY, make_replica, noise, path, tree_of
 from tests.view.histories import Step, World, steps

@@ -19,11 +19,11 @@ from basefs.sync.session.result import MAX_UNGRANTED, Reason, Result, SessionCou
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Entries, Hash, Stay
+from tests.support.asynchronous import HOST, run, until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
 from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
-from tests.sync.net.test_transport import HOST, run, until
 
 
 def some_log(name, count=20):

@@ -24,11 +24,10 @@ from basefs.sync.session.result import Reason, Result, SessionCounters
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import DEFAULT_LIMITS, VERSION, Limits
 from basefs.sync.wire.messages import Entries, Eof, Hash, PathReq, Stay
+from tests.support.asynchronous import HOST, run, until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
 from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
-
-HOST = "127.0.0.1"
 
 
 @contextlib.asynccontextmanager
@@ -42,26 +41,6 @@ async def serving(log, **options):
         yield server
     finally:
         await server.stop()
-
-
-async def until(condition):
-    """Wait for a condition, with a generous deadline."""
-
-    async def poll():
-        while not condition():
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(poll(), DEADLINE)
-
-
-def run(coroutine):
-    """Run, and require that no task is left."""
-
-    async def main():
-        await asyncio.wait_for(coroutine, DEADLINE)
-        await until(lambda: len(asyncio.all_tasks()) <= 3)
-
-    asyncio.run(main(), debug=False)
 
 
 def test_a_session():

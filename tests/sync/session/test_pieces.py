@@ -19,10 +19,10 @@ from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode, parse
 from basefs.sync.wire.limits import MAX_MARKS, PART_BLOCKS, VERSION
 from basefs.sync.wire.messages import BlockReq, Blocks, Chain, ChainReq, Eof, Hash
+from tests.support.asynchronous import run, until
 from tests.support.memory import MemoryLog
 from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, Writer, blocks_of, random_bytes, work
-from tests.sync.net.test_transport import run, until
 from tests.sync.session.test_relay import Link, Node, greeted
 
 SIZE = 64

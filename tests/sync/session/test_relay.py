@@ -18,11 +18,11 @@ from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import MAX_REPEATED, VERSION
 from basefs.sync.wire.messages import BlockReq, Blocks, Eof, Hash, Wait
+from tests.support.asynchronous import run, until
 from tests.support.examples import part
 from tests.support.memory import MemoryLog
 from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, Pair, Writer, cut, random_bytes, work
-from tests.sync.net.test_transport import run, until
 
 
 class Node:
