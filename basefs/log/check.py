@@ -15,7 +15,7 @@ from pathlib import Path
 from basefs.errors import StoreError
 from basefs.log.database import require_format
 from basefs.log.placement import ROOT_PATH_ID
-from basefs.log.rebuild import Finding, Rebuild, Rebuilt
+from basefs.log.rebuild import Damage, Rebuild, Rebuilt
 from basefs.log.store import Store
 
 #: Findings of SQLite's own that are reported.
@@ -44,7 +44,7 @@ def count_rows(source: sqlite3.Connection) -> int | None:
     return int(sum(counts))
 
 
-def check(path: Path, progress: Callable[[int], None] = lambda rows: None) -> list[Finding]:
+def check(path: Path, progress: Callable[[int], None] = lambda rows: None) -> list[Damage]:
     """Everything that is wrong with the log at `path`; nothing if it is whole.
 
     `progress` is called with how many rows were done since the last call.  Needs room for a copy of the entries in the
@@ -58,7 +58,7 @@ def check(path: Path, progress: Callable[[int], None] = lambda rows: None) -> li
             store.close()
 
 
-def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[int], None]) -> list[Finding]:
+def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[int], None]) -> list[Damage]:
     """`check`, with the intact rows in the empty log `store`; arguments and errors as for `Rebuild` and `check`."""
     source = open_log(path)
     try:
@@ -71,7 +71,7 @@ def examine(path: Path, store: Store, *, keep_blocks: bool, progress: Callable[[
         source.close()
 
 
-def check_file(path: Path, source: sqlite3.Connection) -> list[Finding]:
+def check_file(path: Path, source: sqlite3.Connection) -> list[Damage]:
     """What SQLite itself finds; a first finding that is `lost` says that nothing can be read.
 
     Raises `StoreError` for a log of another format.
@@ -80,20 +80,20 @@ def check_file(path: Path, source: sqlite3.Connection) -> list[Finding]:
         (version,) = source.execute("PRAGMA user_version").fetchone()
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.DatabaseError as error:
-        return [Finding("file", "all", f"SQLite cannot read it: {error}", lost=True)]
+        return [Damage("file", "all", f"SQLite cannot read it: {error}", lost=True)]
     if version:
         # The log of another version is not damaged, and this version must not replace it.
         require_format(path, version)
-    found = [] if version else [Finding("file", "user_version", "it has none")]
+    found = [] if version else [Damage("file", "user_version", "it has none")]
     try:
         rows = source.execute(f"PRAGMA integrity_check({_MAX_SQLITE_FINDINGS})").fetchall()
         lines = [_text(line) for (text,) in rows for line in text.split(b"\n") if line != b"ok"]
     except sqlite3.DatabaseError as error:
         lines = [str(error)]
-    return found + [Finding("file", "SQLite", line) for line in lines]
+    return found + [Damage("file", "SQLite", line) for line in lines]
 
 
-def compare(source: sqlite3.Connection, rebuilt: Rebuilt) -> list[Finding]:
+def compare(source: sqlite3.Connection, rebuilt: Rebuilt) -> list[Damage]:
     """The errors in the derived tables and columns."""
     return _Comparison(source, rebuilt).run()
 
@@ -105,9 +105,9 @@ class _Comparison:
         self._source = source
         self._rebuilt = rebuilt
         self._ours = rebuilt.store.database.main
-        self._findings: list[Finding] = []
+        self._findings: list[Damage] = []
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[Damage]:
         """All comparisons; one that SQLite cannot read is a finding, and the others go on."""
         for table, look in (
             ("schema", self._schema),
@@ -121,18 +121,18 @@ class _Comparison:
             try:
                 look()
             except (sqlite3.DatabaseError, TypeError, ValueError) as error:
-                self._findings.append(Finding(table, "all", f"it cannot be read: {error}"))
+                self._findings.append(Damage(table, "all", f"it cannot be read: {error}"))
         return self._findings
 
     def _differ(self, table: str, theirs: Mapping[object, object], ours: Mapping[object, object]) -> None:
         for key in theirs.keys() | ours.keys():
             row = _text(key)
             if key not in ours:
-                self._findings.append(Finding(table, row, "nothing in the log makes this row"))
+                self._findings.append(Damage(table, row, "nothing in the log makes this row"))
             elif key not in theirs:
-                self._findings.append(Finding(table, row, "the row is missing"))
+                self._findings.append(Damage(table, row, "the row is missing"))
             elif theirs[key] != ours[key]:
-                self._findings.append(Finding(table, row, "it says something else than the log"))
+                self._findings.append(Damage(table, row, "it says something else than the log"))
 
     def _both(self, query: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
         return self._source.execute(query).fetchall(), self._ours.execute(query).fetchall()
@@ -156,17 +156,17 @@ class _Comparison:
             if hash in self._rebuilt.left:
                 needs = self._rebuilt.left[hash].hex()[:12]
                 what = f"entry {hash.hex()[:12]} builds on {needs}, which is missing or damaged"
-                self._findings.append(Finding("entries", str(seq), what, lost=True))
+                self._findings.append(Damage("entries", str(seq), what, lost=True))
                 continue
             if placed is None:
                 continue
             entry = placed.entry
             if not entry.is_root and entry.parent not in seen:
-                self._findings.append(Finding("entries", str(seq), "it comes before its parent"))
+                self._findings.append(Damage("entries", str(seq), "it comes before its parent"))
             seen.add(hash)
             wanted = (entry.parent, placed.kind.value, placed.directory, store.paths.path_of(placed.path_id))
             if (parent, kind, directory, names.get(path_id)) != wanted:
-                self._findings.append(Finding("entries", str(seq), "its row contradicts the entry"))
+                self._findings.append(Damage("entries", str(seq), "its row contradicts the entry"))
 
     def _names(self) -> dict[object, tuple[bytes, ...]]:
         """The paths of the log by their number there."""
@@ -189,12 +189,12 @@ class _Comparison:
         mine = self._ours.execute("SELECT id, hash FROM paths").fetchall()
         ours = {store.paths.path_of(id): hash for id, hash in mine}
         lost = [id for id, _, _ in rows if id not in theirs]
-        self._findings.extend(Finding("paths", str(id), "it hangs on no path") for id in lost)
+        self._findings.extend(Damage("paths", str(id), "it hangs on no path") for id in lost)
         query = f"SELECT parent, name FROM paths WHERE id = {ROOT_PATH_ID}"
         if self._source.execute(query).fetchone() != self._ours.execute(query).fetchone():
-            self._findings.append(Finding("paths", str(ROOT_PATH_ID), "the root hangs on another path, or has a name"))
+            self._findings.append(Damage("paths", str(ROOT_PATH_ID), "the root hangs on another path, or has a name"))
         if len({theirs[id] for id, _, _ in rows if id in theirs}) != len(rows) - len(lost):
-            self._findings.append(Finding("paths", "all", "a path is there twice"))
+            self._findings.append(Damage("paths", "all", "a path is there twice"))
         self._differ("paths", {theirs[id]: hash for id, _, hash in rows if id in theirs}, ours)  # type: ignore[arg-type]
 
     def _chains(self) -> None:
@@ -207,7 +207,7 @@ class _Comparison:
         with store.transaction():
             for first, _, _, stalled, kind in rows:
                 if stalled not in (0, 1) or kind != b"real":
-                    self._findings.append(Finding("chains", _text(first), "it says something else than the log"))
+                    self._findings.append(Damage("chains", _text(first), "it says something else than the log"))
                 elif first in known:
                     store.chains.set_stalled(first, stalled=bool(stalled), now=0.0)
         theirs, ours = self._both("SELECT first, entry FROM waiting")

@@ -49,7 +49,7 @@ _DecodePieces: TypeAlias = Callable[[Iterable[bytes]], Iterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
+class ContentCodec:
     """One way to encode a content.
 
     Attributes:
@@ -221,11 +221,11 @@ def _frame_pieces(encoded: Iterable[bytes]) -> Iterator[bytes]:
             raise InvalidEntry(f"damaged zstandard data: {error}") from None
 
 
-STORED = Codec(0, "stored", True, lambda new, old: new, _by_pieces(_stored_pieces), _stored_pieces)
-ZLIB = Codec(1, "zlib", True, _zlib_encode, _by_pieces(_zlib_pieces), _zlib_pieces)
-BSDIFF = Codec(2, "bsdiff4", False, _bsdiff_encode, _bsdiff_decode)
-ZSTD = Codec(3, "zstd", False, _zstd_encode, _zstd_decode)
-FRAME = Codec(4, "zstd frame", True, _frame_encode, _by_pieces(_frame_pieces), _frame_pieces)
+STORED = ContentCodec(0, "stored", True, lambda new, old: new, _by_pieces(_stored_pieces), _stored_pieces)
+ZLIB = ContentCodec(1, "zlib", True, _zlib_encode, _by_pieces(_zlib_pieces), _zlib_pieces)
+BSDIFF = ContentCodec(2, "bsdiff4", False, _bsdiff_encode, _bsdiff_decode)
+ZSTD = ContentCodec(3, "zstd", False, _zstd_encode, _zstd_decode)
+FRAME = ContentCodec(4, "zstd frame", True, _frame_encode, _by_pieces(_frame_pieces), _frame_pieces)
 CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD, FRAME)}
 
 
@@ -249,7 +249,7 @@ def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
     return min(choices, key=len)
 
 
-def _chain(codec: Codec, new: bytes, old: bytes = b"") -> bytes:
+def _chain(codec: ContentCodec, new: bytes, old: bytes = b"") -> bytes:
     return bytes((codec.tag,)) + codec.encode(new, old)
 
 
@@ -335,7 +335,7 @@ def decode_pieces(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
     return _counted(pieces(itertools.chain((start[1:],), chain)), size)
 
 
-def _codec(chain: bytes) -> Codec:
+def _codec(chain: bytes) -> ContentCodec:
     try:
         return CODECS[chain[0]]
     except (IndexError, KeyError):

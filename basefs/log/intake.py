@@ -188,6 +188,7 @@ class Intake:
             self._orphans.hold(entry, needs, peer)
 
     def _add_entry(self, entry: Entry, peer: str, is_ours: bool) -> bool:
+        """Take one entry in; returns whether it is in the log now and was not before."""
         known = self._known.get(entry.hash)
         if known or (known is None and entry.hash in self._store):
             return False
@@ -198,19 +199,37 @@ class Intake:
             return False
         root = self._newcomer.root
         if root is not None and entry.parent == root.hash:
-            if entry.action is Action.GRANT and root.fingerprint == entry.fingerprint == fingerprint_of(entry.content):
-                self._add_root(root, entry)
-                return True
-            # Anything else needs that grant first.
-            self._hold(entry, entry.parent, peer)
+            return self._begin(root, entry, peer)
+        placed = self._place(entry, peer, is_ours)
+        public = None if placed is None else self._key_of(placed, peer, is_ours)
+        if placed is None or public is None:
             return False
+        if not is_ours and self._verified.get(entry.hash) != (entry.signature, public):
+            verify(entry, public)
+        self._insert(placed, is_ours)
+        return True
+
+    def _begin(self, root: Entry, entry: Entry, peer: str) -> bool:
+        """Take in the signer's grant on the root directory, and the root entry with it; anything else waits for it."""
+        if entry.action is Action.GRANT and root.fingerprint == entry.fingerprint == fingerprint_of(entry.content):
+            self._add_root(root, entry)
+            return True
+        self._hold(entry, entry.parent, peer)
+        return False
+
+    def _place(self, entry: Entry, peer: str, is_ours: bool) -> Placed | None:
+        """Where an entry stands; `None` while its parent is missing, for which it waits."""
         placed = self._store.place(entry)
         if placed is None:
             if is_ours:
                 raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has no parent here")
             self._hold(entry, entry.parent, peer)
             self.missing_parents.append(entry.parent)
-            return False
+        return placed
+
+    def _key_of(self, placed: Placed, peer: str, is_ours: bool) -> bytes | None:
+        """The raw public key that an entry names; `None` while that is granted nowhere, for which the entry waits."""
+        entry = placed.entry
         public = self._store.granted.public_key(placed)
         if public is None:
             reason = (
@@ -222,21 +241,21 @@ class Intake:
             self._hold(entry, entry.fingerprint, peer)
             self.rejected.append(reason)
             self.ungranted += 1
-            return False
-        if not is_ours and self._verified.get(entry.hash) != (entry.signature, public):
-            verify(entry, public)
-        # The blocks of this node's own entries are stored before them.
+        return public
+
+    def _insert(self, placed: Placed, is_ours: bool) -> None:
+        """Append a verified entry, and what has come of its content."""
+        entry = placed.entry
         is_write = entry.action is Action.WRITE
+        # The blocks of this node's own entries are stored before them.
         complete = is_ours or (is_write and self._store_offered(BlockHash(entry.content)))
-        placed = self._store.insert(placed, now=self.now, complete=complete)
-        self._accept(placed)
-        if entry.action is Action.WRITE and entry.content:
+        self._accept(self._store.insert(placed, now=self.now, complete=complete))
+        if is_write and entry.content:
             first = BlockHash(entry.content)
             missing = self._store.chains.missing_block(first)
             if missing is not None:
                 self.chains[first] = None
                 self._use_held_blocks(missing)
-        return True
 
     def _store_offered(self, hash: BlockHash) -> bool:
         """Store the blocks of a verified write that came with it, from this one on; returns whether these are all."""

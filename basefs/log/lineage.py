@@ -17,14 +17,15 @@ from basefs.log.blocks import Block
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.placement import EntryKind, Placed
+from basefs.log.remembered import Remembered
 
 #: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
 #: would save blocks on files that change often, fewer would make them quicker to read.
 MAX_DELTAS = 32
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
 _BLOCKS_AT_ONCE = 16
-#: Chains whose length is kept in memory, about 150 bytes each.
-_REMEMBERED_SIZES = 10_000
+#: Chains whose length and kind are kept in memory, about 250 bytes each.
+_REMEMBERED_CHAINS = 10_000
 #: Writes that are known to be complete, about 100 bytes each.
 _REMEMBERED_COMPLETE = 100_000
 
@@ -63,7 +64,8 @@ class Lineages:
         self._store = store
         self._lock = lock
         self._complete: set[EntryHash] = set()
-        self._sizes: dict[BlockHash, int] = {}
+        self._sizes: Remembered[BlockHash, int] = Remembered(_REMEMBERED_CHAINS)
+        self._keyframes: Remembered[BlockHash, bool] = Remembered(_REMEMBERED_CHAINS)
 
     def source(self, entry: EntryHash) -> EntryHash | None:
         """The write entry whose content the path had at `entry`; `None` where it was no file.
@@ -118,8 +120,14 @@ class Lineages:
 
     def is_keyframe(self, first: BlockHash) -> bool:
         """Whether the chain that this block begins decodes without the content before, or not at all."""
-        block = self._store.block(first)
-        return block is None or begins_anew(block.data)
+        known = self._keyframes.get(first)
+        if known is None:
+            block = self._store.block(first)
+            if block is None:
+                return True
+            known = begins_anew(block.data)
+            self._keyframes.keep(first, known)
+        return known
 
     def of(self, write: EntryHash) -> Lineage:
         """What decoding the content of a write entry needs.  Takes the lock.  Raises `IncompleteContent`."""
@@ -147,9 +155,7 @@ class Lineages:
                 size = sum(map(len, self.chain(first)))
             except InvalidEntry as error:
                 raise IncompleteContent(str(error)) from None
-            if len(self._sizes) >= _REMEMBERED_SIZES:
-                self._sizes.clear()
-            self._sizes[first] = size
+            self._sizes.keep(first, size)
         return size
 
     def chain(self, first: BlockHash) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ _MAX_GAP = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Damage:
     """One thing that is wrong.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rebuilt:
     """
 
     store: Store
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Damage] = field(default_factory=list)
     rows: dict[EntryHash, tuple[object, ...]] = field(default_factory=dict)
     left: dict[EntryHash, bytes] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class Rebuild:
         self._store.arrivals.replace(found)
 
     def _find(self, table: str, row: object, problem: str, *, lost: bool = False) -> None:
-        self._result.findings.append(Finding(table, str(row), problem, lost))
+        self._result.findings.append(Damage(table, str(row), problem, lost))
 
     def _rows(self, table: str, columns: str) -> Iterator[tuple[object, ...]]:
         """All rows of a table that can be read, by number."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from basefs.durable import replace_file
 from basefs.errors import DamagedLog, StoreError
 from basefs.log.check import examine
-from basefs.log.rebuild import Finding
+from basefs.log.rebuild import Damage
 from basefs.log.store import Store
 
 _SIDE_FILES = ("-wal", "-shm")
 
 
-def repair(path: Path, progress: Callable[[int], None] = lambda rows: None) -> tuple[list[Finding], Path | None]:
+def repair(path: Path, progress: Callable[[int], None] = lambda rows: None) -> tuple[list[Damage], Path | None]:
     """Repair the log at `path`, which must not be in use.
 
     Returns the findings and the new path of the damaged log; no findings and `None` if it was intact.  Needs space for

@@ -9,8 +9,10 @@ Each thread that reads has a connection from the pool for that time.  Damaged ro
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
 
 from basefs.errors import StoreError
 from basefs.log.blocks import Block
@@ -22,16 +24,23 @@ from basefs.log.entries import Entry, hash_of
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Listing
 from basefs.log.paths import Paths
-from basefs.log.placement import Placed
+from basefs.log.placement import EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import ENTRY_COLUMNS, checksum_of, placed_of
 from basefs.path import Path
 
 #: Encoded entries kept in memory, about 400 bytes each.
 _REMEMBERED_ENTRIES = 2048
+#: Children of one path compete with each other, successors with those of the same parent; grants with none.
+_FORKS = f"""
+    SELECT DISTINCT path FROM (
+        SELECT path FROM entries WHERE kind != {EntryKind.KEY.value}
+        GROUP BY path, CASE kind WHEN {EntryKind.CHILD.value} THEN x'' ELSE parent END HAVING count(*) > 1
+    )
+"""
 
 
-class _Snapshot:
+class Snapshot:
     """One connection of the pool: entries, blocks and Merkle tree.  Used by one thread at a time.
 
     Attributes:
@@ -86,16 +95,39 @@ class _Snapshot:
         return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]
 
 
+class _Loan:
+    """The use of a connection by one thread; what SQLite raises meanwhile leaves it as an error of ours."""
+
+    __slots__ = ("_reader", "_snapshot")
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> Snapshot:
+        self._snapshot = self._reader.take()
+        return self._snapshot
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._reader.give_back(self._snapshot)
+        if isinstance(error, sqlite3.Error):
+            raise self._reader.database.translate(error) from None
+
+
 class SnapshotReader:
     """What a log has committed.  Thread-safe; all methods raise `StoreError` where SQLite cannot read.
 
     The methods for the sync protocol are those of `basefs/log/interface.py`.
+
+    Attributes:
+        database: the file.
     """
 
     def __init__(self, database: Database, cache: ContentCache) -> None:
-        self._database = database
+        self.database = database
         self._cache = cache
-        self._idle: list[_Snapshot] = []
+        self._idle: list[Snapshot] = []
         self._in_use = 0
         self._is_closed = False
         self._changed = threading.Condition()
@@ -111,29 +143,35 @@ class SnapshotReader:
                 snapshot.db.close()
             self._idle.clear()
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[_Snapshot]:
+    def _connected(self) -> _Loan:
         """A connection of which each statement sees the last commit."""
+        return _Loan(self)
+
+    def take(self) -> Snapshot:
+        """A connection for this thread, until it is given back."""
         with self._changed:
             if self._is_closed:
-                raise StoreError(f"the log {self._database.path} is closed")
+                raise StoreError(f"the log {self.database.path} is closed")
             self._in_use += 1
-            snapshot = self._idle.pop() if self._idle else None
+            if self._idle:
+                return self._idle.pop()
         try:
-            if snapshot is None:
-                snapshot = _Snapshot(self._database, self._cache)
-            with self._database.translated():
-                yield snapshot
-        finally:
-            with self._changed:
-                self._in_use -= 1
-                if snapshot is not None:
-                    self._idle.append(snapshot)
-                if self._is_closed:
-                    self._changed.notify_all()
+            return Snapshot(self.database, self._cache)
+        except BaseException:
+            self.give_back(None)
+            raise
+
+    def give_back(self, snapshot: Snapshot | None) -> None:
+        """This thread has done with a connection; `None`: there was none."""
+        with self._changed:
+            self._in_use -= 1
+            if snapshot is not None:
+                self._idle.append(snapshot)
+            if self._is_closed:
+                self._changed.notify_all()
 
     @contextlib.contextmanager
-    def _moment(self) -> Iterator[_Snapshot]:
+    def _moment(self) -> Iterator[Snapshot]:
         """A connection to which everything is as at the first look, whatever is committed meanwhile."""
         with self._connected() as snapshot:
             snapshot.db.execute("BEGIN")
@@ -150,6 +188,9 @@ class SnapshotReader:
 
     def open_small(self, write: EntryHash) -> bytes | None:
         """The content of a write entry, if it is small; `None` also where it cannot be read."""
+        cached = self._cache.get(write, only_memory=True)
+        if cached is not None:
+            return cached
         try:
             with self._connected() as snapshot:
                 content = snapshot.contents.open_small(write)
@@ -163,6 +204,15 @@ class SnapshotReader:
         with self._connected() as snapshot:
             row = snapshot.db.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
         return None if row is None else bytes(row[0])
+
+    def forked_paths(self) -> list[Path]:
+        """The paths on which two entries build on the same thing, sorted: only there can a revision have lost.
+
+        One look at all entries, which no writer waits for.
+        """
+        with self._moment() as snapshot:
+            rows = snapshot.db.execute(_FORKS).fetchall()
+            return sorted(snapshot.paths.path_of(path_id) for (path_id,) in rows)
 
     # -- the interface of the sync protocol ---------------------------------------------------------------------------
 
@@ -225,7 +275,7 @@ class SnapshotReader:
         if row is None:
             return None
         if sha224(row[0]) != hash:
-            self._database.report_damage("block", hash)
+            self.database.report_damage("block", hash)
             return None
         return bytes(row[0])
 

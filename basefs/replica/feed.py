@@ -12,7 +12,7 @@ from basefs.replica.applied import Applied
 log = logging.getLogger(__name__)
 
 
-class Feed:
+class CommitFeed:
     """A queue that is filled under the writer's lock and emptied without it.  Thread-safe.
 
     Invariant: all subscribers are called in the order of `put`, whichever thread calls them.

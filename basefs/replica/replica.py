@@ -46,7 +46,7 @@ from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.replica.applied import Applied
-from basefs.replica.feed import Feed
+from basefs.replica.feed import CommitFeed
 from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
 from basefs.view.changes import Change
@@ -111,7 +111,7 @@ class Replica:
         self._snapshots = SnapshotReader(self._store.database, cache)
         self._orphans = Orphans()
         self._newcomer = Newcomer()
-        self._feed = Feed()
+        self._feed = CommitFeed()
         #: Number of the last commit, and the paths that the view changed with commits that may not be delivered yet.
         self._commits = 0
         self._changed: dict[Path, int] = {}
@@ -617,6 +617,10 @@ class Replica:
             if found is None:
                 raise NotFound(f"nothing was ever at {display(path)}")
             return found
+
+    def forked_paths(self) -> list[Path]:
+        """The paths where something can have lost, live or not; takes no lock."""
+        return self._snapshots.forked_paths()
 
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.

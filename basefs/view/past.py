@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from basefs.errors import NotFound
@@ -65,10 +64,6 @@ class Past:
             found.append(path)
             todo.extend(((*path, row.name), row.id) for row in self._store.paths.below(path_id))
         return sorted(found)
-
-    def names_of(self, paths: Iterable[int]) -> list[Path]:
-        """The names of paths that the log knows by number, sorted."""
-        return sorted(self._store.paths.path_of(path) for path in paths)
 
     def latest(self) -> Arrival | None:
         """The last arrival; `None` in an empty log, or if its row is damaged."""

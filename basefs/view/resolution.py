@@ -7,14 +7,13 @@ file that a hard link names, and the life and the contributors below a directory
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, Placed
 from basefs.log.store import Store
-from basefs.view.ancestry import Ancestry
 from basefs.view.permissions import Authority
 from basefs.view.states import UNKNOWN, Kind, State
 from basefs.view.walk import LINKABLE, Forest, Outcome, Walk, unite
@@ -22,6 +21,69 @@ from basefs.view.walk import LINKABLE, Forest, Outcome, Walk, unite
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
 MAX_LINK_HOPS = 16
+#: Directories that are remembered, some 200 bytes each.
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """A directory by its mkdir: its depth, and the mkdirs from the root to it on whose paths a key was ever granted.
+
+    Directories with the same ones share the tuple.
+    """
+
+    depth: int
+    granted: tuple[tuple[int, Placed], ...]
+
+
+class Ancestry:
+    """The directories above the entries of one log.
+
+    Which they are never changes, so a directory is looked up once for all that is in it or below it; what hangs on them
+    is read each time, but only where a key was ever granted, which is the root and few others.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[EntryHash, _Above] = {}
+        self._granted = store.granted.paths()
+
+    def authority(self, placed: Placed, root: Authority) -> tuple[Authority, int]:
+        """The keys valid above the path of an entry, and the path's depth; `root`: what holds before any grant."""
+        granted = self._store.granted.paths()
+        if granted != self._granted or len(self._known) > _REMEMBERED:
+            self._known.clear()
+            self._granted = granted
+        above = self._above(placed.directory)
+        authority = root
+        for depth, ancestor in above.granted:
+            forest = Forest.of(self._store.keys_at(ancestor.path_id), (ancestor.directory,))
+            authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
+        return authority, above.depth + 1
+
+    def _above(self, directory: EntryHash) -> _Above:
+        unknown: list[Placed] = []
+        found = _Above(-1, ())
+        is_whole = True
+        while directory != ZERO_HASH:
+            known = self._known.get(directory)
+            if known is not None:
+                found = known
+                break
+            ancestor = self._store.get(directory)
+            if ancestor is None:
+                # Damaged: what is below may be looked at, and remembered once it is repaired.
+                is_whole = False
+                break
+            unknown.append(ancestor)
+            directory = ancestor.directory
+        for ancestor in reversed(unknown):
+            depth = found.depth + 1
+            here = ((depth, ancestor),) if ancestor.path_id in self._granted else ()
+            found = _Above(depth, found.granted + here)
+            if is_whole:
+                self._known[ancestor.entry.hash] = found
+        return found
 
 
 class Resolver:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, block_count, split
-from basefs.log.codecs import BSDIFF, CODECS, MAX_BSDIFF, MAX_ZSTD_DICTIONARY, STORED, ZLIB, ZSTD, Codec
+from basefs.log.codecs import BSDIFF, CODECS, MAX_BSDIFF, MAX_ZSTD_DICTIONARY, STORED, ZLIB, ZSTD, ContentCodec
 from tests.support.helpers import noise
 
 CONTENTS = st.binary(min_size=1, max_size=3000) | st.text(min_size=1).map(lambda text: text.encode() * 20)
 
 
-def chain_of(codec: Codec, new: bytes, old: bytes = b"") -> bytes:
+def chain_of(codec: ContentCodec, new: bytes, old: bytes = b"") -> bytes:
     """The chain's bytes in one codec."""
     return bytes((codec.tag,)) + codec.encode(new, old)
 
@@ -38,7 +38,7 @@ def test_tags_never_change() -> None:
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
 @given(new=CONTENTS, old=CONTENTS)
-def test_round_trip(codec: Codec, new: bytes, old: bytes) -> None:
+def test_round_trip(codec: ContentCodec, new: bytes, old: bytes) -> None:
     assert codecs.decode(chain_of(codec, new, old), old, len(new)) == new
 
 
@@ -101,7 +101,7 @@ def decode_or_refuse(chain: bytes, old: bytes, size: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
 @given(data=st.data())
-def test_a_damaged_chain_gives_the_size_or_is_refused(codec: Codec, data: st.DataObject) -> None:
+def test_a_damaged_chain_gives_the_size_or_is_refused(codec: ContentCodec, data: st.DataObject) -> None:
     old = noise(3, 700)
     new = old[:300] + b"something else" + old[350:]
     chain = bytearray(chain_of(codec, new, old))

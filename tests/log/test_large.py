@@ -343,7 +343,7 @@ def test_a_write_of_a_large_content_on_a_full_disk(monkeypatch: pytest.MonkeyPat
     def full(*_: object, **__: object) -> BinaryIO:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("basefs.log.chainfile.tempfile.TemporaryFile", full)
+    monkeypatch.setattr("basefs.log.encoder.tempfile.TemporaryFile", full)
     with pytest.raises(NoSpace):
         write(replica, noise(0, LARGE))
     assert replica.read(F) == b"before"

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from basefs.replica.applied import Applied
-from basefs.replica.feed import Feed
+from basefs.replica.feed import CommitFeed
 
 
 def commit(number: int) -> Applied:
@@ -17,7 +17,7 @@ def commit(number: int) -> Applied:
 
 
 def test_many_threads_and_one_order() -> None:
-    feed = Feed()
+    feed = CommitFeed()
     heard: list[int] = []
     feed.subscribe(lambda item: heard.append(item.commit))
     order = threading.Lock()
@@ -41,7 +41,7 @@ def test_many_threads_and_one_order() -> None:
 
 
 def test_what_a_subscriber_puts_comes_after_what_it_is_hearing() -> None:
-    feed = Feed()
+    feed = CommitFeed()
     first: list[int] = []
     second: list[int] = []
 
@@ -59,7 +59,7 @@ def test_what_a_subscriber_puts_comes_after_what_it_is_hearing() -> None:
 
 
 def test_a_bug_in_one_subscriber_is_told_and_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
-    feed = Feed()
+    feed = CommitFeed()
     heard: list[int] = []
     feed.subscribe(lambda item: [1 // item.commit].clear())
     feed.subscribe(lambda item: heard.append(item.commit))
@@ -72,7 +72,7 @@ def test_a_bug_in_one_subscriber_is_told_and_harms_nobody_else(caplog: pytest.Lo
 
 
 def test_delivered_is_the_number_of_the_last_commit_that_all_have_heard_of() -> None:
-    feed = Feed()
+    feed = CommitFeed()
     seen: list[tuple[int, int, int]] = []
     feed.subscribe(lambda item: seen.append((item.commit, feed.delivered, feed.last)))
     feed.put(commit(1))

@@ -12,10 +12,9 @@ from basefs.log.hashes import Fingerprint
 from basefs.log.placement import Placed
 from basefs.path import Path
 from basefs.replica.replica import Replica
-from basefs.view.ancestry import Ancestry
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.resolution import Resolver
+from basefs.view.resolution import Ancestry, Resolver
 from basefs.view.states import Kind
 from tests.support.helpers import BOB, ROOT_KEY, copy_replica, make_replica, path
 

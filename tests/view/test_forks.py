@@ -1,15 +1,11 @@
-"""Forks, read from the file of the log, against the conflicts that the view finds (`basefs/log/forks.py`)."""
+"""Forked paths, as a snapshot of the log tells them, against the conflicts that the view finds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 
-from basefs.errors import StoreError
-from basefs.log.forks import forked_paths
-from basefs.replica.replica import LOG_FILE
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, make_replica, path
 from tests.view.histories import Step, World, steps
@@ -25,8 +21,7 @@ def test_whatever_lost_is_on_a_forked_path(history: list[Step]) -> None:
             for target in world.nodes:
                 world.carry(source, target)
         replica = world.nodes[0].replica
-        forked = forked_paths(replica.directory / LOG_FILE)
-        found = set(replica.plan(lambda author: author.past.names_of(forked)))
+        found = set(replica.forked_paths())
         every = replica.plan(lambda author: author.past.paths(()))
         assert {names for names in every if replica.survey(names).conflicts()} <= found <= set(every)
 
@@ -37,13 +32,5 @@ def test_a_log_without_forks(tmp_path: Path) -> None:
     replica.commit(lambda author: author.write(path("/a"), b"2"))
     replica.commit(lambda author: author.write(path("/b"), b"2"))
     replica.commit(lambda author: author.key_holder.grant((), b"alice", ALICE.public).draft)
-    assert forked_paths(tmp_path / LOG_FILE) == []
+    assert replica.forked_paths() == []
     replica.close()
-
-
-def test_a_file_that_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no log"):
-        forked_paths(tmp_path / LOG_FILE)
-    (tmp_path / LOG_FILE).write_bytes(b"this is no database")
-    with pytest.raises(StoreError, match="cannot read the log"):
-        forked_paths(tmp_path / LOG_FILE)

@@ -19,10 +19,9 @@ from basefs.daemon.api.messages import (
     TreeRow,
 )
 from basefs.errors import NotFound, UsageError
-from basefs.log.forks import forked_paths
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.path import Path, display, parse, to_text
-from basefs.replica.replica import LOG_FILE, Replica
+from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.history import Revision, Survey
@@ -51,14 +50,9 @@ class HistoryServices:
         for path in self._replica.plan(lambda author: author.past.paths(top)):
             yield path, self._replica.survey(path)
 
-    def _forked(self) -> list[Path]:
-        """The paths where something can have lost."""
-        forked = forked_paths(self._replica.directory / LOG_FILE)
-        return self._replica.plan(lambda author: author.past.names_of(forked))
-
     def count_conflicts(self) -> int:
         """How many revisions have lost a conflict, in the whole filesystem."""
-        return sum(len(self._replica.survey(place).conflicts()) for place in self._forked())
+        return sum(len(self._replica.survey(place).conflicts()) for place in self._replica.forked_paths())
 
     def revisions(self, request: ListRevisions) -> list[RevisionRow]:
         """See `ListRevisions`."""
@@ -125,7 +119,7 @@ class HistoryServices:
                 won_key=key_names.get(conflict.won.fingerprint),
                 rule=conflict.rule.value,
             )
-            for place in self._forked()
+            for place in self._replica.forked_paths()
             if place[: len(top)] == top
             for survey in (self._replica.survey(place),)
             for conflict in survey.conflicts()

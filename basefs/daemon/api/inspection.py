@@ -17,7 +17,7 @@ from basefs.errors import BaseFSError
 from basefs.gossip.peers import PEERS_FILE, PeerBook
 from basefs.log.check import check, count_rows, open_log
 from basefs.log.entries import Entry
-from basefs.log.rebuild import Finding
+from basefs.log.rebuild import Damage
 from basefs.log.repair import repair
 from basefs.log.schema import FORMAT
 from basefs.replica.replica import CACHE_FILE, LOG_FILE
@@ -32,7 +32,7 @@ _AHEAD = 60
 class LogCheck:
     """What a check of a log found, and where the damaged log is since a repair."""
 
-    findings: list[Finding]
+    findings: list[Damage]
     aside: Path | None = None
 
 
