@@ -84,6 +84,15 @@ def test_prose_keeps_to_the_column_limit(document: Path) -> None:
     assert not [line for line in long if not _LINK.search(line)], f"{document.name} has lines of more than {COLUMNS}"
 
 
+def test_the_walk_names_modules_that_exist_and_each_once() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    walk = re.search(r"^## The walk .*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert walk is not None
+    modules = re.findall(r"`([a-z]+/[a-z/_]+)`", walk[0])
+    assert len(modules) == len(set(modules)) > 40
+    assert [name for name in modules if not (ROOT / "basefs" / f"{name}.py").exists()] == []
+
+
 def test_every_document_is_in_the_index() -> None:
     index = set(_LINK.findall((ROOT / "docs" / "README.md").read_text()))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == index
