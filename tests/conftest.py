@@ -49,7 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.process)
         if "shared" in fixtures:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: [item.get_closest_marker(marker) is None for marker in ("cluster", "fuse", "process")])
+    items.sort(
+        key=lambda item: [item.get_closest_marker(marker) is None for marker in ("cluster", "fuse", "serf", "process")]
+    )
 
 
 def _missing(marker: str) -> str | None:

@@ -144,9 +144,9 @@ class Agent:
             await asyncio.wait([ended], timeout=CONNECT_INTERVAL)
             ended.cancel()
 
-    async def stop(self) -> None:
-        """End the agent: SIGTERM (it leaves the cluster), and SIGKILL if that takes too long.  Safe to call again."""
-        await self._end(signal.SIGTERM, TERM_TIMEOUT)
+    async def stop(self, patience: float = TERM_TIMEOUT) -> None:
+        """End the agent: SIGTERM (it leaves the cluster), and SIGKILL after `patience` seconds.  Safe to call again."""
+        await self._end(signal.SIGTERM, patience)
 
     async def kill(self) -> None:
         """End the agent at once, without leaving the cluster.  Safe to call again."""

@@ -28,7 +28,9 @@ class AgentConfig:
     `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
     `join`: "host:port" of nodes to join.  `log_level`: Serf's (debug, info, warn, err); at info it logs every event,
     which costs it more than delivering the event.  `serf_path`: the binary, if it is not to be searched for.
-    `statsd`: "ip:port" that is sent Serf's counters.
+    `statsd`: "ip:port" that is sent Serf's counters.  `poll_interval`: seconds between looks at Serf's queue while this
+    node sends.  `probe_interval`: seconds between two of them while it does not, since an agent that hangs does not
+    answer and is replaced; sooner is work on an idle node, later the others take the node for failed for as long.
     """
 
     node_name: str
@@ -43,6 +45,8 @@ class AgentConfig:
     log_level: str = "warn"
     serf_path: str | None = None
     statsd: str | None = None
+    poll_interval: float = 1.0
+    probe_interval: float = 15.0
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:

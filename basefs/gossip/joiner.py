@@ -69,8 +69,8 @@ class Joiner:
     async def round(self) -> bool:
         """One attempt.  Returns whether any other member is alive afterwards.  AgentError if the agent is gone."""
         alive = set(await self._alive())
-        wanted = self._choose([address for address in self._candidates() if address not in alive])
-        probed = await asyncio.gather(*(_probe(address) for address in wanted))
+        wanted = self.choose([address for address in self._candidates() if address not in alive])
+        probed = await asyncio.gather(*(probe_address(address) for address in wanted))
         reached = [(address, ip) for address, ip in zip(wanted, probed, strict=True) if ip and ip not in alive]
         joined = False
         if reached:
@@ -79,7 +79,7 @@ class Joiner:
                     joined = await self._join(client, address) or joined
         return joined or len(alive) > 1
 
-    def _choose(self, addresses: Sequence[str]) -> list[str]:
+    def choose(self, addresses: Sequence[str]) -> list[str]:
         """The addresses for this round: those not tried yet in the order given, then those tried longest ago."""
         current = set(addresses)
         for address in [address for address in self._tried if address not in current]:
@@ -106,7 +106,7 @@ class Joiner:
         return True
 
 
-async def _probe(address: str) -> str | None:
+async def probe_address(address: str) -> str | None:
     """The "ip:port" behind the address if it accepts a TCP connection; None if it does not, or is malformed."""
     try:
         found = await probe(*split_host_port(address), PROBE_TIMEOUT)

@@ -40,12 +40,8 @@ log = logging.getLogger(__name__)
 #: Seconds for `start`: a port that is still in use by the agent of the run before is free after 3 s, and on a busy
 #: machine each try may take as long as that.
 START_TIMEOUT = 15.0
-#: Seconds between looks at Serf's queue while we send, and how long after the last event we go on looking.
-POLL_INTERVAL = 1.0
+#: Seconds after the last event for which Serf's queue is watched.
 POLL_LINGER = 10.0
-#: Seconds between two such looks while nothing is sent: an agent that hangs does not answer, and is replaced.  Sooner
-#: would be work on a node on which nothing happens; later, others take a node for failed for as long.
-PROBE_INTERVAL = 15.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -116,6 +112,11 @@ class Gossip:
     def queue_depth(self) -> int:
         """Events that wait here for their turn."""
         return len(self._outbox)
+
+    @property
+    def rate(self) -> float:
+        """Events that may leave in a second at the moment."""
+        return self._pacer.rate
 
     @property
     def connected(self) -> bool:
@@ -325,9 +326,9 @@ class Gossip:
     async def _watch_depth(self, client: Client) -> None:
         asked_at = self._clock()
         while True:
-            await asyncio.sleep(POLL_INTERVAL)
+            await asyncio.sleep(self.config.poll_interval)
             sends = self._outbox or self._clock() - self._last_sent < POLL_LINGER
-            if sends or self._clock() - asked_at >= PROBE_INTERVAL:
+            if sends or self._clock() - asked_at >= self.config.probe_interval:
                 asked_at = self._clock()
                 depth = (await client.stats()).get("serf", {}).get("event_queue", "0")
                 self.serf_queue_depth = int(depth)

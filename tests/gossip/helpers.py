@@ -66,7 +66,14 @@ async def agent(path: Path, name: str = "a", **changes: Any) -> AsyncIterator[Ag
 class Node:
     """A Gossip service that remembers what it was told."""
 
-    def __init__(self, path: Path, name: str, fsid: bytes = FSID, **changes: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        fsid: bytes = FSID,
+        on_event: Callable[[Event], None] | None = None,
+        **changes: Any,
+    ) -> None:
         self.events: list[Event] = []
         self.peers: list[Peer] = []
         self.overflows = 0
@@ -74,7 +81,7 @@ class Node:
             config_for(path, name, **changes),
             rundir=path / name / "run",
             fsid=fsid,
-            on_event=self.events.append,
+            on_event=on_event or self.events.append,
             on_members=self._on_members,
             on_overflow=self._on_overflow,
         )

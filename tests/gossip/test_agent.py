@@ -18,7 +18,8 @@ from basefs.gossip.agent import Agent
 from tests.gossip.helpers import agent, alive, config_for, run, until
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.serf
+# An agent that ends in the moment in which its loop is closed may be reaped by the collector instead of asyncio.
+pytestmark = [pytest.mark.serf, pytest.mark.logs("Unknown child process pid")]
 
 PARENT = """
 import asyncio, sys, threading, time
@@ -99,13 +100,11 @@ def test_a_killed_agent_says_so(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_stopped_agent_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("basefs.gossip.agent.TERM_TIMEOUT", 0.1)
-
+def test_a_stopped_agent_that_hangs_is_killed(tmp_path: Path) -> None:
     async def main() -> None:
         async with agent(tmp_path) as serf, await serf.connect():
             os.kill(serf.pid, signal.SIGSTOP)
-            await serf.stop()
+            await serf.stop(0.1)
             assert not alive(serf.pid)
 
     run(main())

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from basefs.errors import AgentError
 from basefs.gossip.client import Client
-from basefs.gossip.joiner import PER_ROUND, Joiner, _probe
+from basefs.gossip.joiner import PER_ROUND, Joiner, probe_address
 from tests.gossip.helpers import run
 from tests.support.ports import free_port
 
@@ -23,23 +23,24 @@ async def no_agent() -> Client:
 def test_every_address_has_its_turn() -> None:
     some = [f"192.0.2.{n}:1" for n in range(1, 2 * PER_ROUND + 2)]
     joiner = Joiner(lambda: some, nobody, no_agent, lambda: None)
-    rounds = [joiner._choose(some) for _ in range(4)]
+    rounds = [joiner.choose(some) for _ in range(4)]
     assert rounds[0] == some[:PER_ROUND]
     assert {address for chosen in rounds[:3] for address in chosen} == set(some)
     assert all(len(set(chosen)) == PER_ROUND for chosen in rounds)
-    assert set(joiner._choose(some[:2])) == set(some[:2])
-    assert len(joiner._tried) == 2  # addresses that are no candidates any more are forgotten
+    assert set(joiner.choose(some[:2])) == set(some[:2])
+    # Addresses that were no candidates meanwhile are forgotten, so that they come before those that were tried.
+    assert joiner.choose(some) == some[2 : 2 + PER_ROUND]
 
 
 def test_probe() -> None:
     async def main() -> None:
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        assert await _probe(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
+        assert await probe_address(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
         server.close()
         await server.wait_closed()
         for address in (f"127.0.0.1:{free_port()}", "nonsense", "::1:1", "a" * 70 + ".invalid:1"):
-            assert await _probe(address) is None
+            assert await probe_address(address) is None
 
     run(main())
 
