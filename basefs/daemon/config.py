@@ -47,7 +47,7 @@ SYNC_SESSIONS = 16
 SYNC_PROBABILITY = 1.0
 #: Seconds between looks for lost peers and for files whose blocks stopped coming.
 WATCH_SECONDS = 0.5
-#: Seconds until what was committed survives a power cut (docs/architecture.md).
+#: Seconds until what was committed survives a power cut (docs/log.md).
 DURABLE_SECONDS = 0.1
 
 #: The home of root where the package is installed, which makes it; the service units use it as well.

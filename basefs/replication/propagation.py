@@ -1,4 +1,4 @@
-"""Propagation: what changes here goes out, what others announce comes in (docs/architecture.md).
+"""Propagation: what changes here goes out, what others announce comes in (docs/replication.md).
 
 Three ways, from the quickest to the surest.  A small change is pushed over the sessions that stay open with a few
 peers, who pass it on (`pushing.py`); without such sessions it travels as gossip events, or is announced by gossip

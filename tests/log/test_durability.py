@@ -1,4 +1,4 @@
-"""Durability: what has returned is there after kill -9, a power cut, or a full disk (docs/architecture.md).
+"""Durability: what has returned is there after kill -9, a power cut, or a full disk (docs/log.md).
 
 A power cut is played by keeping, at each fsync of the write-ahead log, a copy of what is on disk then: the copy is all
 that is left of everything later.
