@@ -135,7 +135,7 @@ class Encoder:
     def prepare(self, content: Content, base: EntryHash | None) -> None:
         """Encode a content against that of the write `base`, or without one, unless both are the same.
 
-        Takes the lock for moments, so whoever calls holds none.  Raises `NoSpace`, `StoreError`.
+        Takes the lock for moments; the caller holds none.  Raises `NoSpace`, `StoreError`.
         """
         self._prepared.add(content.key)
         if not content.size or (content.key, base) in self._done:

@@ -11,23 +11,23 @@ from types import TracebackType
 class Guard:
     """A lock that its holder may take again.  What SQLite raises inside leaves it as an error of ours.
 
-    Who releases it and takes it again at once has it before anybody who waits was woken.  So whoever does so many times
-    asks in between whether it `is_wanted`, or calls `let_others`.
+    Like any lock of Python it is unfair: a thread that releases it and takes it again at once starves those that wait.
+    Such a thread asks in between whether it `is_wanted`, or calls `let_others`.
     """
 
     def __init__(self, translate: Callable[[sqlite3.Error], Exception]) -> None:
         self._lock = threading.RLock()
-        #: Held by who is the next to get the lock; the others who wait, wait for this one.
+        #: Held by the thread that gets the lock next; all others wait for this one.
         self._turnstile = threading.Lock()
         self._translate = translate
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a thread waits for it."""
         return self._turnstile.locked()
 
     def let_others(self) -> None:
-        """Until somebody who waits now has got it, if there is anybody; by a thread that does not hold it."""
+        """Wait until a thread that waits now has got it, if there is one; the caller does not hold it."""
         if self._turnstile.locked():
             with self._turnstile:
                 pass

@@ -195,7 +195,7 @@ class SnapshotReader:
             with self._connected() as snapshot:
                 content = snapshot.contents.open_small(write)
         except StoreError:
-            # The view shows what a transaction under way has made, or it is damaged: the log tells which.
+            # The view shows what a transaction under way has made, or it is damaged: the caller asks the log.
             return None
         return None if content is None else content.whole()
 

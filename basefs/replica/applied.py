@@ -1,4 +1,4 @@
-"""What a change of the log did, for those who must know: subscribers, gossip, the filesystem."""
+"""Applied: what a change of the log did, for subscribers, gossip and the filesystem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from basefs.view.changes import Change
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one transaction did, which subscribers hear, or all those of one call of `apply`, which that returns.
+    """What one transaction did, for subscribers, or all transactions of one call of `apply`, as its result.
 
     Attributes:
         commit: number of the transaction since the start, of several the last one.

@@ -67,8 +67,8 @@ T = TypeVar("T")
 
 LOG_FILE = "log.db"
 CACHE_FILE = "cache.db"
-#: Seconds after which a delivery of another node lets those go first who wait for the log.  Readers wait for that and
-#: for one transaction's end; a shorter time makes more transactions, each of which writes pages anew.
+#: Seconds after which a batch of remote entries lets waiting threads go first.  Readers wait for that and for one
+#: transaction's end; a shorter time makes more transactions, each of which writes pages anew.
 LONG_HOLD = 0.005
 
 
@@ -172,9 +172,9 @@ class Replica:
         self._feed.subscribe(callback)
 
     def observe(self) -> None:
-        """Have `Applied.changes` tell the changes of all paths from now on, not just of those that were looked at.
+        """Have `Applied.changes` hold the changes of all paths from now on, not just of those that were looked at.
 
-        Costs memory for every live path, and the time to resolve them.  Paths that are there already are not told.
+        Costs memory for every live path, and the time to resolve them.  Paths that are there already are no changes.
         """
         for _ in self.observed():
             pass
@@ -183,7 +183,7 @@ class Replica:
         """`observe`, and what is there: live paths with their states and the entries that they end with.
 
         A directory at a time, before what is in it, and without the lock in between.  So what changes meanwhile may be
-        missing, or be as it was before; but then its change is told after this was called, and the last one counts.
+        missing, or be as it was before; but its change is delivered after this was called, and the last one counts.
         """
         with self._lock:
             self._observed = True
@@ -277,7 +277,7 @@ class Replica:
             self._view.tree.undo()
             self._view.stats.forget(self._view.tree.disturbed)
         except (BaseFSError, sqlite3.Error):
-            # What was there before cannot be read now; who looks meets that.
+            # What was there before cannot be read now; the next look at it raises that.
             self._forget_view()
 
     def _store_blocks(self, blocks: Sequence[Block]) -> None:
@@ -334,14 +334,14 @@ class Replica:
             return Applied.all_of(parts, self._store)
 
     def _let_others(self) -> None:
-        """Until those who wait for the log have got it."""
+        """Wait until the threads that wait for the log have got it."""
         self._write_lock.let_others()
         self._lock.let_others()
 
     def _put(self, applied: Applied) -> None:
         """Let readers without the lock see what a transaction has changed, and put it into the feed.
 
-        Who sees what is new can know that it may not be delivered (`is_delivered`), and nothing is delivered before it
+        A reader that sees a change can ask whether it is delivered (`is_delivered`), and nothing is delivered before it
         can be seen.
         """
         self._snapshots.remember(applied.entries)
@@ -367,7 +367,7 @@ class Replica:
         return {entry.hash: public for entry in entries if (public := keys[entry.fingerprint]) is not None}
 
     def _has_held_long(self, since: float) -> bool:
-        """Whether somebody waits for who holds both locks since that time, monotonic seconds, and that is long."""
+        """Whether both locks have been held for long since a time, monotonic seconds, and a thread waits for one."""
         return time.monotonic() - since > LONG_HOLD and (self._lock.is_wanted or self._write_lock.is_wanted)
 
     def _write(self, draft: Draft) -> Applied:
@@ -407,8 +407,8 @@ class Replica:
     ) -> tuple[Change, ...]:
         """What a committed transaction has changed in the view, which has seen its first `shown` entries before.
 
-        Where the log cannot be read the view forgets what it knows, and tells no changes: the entries are in the log
-        and must be told to the others, and who looks at the view meets the error.
+        Where the log cannot be read the view is dropped and has no changes: the entries are in the log and must reach
+        the peers, and the next look at the view raises the error.
         """
         try:
             self._show(accepted[shown:], completed, now=now)
@@ -434,7 +434,7 @@ class Replica:
             # The log cannot be read, so nothing can be built from it now.
             raise
         except Exception:
-            # The entries are in the log and must be told to the others, whatever the view makes of them.
+            # The entries are in the log and must reach the peers, whatever the view makes of them.
             log.exception("a bug in the view: it is built again from the log")
             self._view.tree.rebuild()
             self._view.stats.forget(None)
@@ -458,7 +458,7 @@ class Replica:
 
     def sync_to_disk(self) -> None:
         """Make everything committed survive a power cut.  Raises `StoreError`."""
-        # Whoever finds another one syncing waits for it: what it took up may hold this caller's commit.
+        # A sync under way may cover this caller's commit, so the caller waits for it.
         with self._sync_lock:
             with self._lock:
                 if not self._store.database.take_unsynced():
@@ -480,7 +480,7 @@ class Replica:
         decoded: list[Entry] = []
         pieces: list[Block] = []
         rejected: list[str] = []
-        # Before they are decoded, which costs more: who sends what is here again and again should cost little.
+        # Before they are decoded, which costs more: a peer that sends known entries again and again should cost little.
         hashes = [hash_of(raw) for raw in entries]
         known, seen = self._known(hashes)
         for raw, hash in zip(entries, hashes, strict=True):

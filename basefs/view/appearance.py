@@ -1,6 +1,6 @@
 """What live paths look like to `stat`, and what is remembered of it.
 
-Every method but `remembered` is called by who holds the replica's lock.
+Every method but `remembered` is called under the replica's lock.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_CACHED = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What `stat` tells of a live path.
+    """What `stat` shows of a live path.
 
     Attributes:
         kind: file, directory or symbolic link.
         mode: permission bits.
-        owner: names of owner and group, or `None` for whoever mounts.
+        owner: names of owner and group, or `None` for the mounting user.
         size: bytes.
         mtime: UNIX seconds.
         links: number of live names.
@@ -102,7 +102,7 @@ class StatCache:
         asked = [path for path in _with_directories(changed) if path in self._known]
         self.forget(changed)
         for path in asked:
-            # What is gone, or cannot be read, is met by who asks: what was committed must be told to the others.
+            # What is gone, or cannot be read, is raised when it is asked for: what was committed must be delivered.
             with contextlib.suppress(BaseFSError, sqlite3.Error):
                 self.attributes(path)
 

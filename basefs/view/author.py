@@ -46,7 +46,7 @@ class Author:
     Attributes:
         key_holder: plans grants and revokes.
         reverter: brings back what was.
-        past: tells what was.
+        past: what was.
     """
 
     def __init__(self, store: Store, contents: Contents, tree: Tree, signer: Signer, encoder: Encoder) -> None:
@@ -86,13 +86,13 @@ class Author:
                 _, node = self._owner(path, node)
                 return self._contents.lineages.source(node.outcome.tips[0].hash)
             except StoreError:
-                # The draft meets it again, and tells.
+                # The draft meets it again, and raises it.
                 return None
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
     def node(self, path: Path) -> Node:
-        """What is at a path, as the user has seen it who changes it.  Raises as `Tree.node`."""
+        """What is at a path, in the version that the change was made on.  Raises as `Tree.node`."""
         node = self._as_seen(path, self._tree.node(path))
         if node is None:
             raise NotFound(f"{display(path)} does not exist")
@@ -107,7 +107,7 @@ class Author:
         return self._tree.continues(origin)
 
     def _child(self, directory: Node, path: Path) -> Node | None:
-        """What is at a path in this directory, as the user has seen it who changes it; `None` if nothing."""
+        """What is at a path in this directory, in the version that the change was made on; `None` if nothing."""
         return self._as_seen(path, self._tree.children(directory).get(path[-1]))
 
     def _as_seen(self, path: Path, node: Node | None) -> Node | None:
@@ -198,7 +198,7 @@ class Author:
         return entry
 
     def _opening(self, path: Path) -> tuple[SigningKey, EntryHash]:
-        """Who signs the first entry of a new path, and what it hangs on.  Raises where there can be none."""
+        """The key that signs the first entry of a new path, and what that hangs on.  Raises where there can be none."""
         directory = self._check_new(path)
         return self._signer.key_for(directory.authority, path), self._slot(directory, path)
 
@@ -242,7 +242,7 @@ class Author:
             path: the path.
             content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
-            owner: names of owner and group; `None` keeps them, or leaves a new file to whoever mounts.
+            owner: names of owner and group; `None` keeps them, or leaves a new file to the mounting user.
             mtime: UNIX seconds, also if the content stays the same; `None` is `written`.
             written: UNIX seconds, when the content was written; `None` is now.
 
@@ -276,7 +276,7 @@ class Author:
         else:
             self._set_mode(draft, write, mode, owner, node.authority, path)
         if state.link is not None:
-            # The first name is gone or not ours to write, so the other names must be told where the file is now.
+            # The first name is gone or not ours to write, so the other names must name the entry where the file is now.
             self._relink(draft, path, node, write)
         return draft
 
@@ -337,7 +337,7 @@ class Author:
         self._signer.key_for(node.outcome.authorities[0], path)
         for at, name in [(path, node)] if state.link is None else self._tree.names_of(path, node):
             if at == path or (name.state.link is not None and self._signer.may_write(name.authority)):
-                # Without the first name every name keeps its own record, so all of them are told.
+                # Without the first name every name keeps its own record, so all of them get one.
                 key = self._signer.key_for(name.outcome.authorities[0], at)
                 tip = name.outcome.tips[0]
                 draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
@@ -488,9 +488,9 @@ class Author:
     # -- keys and history ---------------------------------------------------------------------------------------------
 
     def grant(self, path: Path, key_name: bytes, public: bytes) -> Draft:
-        """`KeyHolder.grant`, without what else its plan tells."""
+        """The entries of `KeyHolder.grant`, without the rest of its plan."""
         return self.key_holder.grant(path, key_name, public).draft
 
     def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
-        """`KeyHolder.revoke`, without what else its plan tells."""
+        """The entries of `KeyHolder.revoke`, without the rest of its plan."""
         return self.key_holder.revoke(path, key_name, fingerprint, discard=discard).draft

@@ -16,8 +16,8 @@ from basefs.path import Path
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import Outcome
 
-#: The entries that told what a path was: those with which its merged branches ended, and of a hard link behind its own
-#: the one with which the file ended that it names.  Nothing where nothing was.
+#: The entries that made a path what it was: those with which its merged branches ended, and of a hard link behind its
+#: own the one with which the file ended that it names.  Nothing where nothing was.
 Version = tuple[EntryHash, ...]
 
 
@@ -67,7 +67,7 @@ class ObservedVersions:
                 continue
             for one in filter(None, placed):
                 known = self._versions.get(one.path_id, ())
-                # Another name of a file may have told the same.
+                # Another name of the file may have had the same one.
                 self._versions[one.path_id] = known if one.entry.hash in known else (*known, one.entry.hash)
 
     def end(self) -> None:
