@@ -74,11 +74,9 @@ class Network:
             replica,
             *self._sync_address,
             peers=self._alive_peers,
-            on_result=self._propagation.on_result,
+            listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
-            on_gap=self._propagation.on_gap,
-            on_progress=self._propagation.on_progress,
         )
 
     @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from basefs.replication.propagation import Propagation
 from basefs.replication.scheduler import LIMIT
 from basefs.sync.net.service import SyncService
 from basefs.sync.session.result import Reason, Result
+from basefs.sync.session.states import Phase
 from tests.support.asynchronous import run, until
 from tests.support.helpers import copy_replica, make_replica
 
@@ -43,7 +44,7 @@ class Node:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.propagation = Propagation(self.replica, loop, 4, 0.0)
-        self.sync = SyncService(self.replica, HOST, 0, peers=list, max_sessions=16, on_result=self._on_result)
+        self.sync = SyncService(self.replica, HOST, 0, peers=list, max_sessions=16, listener=self)
         await self.sync.start()
         gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[])
         self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
@@ -66,7 +67,13 @@ class Node:
     async def _call(self, *call: Any) -> None:
         self.calls.append(call)
 
-    def _on_result(self, address: tuple[str, int], result: Result) -> None:
+    def on_gap(self, address: tuple[str, int]) -> None:
+        self.propagation.on_gap(address)
+
+    def on_progress(self, address: tuple[str, int], phase: Phase) -> None:
+        self.propagation.on_progress(address, phase)
+
+    def on_result(self, address: tuple[str, int], result: Result) -> None:
         self.ends.append((address, result.reason))
         self.propagation.on_result(address, result)
 

@@ -27,13 +27,12 @@ class Peer:
 
     def __init__(self, replica: Replica, peers: list[tuple[str, int]]) -> None:
         self.replica = replica
-        self.gaps = 0
-        self.syncing = Syncing(replica, peers, degree=1, on_gap=self._on_gap)
+        self.syncing = Syncing(replica, peers, degree=1)
         self.sync = self.syncing.sync
 
-    def _on_gap(self, address: tuple[str, int]) -> None:
-        self.gaps += 1
-        self.syncing.request(address, "a gap")
+    @property
+    def gaps(self) -> int:
+        return self.syncing.gaps
 
     def _on_applied(self, applied: Applied) -> None:
         self.loop.call_soon_threadsafe(self.pusher.gather, applied)

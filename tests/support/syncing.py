@@ -14,6 +14,7 @@ from basefs.replication.scheduler import CONTENT_PAUSE, LIMIT, PullScheduler
 from basefs.sync.net.peers import Address
 from basefs.sync.net.service import SyncService
 from basefs.sync.session.result import Result
+from basefs.sync.session.states import Phase
 
 HOST = "127.0.0.1"
 
@@ -23,6 +24,7 @@ class Syncing:
 
     Attributes:
         ends: the address and the result of each session.
+        gaps: how often a push did not bring all.
         peers: lists the others; may be replaced.
     """
 
@@ -40,16 +42,16 @@ class Syncing:
     ) -> None:
         rng = rng or random.Random(1)
         self.ends: list[tuple[Address, Result]] = []
+        self.gaps = 0
         self.peers = lambda: list(peers)
         self.sync = SyncService(
             log,
             HOST,
             0,
             peers=lambda: self.peers(),
-            on_result=self._ended,
-            on_progress=lambda address, phase: self.puller.progress(address, phase),
+            listener=self,
             rng=rng,
-            **{"max_sessions": 16, "on_gap": lambda address: self.puller.gap(address), **options},
+            **{"max_sessions": 16, **options},
         )
         self.scheduler = PullScheduler(
             lambda: self.peers(),
@@ -77,9 +79,16 @@ class Syncing:
     def request(self, address: Address, text: str, *, jitter: float = 0.0) -> bool:
         return self.puller.request(address, text, jitter=jitter)
 
-    def _ended(self, address: Address, result: Result) -> None:
+    def on_result(self, address: Address, result: Result) -> None:
         self.ends.append((address, result))
         self.puller.result(address, result)
+
+    def on_gap(self, address: Address) -> None:
+        self.gaps += 1
+        self.puller.gap(address)
+
+    def on_progress(self, address: Address, phase: Phase) -> None:
+        self.puller.progress(address, phase)
 
 
 @contextlib.asynccontextmanager

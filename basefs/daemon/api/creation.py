@@ -25,7 +25,7 @@ from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
-from basefs.sync.net.transport import Session, sync_with
+from basefs.sync.net.transport import Session, SessionContext, sync_with
 from basefs.sync.wire.limits import NEWCOMER_LIMITS
 
 
@@ -160,7 +160,9 @@ async def _sync_until_equal(replica: Replica, node: NodeAddress, show: Callable[
     while True:
         try:
             port = node.port + SYNC_PORT_OFFSET
-            result = await sync_with(replica, node.host, port, limits=NEWCOMER_LIMITS, progress=show)
+            result = await sync_with(
+                replica, node.host, port, progress=show, shared=SessionContext(limits=NEWCOMER_LIMITS)
+            )
             result.raise_for_reason()
         except BaseFSError as error:
             raise type(error)(f"{node}: {error}") from None

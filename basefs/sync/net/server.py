@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from basefs.log.interface import LogState
-from basefs.sync.net.peers import FIRST_BAN, Address, Pace, PenaltyBox
+from basefs.sync.net.peers import FIRST_BAN, Address, PenaltyBox
 from basefs.sync.net.transport import CHUNK, GRACE, Keeper, Session, SessionContext, core_of, throw_away
 from basefs.sync.session.push import Notice
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
-from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from basefs.sync.wire.messages import Refusal, Refuse
 
 log = logging.getLogger(__name__)
@@ -38,10 +37,7 @@ class SyncServer:
         port: int,
         *,
         max_sessions: int,
-        limits: Limits = DEFAULT_LIMITS,
         max_per_host: int = MAX_SESSIONS_PER_HOST,
-        penalties: PenaltyBox | None = None,
-        pace: Pace | None = None,
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
         shared: SessionContext | None = None,
@@ -55,13 +51,11 @@ class SyncServer:
         self._state = state
         self._host = host
         self._port = port
-        self._limits = limits
         self._max_sessions = max_sessions
         self._max_per_host = max_per_host
-        self._penalties = penalties if penalties is not None else PenaltyBox()
+        self._penalties = self._shared.penalties
         #: Those whose greeting did not come in time, never longer: where packets are lost, honest ones too.
         self._silent = PenaltyBox(FIRST_BAN, FIRST_BAN)
-        self._pace = pace if pace is not None else Pace()
         self._on_result = on_result
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,8 +118,8 @@ class SyncServer:
             self._hosts[host] += 1
             slot.callback(self._free_slot, host)
             # Not turned away: the others behind the same address have done nothing.
-            await asyncio.sleep(self._pace.delay(host, asyncio.get_running_loop().time()))
-            core = core_of(self._state, Role.RESPONDER, host, self._port, self._limits, self._keeper, self._shared)
+            await asyncio.sleep(self._shared.pace.delay(host, asyncio.get_running_loop().time()))
+            core = core_of(self._state, Role.RESPONDER, host, self._port, self._keeper, self._shared)
 
             def notice(session: Session, what: Notice | None) -> None:
                 if what is Notice.STANDS:

@@ -7,21 +7,35 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.sync.net.neighbours import NeighbourSet
-from basefs.sync.net.peers import Address, Contact, Lag, PenaltyBox, Throttle, Traffic
+from basefs.sync.net.peers import Address, Contact, Lag, Throttle, Traffic
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
-from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
+from basefs.sync.wire.limits import DEFAULT_LIMITS
 
 log = logging.getLogger(__name__)
 
 #: Ends that a person should hear of, once in a while.
 _TURNED_AWAY = frozenset({Reason.WRONG_FILESYSTEM, Reason.WRONG_VERSION, Reason.RUBBISH, Reason.ACCUSED})
+
+
+class Listener(Protocol):
+    """Hears what happens in the sessions of a node."""
+
+    def on_result(self, address: Address, result: Result) -> None:
+        """A session has ended, incoming (with the peer's own sync port, 0 if unknown) or outgoing."""
+
+    def on_gap(self, address: Address) -> None:
+        """A peer has something that was not sent over a session that stands."""
+
+    def on_progress(self, address: Address, phase: Phase) -> None:
+        """Something has come in a session that this node opened; `phase`: what it brings."""
 
 
 class SyncService:
@@ -42,38 +56,27 @@ class SyncService:
         peers: Callable[[], Sequence[Address]],
         max_sessions: int,
         degree: int = 0,
-        on_result: Callable[[Address, Result], None] = lambda address, result: None,
-        on_gap: Callable[[Address], None] = lambda address: None,
-        on_progress: Callable[[Address, Phase], None] = lambda address, phase: None,
+        listener: Listener | None = None,
         rng: random.Random | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-        connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
         `max_sessions`: that others may have with this node at once.  `degree`: sessions that stay open for news, 0:
-        none.  `on_result` gets every session's end, incoming (with the peer's own sync port, 0 if unknown) and
-        outgoing.  `on_gap` gets a peer that has something which was not sent over such a session; `on_progress` is
-        called when something came in a session that this node opened, with what the session brings.
+        none.
         """
         self._state = state
-        self._on_result = on_result
-        self._on_progress = on_progress
-        self._limits = limits
-        self._connect_timeout = connect_timeout
-        self._penalties = PenaltyBox()
+        self._listener = listener
         self._throttle = Throttle()
         self._shared = SessionContext()
+        self._penalties = self._shared.penalties
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
-        self.neighbours = NeighbourSet(peers, self._began, on_gap, rng or random.Random(), degree)
+        self.neighbours = NeighbourSet(peers, self._began, self._gap, rng or random.Random(), degree)
         self._server = SyncServer(
             state,
             host,
             port,
-            limits=limits,
             max_sessions=max_sessions,
-            penalties=self._penalties,
             on_result=self._ended,
             keeper=self.neighbours,
             shared=self._shared,
@@ -123,8 +126,7 @@ class SyncService:
                 self._state,
                 *address,
                 own_port=self.port,
-                limits=self._limits,
-                connect_timeout=patience(self._connect_timeout, self.neighbours.longest_round_trip),
+                connect_timeout=patience(CONNECT_TIMEOUT, self.neighbours.longest_round_trip),
                 progress=lambda session: self._progress(address, session),
                 keeper=keeper,
                 shared=self._shared,
@@ -138,7 +140,12 @@ class SyncService:
 
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
-        self._on_progress(address, session.phase)
+        if self._listener is not None:
+            self._listener.on_progress(address, session.phase)
+
+    def _gap(self, address: Address) -> None:
+        if self._listener is not None:
+            self._listener.on_gap(address)
 
     def _began(self, session: Session) -> None:
         """A session stands: what it has moved so far counts like any other session's."""
@@ -209,7 +216,8 @@ class SyncService:
                 # Nor may hanging up in time help.
                 self._penalties.punish(address[0], now)
             self._say(address, "refused", result.counters.refusal, now)
-        self._on_result(address, result)
+        if self._listener is not None:
+            self._listener.on_result(address, result)
 
     def _report(self, address: Address, result: Result, now: float) -> None:
         detail = f"it says: {result.detail}" if result.by_peer else result.detail

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from basefs.errors import BaseFSError
 from basefs.log.interface import Digest, LogState
-from basefs.sync.net.peers import Address, Contact, Contacts, Traffic
+from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Traffic
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
@@ -37,7 +37,6 @@ from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, Limits
 #: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32.
 _RTT = 68
 _MIN_RTT = 148
-_INFO_SIZE = 192
 #: Bytes written at once, and kept for who reads.
 CHUNK = 64 * 1024
 #: Bytes read at once, as many as one read of the kernel's brings: what waits is given to the log together.
@@ -82,7 +81,7 @@ def persist(writer: asyncio.StreamWriter, seconds: float) -> None:
     then, since round trips change.  A kernel that does not know one of these options goes on as it does for everybody.
     """
     connection = writer.get_extra_info("socket")
-    latest = _info(connection).get(_RTT, 0) / 1e6
+    _, latest = _round_trips(connection)
     options = (
         (_TCP_RTO_MAX_MS, round(retry_after(latest) * 1000)),
         (socket.TCP_USER_TIMEOUT, round(seconds * 1000)),  # RFC 5482
@@ -112,26 +111,20 @@ async def throw_away(reader: asyncio.StreamReader, most: int) -> None:
 def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:
     """The state of a connection on which `sent` bytes were written."""
     waiting = outstanding(writer)
-    info = _info(writer.get_extra_info("socket"))
-    shortest = info.get(_MIN_RTT, 0)
-    return Flow(
-        outstanding=waiting,
-        acknowledged=max(sent - waiting, 0),
-        shortest=0.0 if shortest == _UNKNOWN else shortest / 1e6,
-        latest=info.get(_RTT, 0) / 1e6,
-    )
+    shortest, latest = _round_trips(writer.get_extra_info("socket"))
+    return Flow(waiting, max(sent - waiting, 0), shortest, latest)
 
 
-def _info(connection: socket.socket) -> dict[int, int]:
-    """What the kernel tells of a connection, by place; nothing of a closed one or from an old kernel."""
+def _round_trips(connection: socket.socket) -> tuple[float, float]:
+    """Seconds of the shortest round trip and of one lately; 0 for a closed connection or an old kernel."""
     try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT + 4)
     except (OSError, ValueError):
-        return {}
-    places = (_RTT, _MIN_RTT)
-    if len(info) < max(places) + 4:
-        return {}
-    return {place: struct.unpack_from("=I", info, place)[0] for place in places}
+        return 0.0, 0.0
+    if len(info) < _MIN_RTT + 4:
+        return 0.0, 0.0
+    shortest, latest = (struct.unpack_from("=I", info, place)[0] for place in (_MIN_RTT, _RTT))
+    return 0.0 if shortest == _UNKNOWN else shortest / 1e6, latest / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +132,9 @@ class SessionContext:
     """One for each node.
 
     Attributes:
+        limits: what it allows each of them.
+        penalties: the hosts that are refused for a while.
+        pace: how often a host may begin a session.
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
         claims: which session brings what.
@@ -150,6 +146,9 @@ class SessionContext:
         adding_news: the same of those that stand: a peer that sends much does not keep news waiting.
     """
 
+    limits: Limits = DEFAULT_LIMITS
+    penalties: PenaltyBox = field(default_factory=PenaltyBox)
+    pace: Pace = field(default_factory=Pace)
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
     claims: RequestTable = field(default_factory=RequestTable)
@@ -458,7 +457,6 @@ async def sync_with(
     port: int,
     *,
     own_port: int = 0,
-    limits: Limits = DEFAULT_LIMITS,
     connect_timeout: float = CONNECT_TIMEOUT,
     progress: Callable[[Session], None] | None = None,
     keeper: Keeper | None = None,
@@ -478,13 +476,13 @@ async def sync_with(
         detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
         return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
     shared = shared or SessionContext()
-    core = core_of(state, Role.INITIATOR, host, own_port, limits, keeper, shared)
+    core = core_of(state, Role.INITIATOR, host, own_port, keeper, shared)
     notice = None if keeper is None else keeper.notice
     return await Session(core, reader, writer, (host, port), shared, progress, notice).run()
 
 
 def core_of(
-    state: LogState, role: Role, host: str, port: int, limits: Limits, keeper: Keeper | None, shared: SessionContext
+    state: LogState, role: Role, host: str, port: int, keeper: Keeper | None, shared: SessionContext
 ) -> SyncProtocol:
     """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere.
 
@@ -498,7 +496,7 @@ def core_of(
         shared.contacts.told((host, peer), log, state.digest())
 
     remote = RemotePeer(host, tells)
-    return SyncProtocol(state, role, port=port, limits=limits, stay=stay, claims=shared.claims, peer=remote)
+    return SyncProtocol(state, role, port=port, limits=shared.limits, stay=stay, claims=shared.claims, peer=remote)
 
 
 def _why(error: Exception) -> str:

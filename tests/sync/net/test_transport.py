@@ -33,7 +33,9 @@ from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
 @contextlib.asynccontextmanager
 async def serving(log, **options):
     """A server on a free port; its results are collected in `results`."""
-    options = {"max_sessions": 16, **options}
+    own = {name: options.pop(name) for name in ("limits", "penalties", "pace") if name in options}
+    shared = dataclasses.replace(options.pop("shared", SessionContext()), **own)
+    options = {"max_sessions": 16, "shared": shared, **options}
     server = SyncServer(log, HOST, 0, on_result=lambda address, result: results.append((address, result)), **options)
     server.results = results = []
     await server.start()
