@@ -50,7 +50,6 @@ class Syncing:
             0,
             peers=lambda: self.peers(),
             listener=self,
-            rng=rng,
             **{"max_sessions": 16, **options},
         )
         self.scheduler = PullScheduler(

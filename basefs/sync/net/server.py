@@ -22,10 +22,6 @@ log = logging.getLogger(__name__)
 #: Those of one host that are turned away with a reason at once; the next are cut off, which costs least.
 _TOLD_PER_HOST = 4
 
-#: Of the sessions that others may have with a node at once, those from one host: enough for several nodes behind one
-#: address.
-MAX_SESSIONS_PER_HOST = 8
-
 
 class SyncServer:
     """Accepts sessions."""
@@ -37,7 +33,6 @@ class SyncServer:
         port: int,
         *,
         max_sessions: int,
-        max_per_host: int = MAX_SESSIONS_PER_HOST,
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
         shared: SessionContext | None = None,
@@ -52,7 +47,6 @@ class SyncServer:
         self._host = host
         self._port = port
         self._max_sessions = max_sessions
-        self._max_per_host = max_per_host
         self._penalties = self._shared.penalties
         #: Those whose greeting did not come in time, never longer: where packets are lost, honest ones too.
         self._silent = PenaltyBox(FIRST_BAN, FIRST_BAN)
@@ -112,7 +106,7 @@ class SyncServer:
         now = asyncio.get_running_loop().time()
         if self._penalties.banned(host, now) or self._silent.banned(host, now):
             return await self._turn_away(host, Refuse(Refusal.BANNED, "come back later"), reader, writer)
-        if self._hosts.total() >= self._max_sessions or self._hosts[host] >= self._max_per_host:
+        if self._hosts.total() >= self._max_sessions or self._hosts[host] >= self._shared.per_host:
             return await self._turn_away(host, Refuse(Refusal.BUSY, "too many sessions"), reader, writer)
         with contextlib.ExitStack() as slot:
             self._hosts[host] += 1

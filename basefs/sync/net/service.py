@@ -57,7 +57,6 @@ class SyncService:
         max_sessions: int,
         degree: int = 0,
         listener: Listener | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
@@ -71,7 +70,7 @@ class SyncService:
         self._penalties = self._shared.penalties
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
-        self.neighbours = NeighbourSet(peers, self._began, self._gap, rng or random.Random(), degree)
+        self.neighbours = NeighbourSet(peers, self._began, self._gap, random.Random(), degree)
         self._server = SyncServer(
             state,
             host,

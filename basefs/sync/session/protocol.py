@@ -43,7 +43,6 @@ from basefs.sync.wire.messages import (
     Entries,
     EntryReq,
     Eof,
-    ForBlocks,
     Hash,
     Lazy,
     Ls,
@@ -521,10 +520,7 @@ class SyncProtocol:
         self._follow(SessionEvent.EOF)
         answered = self._queue.close_answer()
         self.counters.answer_ended(wanted(answered))
-        if isinstance(answered, ForBlocks):
-            self._queue.ask(self._receiver.answered(answered))
-        else:
-            self._queue.ask(self._receiver.wanted_blocks())
+        self._queue.ask(self._receiver.answered(answered))
         if not self._queue.expects_entries:
             self._queue.ask(self._receiver.wanted_parents())
 

@@ -293,8 +293,10 @@ class Receiver:
                 requests.append(BlockReq(hash))
         return requests
 
-    def answered(self, request: ForBlocks) -> list[ForBlocks]:
-        """What to ask for next, when an answer has ended that could have brought blocks, or told of them."""
+    def answered(self, request: object) -> list[ForBlocks]:
+        """What to ask for next, when the answer to a request has ended."""
+        if not isinstance(request, ForBlocks):
+            return self._wanted_blocks()
         wishes: list[ForBlocks] = []
         if isinstance(request, BlockReq):
             self._answer_ended(request)
@@ -303,11 +305,11 @@ class Receiver:
                 wishes += self.ask_blocks([following])
         return wishes + self._ask_pieces()
 
-    def wanted_blocks(self) -> list[BlockReq]:
-        """Requests for the rest of the contents that arrived in part, to be sent when an answer has ended."""
+    def _wanted_blocks(self) -> list[ForBlocks]:
+        """Requests for the rest of the contents that arrived in part."""
         wanted = [hash for hash in self._wanted if self._state.block(hash) is None]
         self._wanted.clear()
-        return self.ask_blocks(wanted)
+        return [*self.ask_blocks(wanted)]
 
     def wanted_parents(self) -> list[EntryReq]:
         """Requests for missing parents, to be sent when no other answer can bring them any more."""

@@ -124,7 +124,7 @@ def test_blocks_wait_with_their_orphan():
     intake.put_entries([writer.entries[1]])
     run(log, intake)
     assert log.root_hash() == writer.log().root_hash()
-    assert intake.wanted_blocks() == []
+    assert intake.answered(None) == []
 
 
 def test_blocks_wait_with_their_orphan_whose_parent_came_with_it():
@@ -162,10 +162,10 @@ def test_the_rest_of_a_content_is_asked_for_when_the_answer_has_ended():
     intake.put_entries(writer.entries)
     run(log, intake)
     intake.put_blocks(writer.blocks[:2], streaming=False)
-    assert intake.wanted_blocks() == [BlockReq(sha224(writer.blocks[2]))]
-    assert intake.wanted_blocks() == []
+    assert intake.answered(None) == [BlockReq(sha224(writer.blocks[2]))]
+    assert intake.answered(None) == []
     intake.put_blocks(writer.blocks[2:4], streaming=True)
-    assert intake.wanted_blocks() == [], "the peer has sent all that it has"
+    assert intake.answered(None) == [], "the peer has sent all that it has"
     assert intake.missing_blocks() == [BlockReq(sha224(writer.blocks[4]))]
     assert intake.missing_blocks() == [], "a block is asked for once"
 
@@ -177,7 +177,7 @@ def test_nothing_is_asked_for_that_came_inline():
     intake.put_entries(writer.entries)
     run(log, intake)
     intake.put_blocks(writer.blocks, streaming=False)
-    assert intake.wanted_blocks() == []
+    assert intake.answered(None) == []
 
 
 def test_blocks_to_ask_for_are_bounded():
@@ -188,7 +188,7 @@ def test_blocks_to_ask_for_are_bounded():
     intake.put_entries(writer.entries)
     run(log, intake)
     assert len(intake.missing_blocks()) == 3
-    assert len(intake.wanted_blocks()) == 1
+    assert len(intake.answered(None)) == 1
 
 
 def test_refused_entries_at_the_limit_and_above():
