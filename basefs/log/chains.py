@@ -59,7 +59,7 @@ class Chains:
         self._expected: Counter[BlockHash] = Counter()
 
     def load(self) -> None:
-        """Read what is kept in memory."""
+        """Load the state in memory."""
         rows = self._db.execute("SELECT first, missing FROM chains")
         self._missing = {BlockHash(first): BlockHash(missing) for first, missing in rows}
         self._expected = Counter(self._missing.values())
@@ -91,7 +91,7 @@ class Chains:
         return first not in self._missing
 
     def insert_block(self, block: Block) -> bool:
-        """Append a block, inside a transaction, without looking who waits for it; returns whether it is new."""
+        """Append a block, inside a transaction, without a look at waiting chains; returns whether it is new."""
         query = "INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)"
         return self._db.execute(query, (block.hash, block.encode())).rowcount == 1
 
@@ -102,8 +102,8 @@ class Chains:
     def store_aside(self, blocks: Sequence[Block]) -> bool:
         """Store some blocks of content made on this node, whose entry comes later, in a transaction of its own.
 
-        Needs no lock, but nobody else may write meanwhile.  False if a chain waits for one of them: then nothing is
-        stored, and `append_block` must be used.  Raises `NoSpace`, `StoreError`.
+        Needs no lock, but excludes other writers.  False if a chain waits for one of them: then no block is stored,
+        and `append_block` must be used.  Raises `NoSpace`, `StoreError`.
         """
         if any(self.expects(block.hash) for block in blocks):
             return False
@@ -114,7 +114,7 @@ class Chains:
         return True
 
     def open(self, placed: Placed, now: float, complete: bool) -> bool:
-        """Note what a write waits for; True if all its blocks are here."""
+        """Record the block that a write waits for; True if all its blocks are here."""
         first = BlockHash(placed.entry.content)
         if first in self._missing:
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
@@ -221,7 +221,7 @@ def decoded_block(row: tuple[bytes] | None, hash: BlockHash) -> Block | None:
 
 
 def next_of(db: sqlite3.Connection, hash: BlockHash) -> BlockHash | None:
-    """What a block says that follows it, `ZERO_HASH` at the end; `None` if it is not here."""
+    """The hash of the block behind one, `ZERO_HASH` at the end; `None` if the block is not here."""
     # Not decoded: hashing 200 MB takes half a second.  Damage is found when the content is read.
     row = db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
     return None if row is None else BlockHash(row[0])

@@ -1,7 +1,7 @@
-"""Contents: what a file was at an entry, from the chains of blocks and the deltas between them.
+"""Contents: the bytes of a file at an entry, from the chains of blocks and the deltas between them.
 
-The content at an entry is a fact of the log, not of the view: a delta applies to the content at its parent, whoever
-wins a conflict.
+The content at an entry is a fact of the log, not of the view: a delta applies to the content at its parent, regardless
+of conflicts.
 
 The replica's lock is held to look entries and blocks up, some blocks at a time, and never to decode: contents may be
 read by several threads at once.  Small ones that the view shows are looked up without it (`basefs/log/snapshots.py`).
@@ -24,10 +24,10 @@ from basefs.log.placement import Placed
 
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
 MIN_CACHED_DELTAS = 4
-#: Largest content, bytes.  An entry could state 2**48 - 1, and whoever reads it must find room to unpack it.
+#: Largest content, bytes.  An entry could state 2**48 - 1, and each reader needs space to unpack it.
 MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
-#: Bytes of a content for which all that decoding needs is looked up at once: whoever opens a small file while a batch
-#: is arriving waits for the lock once, and not for each step.
+#: Bytes of a content whose blocks are looked up at once: a reader that opens a small file while a batch is arriving
+#: waits for the lock once, and not for each step.
 _AT_ONCE = 64 * 1024
 #: The most of that: steps, and blocks of all of them.  Our own writer stays below; others could write a million.
 _STEPS_AT_ONCE, _ALL_BLOCKS_AT_ONCE = MAX_DELTAS + 1, 512
@@ -52,8 +52,8 @@ class Contents:
     """Reads the contents of one log.  Thread-safe.
 
     Attributes:
-        lock: what serialises the use of the log.
-        lineages: what each content builds on.
+        lock: serialises the use of the log.
+        lineages: the lineage of each content.
     """
 
     def __init__(self, store: ContentSource, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
@@ -74,7 +74,7 @@ class Contents:
         return placed.entry.size
 
     def open(self, write: EntryHash) -> Content:
-        """The content of a write entry: a small one is read now, a large one when somebody reads from it.
+        """The content of a write entry: a small one is read now, a large one at the first read.
 
         Raises `IncompleteContent` while blocks are missing and `DamagedLog` if the chain does not decode, both also
         when a large one is read.
@@ -98,7 +98,7 @@ class Contents:
         """The content of a write entry, decoded, in memory or in a file.  Raises as `open`."""
         if self.size(write) <= LARGE_CONTENT:
             return self._materialise(write)
-        # Several readers of a large file that nobody has read yet: one unpacks it.
+        # Of several first readers of a large file one unpacks it.
         busy = self._busy.setdefault(write, threading.Lock())
         try:
             with busy:
@@ -124,7 +124,7 @@ class Contents:
         return content
 
     def _steps(self, write: EntryHash) -> tuple[list[_Step], Content]:
-        """What must be decoded, newest first, and the content on which the oldest builds."""
+        """The steps to decode, newest first, and the content on which the oldest builds."""
         steps: list[_Step] = []
         hash: EntryHash | None = write
         while hash is not None:
@@ -145,7 +145,7 @@ class Contents:
     def _steps_at_once(self, write: EntryHash) -> tuple[list[_Step], Content] | None:
         """`_steps` with all that they read, from memory and the log alone; `None` where that is much.
 
-        Whoever writes to the log decides how much it is, and the lock is held.
+        The writer of an entry decides the amount, and the lock is held.
         """
         steps: list[_Step] = []
         room = _ALL_BLOCKS_AT_ONCE

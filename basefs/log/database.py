@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 #: Bytes of WAL from which on it is written back to the database, which may take seconds while the disk is busy.
 CHECKPOINT_BYTES = 4 * 1024 * 1024
-#: The same for the connection that needs the lock, if nobody calls `checkpoint`: pages of 4 KiB.
+#: The same for the connection that needs the lock, if `checkpoint` is never called: pages of 4 KiB.
 _LAST_RESORT_PAGES = 16 * 1024
 #: KiB of pages that the connection for everything keeps.  New entries are spread all over the indexes of hashes, so
-#: most of what a transaction of a long log changes is not among the 2 MiB that SQLite keeps by itself.
+#: most pages that a transaction of a long log changes are not among the 2 MiB that SQLite keeps by itself.
 _CACHE_KIB = 8 * 1024
 #: Bytes that the index of a write-ahead log takes at least (sqlite.org/walformat.html, section 2).
 _SIDE_FILE_BYTES = 32 * 1024
@@ -42,7 +42,7 @@ class Database:
     Attributes:
         path: the file.
         main: the connection for everything that needs the lock.
-        aside: the connection for what is stored without it.
+        aside: the connection for writes without it.
         damaged: hashes of the rows found not to match their content since the file was opened.
     """
 
@@ -52,7 +52,7 @@ class Database:
             raise StoreError(f"{path} exists already" if create else f"there is no log at {path}")
         self.path = path
         self.damaged: set[bytes] = set()
-        #: What a process committed that was killed is not synced either.
+        #: Commits of a killed process may not be synced either.
         self._unsynced = True
         try:
             if create:
@@ -76,7 +76,7 @@ class Database:
         self.main.close()
 
     def connect_reader(self) -> sqlite3.Connection:
-        """Another connection, which only reads; whoever takes it closes it.  Raises `StoreError`."""
+        """Another connection, read-only, which the caller closes.  Raises `StoreError`."""
         with self.translated():
             connection = _connect(self.path, 0)
             connection.execute("PRAGMA query_only = ON")
@@ -111,7 +111,7 @@ class Database:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What is written inside, on the main connection, is taken back at the end.  Raises `NoSpace`, `StoreError`."""
+        """Roll back the writes inside, on the main connection, at the end.  Raises `NoSpace`, `StoreError`."""
         try:
             self.main.execute("SAVEPOINT rehearsal")
             try:
@@ -172,7 +172,7 @@ class Database:
     # -- errors, facts and damage -------------------------------------------------------------------------------------
 
     def translate(self, error: sqlite3.Error) -> StoreError:
-        """What an error of SQLite's means; a database that is malformed takes no writes from then on."""
+        """The `StoreError` for an error of SQLite; a malformed database refuses writes from then on."""
         found = as_store_error(self.path, error)
         if isinstance(found, DamagedLog) and self.path.name.encode() not in self.damaged:
             self.damaged.add(self.path.name.encode())
@@ -201,7 +201,7 @@ class Database:
 
 
 def as_store_error(path: Path, error: Exception) -> StoreError:
-    """What an error of SQLite's or the system's means for the log at `path`."""
+    """The `StoreError` for an error of SQLite or the system, about the log at `path`."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DamagedLog(f"the log {path} is damaged, {error}: see 'basefs check'")
@@ -230,7 +230,7 @@ def _connect(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    # What a burst has made the WAL grow to is given back once it was written back.
+    # The space of a WAL that grew in a burst is released once it was written back.
     connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
     return connection

@@ -1,4 +1,4 @@
-"""What a content builds on: the writes back to one that decodes without another.
+"""Lineages: the writes that a content builds on, back to one that decodes without another.
 
 The content at an entry is that of the nearest write, and a delta builds on the content at its parent (docs/formats.md,
 section 6).
@@ -57,7 +57,7 @@ class ContentSource(Protocol):
 
 
 class Lineages:
-    """What the contents of one log build on.  Needs the lock where nothing else is said."""
+    """The lineages of the contents of one log.  Methods need the lock unless they say otherwise."""
 
     def __init__(self, store: ContentSource, lock: AbstractContextManager[object]) -> None:
         """`lock` must be one that its holder may take again."""
@@ -130,7 +130,7 @@ class Lineages:
         return known
 
     def of(self, write: EntryHash) -> Lineage:
-        """What decoding the content of a write entry needs.  Takes the lock.  Raises `IncompleteContent`."""
+        """The lineage that decodes the content of a write entry.  Takes the lock.  Raises `IncompleteContent`."""
         writes: list[Placed] = []
         delta_bytes = 0
         hash: EntryHash | None = write

@@ -1,7 +1,7 @@
 """Paths: every path that an entry ever named, and the Merkle tree over them (docs/formats.md, section 7).
 
-Invariant: after a transaction the hash of a path is the XOR of what its own entries contribute and of its sub-paths'
-hashes.  What an entry contributes is decided in `store` and `chains`.
+Invariant: after a transaction the hash of a path is the XOR of the contributions of its own entries and of the hashes
+of its sub-paths.  `store` and `chains` decide the contribution of an entry.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Paths:
         self._db = db
         #: Path id -> change of its hash; as numbers, which are quicker to combine than bytes.
         self._pending: dict[int, int] = {}
-        #: Path id -> path above and name, which never change, of those that were asked for lately.
+        #: Path id -> path above and name, which never change, of recently used paths.
         self._places: Remembered[int, tuple[int, bytes]] = Remembered(_REMEMBERED_PLACES)
-        #: Path id -> hash, of those that changed lately; nobody else changes any.
+        #: Path id -> hash, of recently changed paths; only this object changes hashes.
         self._hashes: Remembered[int, int] = Remembered(_REMEMBERED_PLACES)
 
     def row(self, path_id: int) -> PathRow:
@@ -117,7 +117,7 @@ class Paths:
         self._pending[path_id] = self._pending.get(path_id, 0) ^ int.from_bytes(hash, "big")
 
     def flush(self) -> None:
-        """Write what was collected, at the end of a transaction."""
+        """Write the pending changes, at the end of a transaction."""
         pending, self._pending = self._pending, {}
         while pending:
             above: dict[int, int] = {}
@@ -133,18 +133,18 @@ class Paths:
             pending = above
 
     def take_pending(self) -> dict[int, int]:
-        """What was collected, which is then dropped; for `restore`."""
+        """Take and drop the pending changes; for `restore`."""
         pending, self._pending = self._pending, {}
         return pending
 
     def restore(self, pending: dict[int, int]) -> None:
-        """Collect again what was taken, and only that."""
+        """Make the taken changes pending again, and only these."""
         self._pending = pending
         self._places.clear()
         self._hashes.clear()
 
     def forget(self) -> None:
-        """Drop what was collected: the transaction has failed."""
+        """Drop the pending changes: the transaction has failed."""
         self._pending.clear()
         self._places.clear()
         self._hashes.clear()

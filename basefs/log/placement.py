@@ -40,8 +40,8 @@ class Placed:
         kind: child, successor, or grant/revoke.
         path_id: id of its static path; `NEW_PATH` before the first entry of a path is inserted.
         directory: hash of the mkdir under which its chain lives; `ZERO_HASH` for the root's own chain.
-        above: id of the path that holds this one; 0 for the root, and where `path_id` tells it.
-        is_first: whether it began its path, from who has just inserted it; others are not told.
+        above: id of the path that holds this one; 0 for the root, and where `path_id` determines it.
+        is_first: whether it began its path; known only right after the insertion.
     """
 
     entry: Entry

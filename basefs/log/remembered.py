@@ -1,4 +1,4 @@
-"""What was asked for lately, kept in memory because it will be asked for again."""
+"""A cache of recent values, kept in memory because they will be needed again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Remembered(dict[K, V]):
-    """A dictionary of bounded size; put what belongs into it with `keep`.  Thread-safe."""
+    """A dictionary of bounded size; `keep` inserts.  Thread-safe."""
 
     def __init__(self, most: int) -> None:
         """`most`: how many are kept at the most."""

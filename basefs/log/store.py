@@ -1,4 +1,4 @@
-"""The append-only store: entries and what is derived from them, in one SQLite file (docs/formats.md, section 8).
+"""The append-only store: entries and the tables derived from them, in one SQLite file (docs/formats.md, section 8).
 
 Invariants
 
@@ -50,7 +50,7 @@ class Store:
         chains: blocks, and which of them are missing.
         granted: the keys that a signature may be of.
         arrivals: when entries came.
-        detached: entries that lost what they build on.
+        detached: intact entries whose parent or grant was lost.
         committed: the Merkle hash of everything and the number of entries after the last transaction, to be read
             without the lock.
     """
@@ -64,11 +64,11 @@ class Store:
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
-        #: What links name that has not arrived.
+        #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
         #: The paths that some link names.
         self._linked: set[int] = set()
-        #: Entries that were asked for or stored lately: what arrives builds on what has just arrived.
+        #: Entries that were read or stored lately: new entries build on recent ones.
         self._recent: Remembered[EntryHash, Placed] = Remembered(_REMEMBERED_ENTRIES)
         try:
             self._load()
@@ -77,7 +77,7 @@ class Store:
             raise self.database.translate(error) from None
 
     def _load(self) -> None:
-        """Read what is kept in memory, again where a transaction has failed."""
+        """Load the state in memory; also after a failed transaction."""
         self._recent.clear()
         self.chains.load()
         self.granted.load()
@@ -116,7 +116,7 @@ class Store:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """What is inserted inside is gone afterwards; in a transaction or without one.  Raises `StoreError`."""
+        """Roll back the insertions inside, in a transaction or without one.  Raises `StoreError`."""
         pending, arrival = self.paths.take_pending(), self.arrivals.pending
         try:
             with self.database.savepoint():
@@ -325,7 +325,7 @@ class Store:
         if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete):
             self.paths.contribute(placed.path_id, entry.hash)
         if placed.kind is EntryKind.SUCCESSOR:
-            # Hardly anybody else builds on that one now.
+            # Few other entries will build on that one.
             self._recent.pop(entry.parent, None)
         self._remember(placed)
         return placed
@@ -367,5 +367,5 @@ def placed_of(row: Sequence[object]) -> Placed | None:
 
 
 def checksum_of(data: bytes) -> bytes:
-    """What a row says of an encoding, since an entry's hash does not cover its signature."""
+    """The checksum of an encoding in a row, since the hash of an entry does not cover its signature."""
     return sha224(data)[:8]
