@@ -17,8 +17,7 @@ from basefs.daemon.options import DaemonOptions
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import join_host_port
-from basefs.gossip.peers import PEERS_FILE
+from basefs.gossip.members import PEERS_FILE, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
@@ -62,13 +61,13 @@ class Network:
                 tags={"sync": str(self._sync_address.port)},
                 snapshot_path=replica.directory / "serf.snapshot",
                 join=tuple(_addresses_to_join(named, host, port)),
+                peers_path=replica.directory / PEERS_FILE,
             ),
             rundir=rundir,
             fsid=replica.identity,
             on_event=self._propagation.on_event,
             on_members=self._propagation.on_members,
             on_overflow=self._propagation.announce,
-            peers_path=replica.directory / PEERS_FILE,
         )
         self.sync = SyncService(
             replica,

@@ -14,15 +14,74 @@ long (`join`, `query`, `force-leave`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
 from basefs.errors import AgentError, LocalProtocolError, ProtocolError
 from basefs.gossip.connect import open_tcp
 from basefs.gossip.members import Member, parse_member
-from basefs.gossip.rpc import COMMANDS, Body, Codec, Response, StreamRecord
-from basefs.gossip.subscription import STREAM_LIMIT, Subscription
+from basefs.gossip.rpc import COMMANDS, Body, Response, RpcCodec, StreamRecord
+
+#: Records that a slow consumer may leave waiting.  The agent keeps 512 more and then drops on its side.
+STREAM_LIMIT = 1024
+
+
+class Subscription:
+    """The records of one stream, monitor or query, as an asynchronous iterator.
+
+    Ends when the agent says that nothing more comes (query) or after `aclose`; raises AgentError when the connection
+    broke.  `dropped` counts records that were lost because the consumer was too slow.
+    """
+
+    def __init__(self, close: Callable[[], Awaitable[None]], limit: int = STREAM_LIMIT) -> None:
+        self._records: deque[Body] = deque()
+        self._limit = limit
+        self._close = close
+        self._wakeup = asyncio.Event()
+        self._ended = False
+        self._error: AgentError | None = None
+        self.dropped = 0
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Body:
+        while not self._records:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        return self._records.popleft()
+
+    async def aclose(self) -> None:
+        """Stop the stream in the agent.  Queued records are dropped."""
+        self._records.clear()
+        if not self._ended:
+            self.finish(None)
+            await self._close()
+
+    def put(self, record: Body, final: bool) -> None:
+        """For the client's reader: one more record has arrived, the last one if `final`."""
+        if self._ended:
+            return
+        if len(self._records) >= self._limit:
+            self._records.popleft()
+            self.dropped += 1
+        self._records.append(record)
+        self._ended = final
+        self._wakeup.set()
+
+    def finish(self, error: AgentError | None) -> None:
+        """For the client's reader: the stream has ended, because of `error` if there is one."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._wakeup.set()
+
 
 #: Seconds for the agent to answer a call.  It answers most in a millisecond; `force-leave` waits for its broadcast.
 TIMEOUT = 10.0
@@ -39,7 +98,7 @@ class Client:
         self._reader = reader
         self._writer = writer
         self._timeout = timeout
-        self._codec = Codec()
+        self._codec = RpcCodec()
         self._waiters: dict[int, asyncio.Future[Response]] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._error: AgentError | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from basefs.durable import write_file
 from basefs.errors import AgentError
-from basefs.gossip.bucket import PROFILES
+from basefs.gossip.outgoing import PROFILES
 
 #: Serf's limit for a user event after encoding, bytes.  Encoding adds 30 B (measured), the length of the name, and up
 #: to 8 B of logical time to our 512, so the default of 512 is too small.  Above about 1300 B Serf would take an
@@ -31,6 +31,7 @@ class AgentConfig:
     `statsd`: "ip:port" that is sent Serf's counters.  `poll_interval`: seconds between looks at Serf's queue while this
     node sends.  `probe_interval`: seconds between two of them while it does not, since an agent that hangs does not
     answer and is replaced; sooner is work on an idle node, later the others take the node for failed for as long.
+    `peers_path`: our own file of known addresses.
     """
 
     node_name: str
@@ -47,6 +48,7 @@ class AgentConfig:
     statsd: str | None = None
     poll_interval: float = 1.0
     probe_interval: float = 15.0
+    peers_path: Path | None = None
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -93,10 +95,7 @@ class AgentConfig:
 
 
 def write_config(directory: Path, values: Mapping[str, Any]) -> Path:
-    """Write `serf.json` into the directory, readable by its owner only (it holds keys).  Raises OSError.
-
-    Whoever looks sees the old file or the new one, never half of it or another mode.
-    """
+    """Write `serf.json` into the directory, readable by its owner only (it holds keys).  Raises OSError."""
     path = directory / "serf.json"
     write_file(path, json.dumps(values, indent=1).encode(), mode=0o600)
     return path

@@ -77,7 +77,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class GossipEvent:
     """One decoded event.  Entries include their leading 0x01; blocks are next hash + data, without the tag.
 
     `origin` is the node that sent the event, where missing parents can be asked for; None if it did not say.
@@ -89,37 +89,40 @@ class Event:
     origin: Address | None = None
 
 
-def decode_event(payload: bytes) -> Event:
+def decode_event(payload: bytes) -> GossipEvent:
     """The event in `payload`.  Raises RemoteProtocolError for anything but the one encoding of an event."""
     if not payload:
         raise RemoteProtocolError("an event is empty")
     if len(payload) > MAX_EVENT:
         raise RemoteProtocolError(f"an event has at most {MAX_EVENT} bytes, not {len(payload)}")
     items = _split_pack(payload) if payload[0] == _PACK else [payload]
-    entries: list[bytes] = []
-    blocks: list[bytes] = []
-    announcements: list[Announcement] = []
-    origin: Address | None = None
+    found: dict[int, list[bytes]] = {tag: [] for tag in (_ENTRY, _BLOCK, _ANNOUNCEMENT, _ORIGIN)}
     for item in items:
-        tag = item[0]
-        if tag == _ENTRY:
-            if len(item) < MIN_ENTRY:
-                raise RemoteProtocolError(f"an entry has at least {MIN_ENTRY} bytes, not {len(item)}")
-            entries.append(item)
-        elif tag == _BLOCK:
-            if len(item) < 1 + HASH_SIZE:
-                raise RemoteProtocolError("a block is shorter than its next hash")
-            blocks.append(item[1:])
-        elif tag == _ANNOUNCEMENT:
-            announcements.append(_decode_announcement(item))
-        elif tag == _ORIGIN:
-            address, rest = _decode_address(item[1:])
-            if address is None or rest or origin is not None:
-                raise RemoteProtocolError("an event names one origin, with an address")
-            origin = address
-        else:
-            raise RemoteProtocolError("a pack is inside a pack" if tag == _PACK else f"unknown tag {tag} in an event")
-    return Event(tuple(entries), tuple(blocks), tuple(announcements), origin)
+        if item[0] == _PACK:
+            raise RemoteProtocolError("a pack is inside a pack")
+        if item[0] not in found:
+            raise RemoteProtocolError(f"unknown tag {item[0]} in an event")
+        found[item[0]].append(item)
+    for entry in found[_ENTRY]:
+        if len(entry) < MIN_ENTRY:
+            raise RemoteProtocolError(f"an entry has at least {MIN_ENTRY} bytes, not {len(entry)}")
+    if any(len(block) < 1 + HASH_SIZE for block in found[_BLOCK]):
+        raise RemoteProtocolError("a block is shorter than its next hash")
+    return GossipEvent(
+        tuple(found[_ENTRY]),
+        tuple(block[1:] for block in found[_BLOCK]),
+        tuple(map(_decode_announcement, found[_ANNOUNCEMENT])),
+        _decode_origin(found[_ORIGIN]),
+    )
+
+
+def _decode_origin(items: Sequence[bytes]) -> Address | None:
+    if not items:
+        return None
+    address, rest = _decode_address(items[0][1:])
+    if address is None or rest or len(items) > 1:
+        raise RemoteProtocolError("an event names one origin, with an address")
+    return address
 
 
 def encode_events(entries: Sequence[bytes], blocks: Sequence[bytes], origin: Address | None) -> list[bytes]:
@@ -129,31 +132,36 @@ def encode_events(entries: Sequence[bytes], blocks: Sequence[bytes], origin: Add
     shares an event with the first block of it whenever the two fit into one.  An event that holds an entry also names
     the origin, where there is room.  Raises LocalProtocolError for an entry or block that no event can carry.
     """
-    for entry in entries:
-        if not MIN_ENTRY <= len(entry) <= MAX_ENTRY or entry[0] != _ENTRY:
-            raise LocalProtocolError(f"an entry of {len(entry)} bytes cannot be gossiped")
-    for block in blocks:
-        if not HASH_SIZE <= len(block) <= HASH_SIZE + MAX_BLOCK_DATA:
-            raise LocalProtocolError(f"a block of {len(block)} bytes cannot be gossiped")
-    packs: list[list[bytes]] = []
-    current: list[bytes] = []
-    for chain in _chains(entries, blocks):
-        for index, item in enumerate(chain):
-            # An entry without its first block is of no use yet: rather than part them, open a new event for both.
-            together = chain[:2] if index == 0 else [item]
-            apart = not _fits([*current, *together]) and _fits(together)
-            if current and (apart or not _fits([*current, item])):
-                packs.append(current)
-                current = []
-            current.append(item)
-    if current:
-        packs.append(current)
+    _check_sizes(entries, blocks)
+    packs = _fill_packs(_chains(entries, blocks))
     if origin is not None:
         signature = bytes([_ORIGIN]) + _encode_address(origin)
         for pack in packs:
             if any(item[0] == _ENTRY for item in pack) and _fits([*pack, signature]):
                 pack.append(signature)
     return [_join_pack(pack) for pack in packs]
+
+
+def _check_sizes(entries: Sequence[bytes], blocks: Sequence[bytes]) -> None:
+    for entry in entries:
+        if not MIN_ENTRY <= len(entry) <= MAX_ENTRY or entry[0] != _ENTRY:
+            raise LocalProtocolError(f"an entry of {len(entry)} bytes cannot be gossiped")
+    for block in blocks:
+        if not HASH_SIZE <= len(block) <= HASH_SIZE + MAX_BLOCK_DATA:
+            raise LocalProtocolError(f"a block of {len(block)} bytes cannot be gossiped")
+
+
+def _fill_packs(chains: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
+    packs: list[list[bytes]] = []
+    for chain in chains:
+        for index, item in enumerate(chain):
+            # An entry without its first block is of no use yet: rather than part them, open a new event for both.
+            together = chain[:2] if index == 0 else [item]
+            apart = bool(packs) and not _fits([*packs[-1], *together]) and _fits(together)
+            if not packs or apart or not _fits([*packs[-1], item]):
+                packs.append([])
+            packs[-1].append(item)
+    return packs
 
 
 def encode_announcement(root: bytes, address: Address | None, entry_hashes: Sequence[bytes]) -> bytes:

@@ -118,7 +118,7 @@ class StreamRecord:
     final: bool = False
 
 
-class Codec:
+class RpcCodec:
     """One RPC connection's state: which numbers await a reply, which are streams, whether a body is due.
 
     After an error the codec is dead: every further call raises, because message boundaries are lost.
@@ -188,21 +188,21 @@ class Codec:
         if self._header is not None:
             (due, refusal), self._header = self._header, None
             return self._reply(due, refusal, item) if due in self._pending else self._record(due, item)
-        seq, error = item.get("Seq"), item.get("Error")
-        if not isinstance(seq, int) or not isinstance(error, str) or len(item) != 2:
-            raise RemoteProtocolError("the Serf agent sent a header without a number or an error")
+        seq, error = _header(item)
         row = self._pending.get(seq)
         if row is None:
-            if seq not in self._streams and seq not in self._stopped:
-                raise RemoteProtocolError(f"the Serf agent answered request {seq}, which is not open")
-            if error:
-                raise RemoteProtocolError(f"the Serf agent ended a stream: {error}")
-            self._header = (seq, error)
-            return None
-        if error in _REFUSALS or not (row.error_body if error else row.body):
+            self._check_stream(seq, error)
+        elif error in _REFUSALS or not (row.error_body if error else row.body):
             return self._reply(seq, error, {})
         self._header = (seq, error)
         return None
+
+    def _check_stream(self, seq: int, error: str) -> None:
+        """The header of a record, or of nothing that was asked for."""
+        if seq not in self._streams and seq not in self._stopped:
+            raise RemoteProtocolError(f"the Serf agent answered request {seq}, which is not open")
+        if error:
+            raise RemoteProtocolError(f"the Serf agent ended a stream: {error}")
 
     def _reply(self, seq: int, error: str, body: Body) -> Response:
         row = self._pending.pop(seq)
@@ -225,6 +225,13 @@ class Codec:
         elif row.last is not None and not body.get("From"):
             return None  # rule 5: an answer without a sender
         return StreamRecord(seq, row.name, body, final)
+
+
+def _header(item: Body) -> tuple[int, str]:
+    seq, error = item.get("Seq"), item.get("Error")
+    if not isinstance(seq, int) or not isinstance(error, str) or len(item) != 2:
+        raise RemoteProtocolError("the Serf agent sent a header without a number or an error")
+    return seq, error
 
 
 def _pack(value: Body) -> bytes:

@@ -21,18 +21,15 @@ from typing import Any
 
 from basefs.errors import AgentError, RemoteProtocolError
 from basefs.gossip.binary import find_serf
-from basefs.gossip.bucket import Pacer
-from basefs.gossip.client import Client
+from basefs.gossip.client import Client, Subscription
 from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 from basefs.gossip.config import AgentConfig
-from basefs.gossip.events import Event, decode_event
+from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
-from basefs.gossip.members import TAG_FS, Member, Peer, PeerFilter
-from basefs.gossip.outbox import QUEUE_LIMIT, Outbox
-from basefs.gossip.peers import PeerBook
+from basefs.gossip.members import PEERS_FILE, TAG_FS, Member, Peer, PeerBook, PeerFilter
+from basefs.gossip.outgoing import QUEUE_LIMIT, Outbox, Pacer
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
-from basefs.gossip.subscription import Subscription
 from basefs.gossip.supervisor import Supervisor, first_of
 
 log = logging.getLogger(__name__)
@@ -73,10 +70,9 @@ class Gossip:
         *,
         rundir: Path,
         fsid: bytes,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[GossipEvent], None],
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
-        peers_path: Path | None = None,
         queue_limit: int = QUEUE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,7 +93,7 @@ class Gossip:
         self._on_overflow = on_overflow
         self._clock = clock
         self._filter = PeerFilter(fsid, config.node_name)
-        self._book = PeerBook(rundir.parent / "peers.json" if peers_path is None else peers_path)
+        self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
         self._pacer = Pacer(config.profile, clock())
         self._outbox = Outbox(queue_limit)
         self._queued = asyncio.Event()

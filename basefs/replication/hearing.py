@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from basefs.gossip.events import Event
+from basefs.gossip.events import GossipEvent
 
 #: Seconds between two transactions, in which events are gathered.
 GATHER_SECONDS = 0.02
@@ -23,15 +23,15 @@ MOST_WAITING = 4096
 class Hearing:
     """The gossiped events that are not in the log yet, in the order in which they came."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Sequence[GossipEvent]], None]) -> None:
         """`take` gives some events to the log."""
         self._loop = loop
         self._take = take
-        self._events: deque[Event] = deque(maxlen=MOST_WAITING)
+        self._events: deque[GossipEvent] = deque(maxlen=MOST_WAITING)
         self._timer: asyncio.TimerHandle | None = None
         self._taken_at = loop.time() - GATHER_SECONDS
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: GossipEvent) -> None:
         """An event has come."""
         self._events.append(event)
         if self._timer is None:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from basefs.errors import AgentError, LocalProtocolError, StoreError
-from basefs.gossip.events import Address, Event
+from basefs.gossip.events import Address, GossipEvent
 from basefs.gossip.members import Peer, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.log.entries import parent_of
@@ -132,7 +132,7 @@ class Propagation:
 
     # -- coming in ----------------------------------------------------------------------------------------------------
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: GossipEvent) -> None:
         """A gossip event, perhaps one of our own."""
         if event.entries or event.blocks:
             self._hearing.hear(event)
@@ -142,7 +142,7 @@ class Propagation:
                     self._announced.add(announcement.address)
                 self._pull(announcement.address, "an announcement", jitter=self._pull_jitter)
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _take(self, events: Sequence[GossipEvent]) -> None:
         """Give gossiped entries and blocks to the log."""
         entries = [entry for event in events for entry in event.entries]
         # What waits for a parent has a room for all gossip: nobody signs an origin, and who made one up would push out
@@ -157,7 +157,7 @@ class Propagation:
         self._fails = False
         self._pull_missing(events, result)
 
-    def _pull_missing(self, events: Sequence[Event], result: AddResult) -> None:
+    def _pull_missing(self, events: Sequence[GossipEvent], result: AddResult) -> None:
         """Ask for what gossiped events build on and have not brought."""
         if self._gossip is not None:
             self._gossip.counters.refused += len(result.rejected)

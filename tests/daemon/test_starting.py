@@ -12,7 +12,7 @@ import pytest
 
 from basefs.daemon.network import Network
 from basefs.daemon.settings import Settings
-from basefs.gossip.events import Address, Announcement, Event
+from basefs.gossip.events import Address, Announcement, GossipEvent
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from basefs.replica.bootstrap import CLUSTER_FILE
@@ -70,7 +70,7 @@ def test_what_serf_tells_while_it_starts_is_heard(tmp_path: Path, monkeypatch: p
 
     async def start(gossip: Any) -> None:
         gossip._on_members([PEER])
-        gossip._on_event(Event(announcements=(Announcement(bytes(28), PEER.sync_address, ()),)))
+        gossip._on_event(GossipEvent(announcements=(Announcement(bytes(28), PEER.sync_address, ()),)))
 
     monkeypatch.setattr(
         Puller, "request", lambda puller, address, reason, *, jitter=0.0: asked.append((address, reason))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from basefs.gossip.agent import Agent
 from basefs.gossip.config import AgentConfig
-from basefs.gossip.events import Event
+from basefs.gossip.events import GossipEvent
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from tests.support.patience import DEADLINE
@@ -71,10 +71,10 @@ class Node:
         path: Path,
         name: str,
         fsid: bytes = FSID,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[GossipEvent], None] | None = None,
         **changes: Any,
     ) -> None:
-        self.events: list[Event] = []
+        self.events: list[GossipEvent] = []
         self.peers: list[Peer] = []
         self.overflows = 0
         self.gossip = Gossip(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.gossip.bucket import BURST_MIN, QUEUE_HIGH, QUEUE_LOW, Pacer, TokenBucket, sustained_rate
+from basefs.gossip.outgoing import BURST_MIN, QUEUE_HIGH, QUEUE_LOW, Pacer, TokenBucket, sustained_rate
 
 
 @pytest.mark.parametrize(

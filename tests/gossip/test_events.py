@@ -17,7 +17,7 @@ from basefs.gossip.events import (
     MIN_ENTRY,
     Address,
     Announcement,
-    Event,
+    GossipEvent,
     decode_event,
     encode_announcement,
     encode_events,
@@ -43,24 +43,27 @@ def merged(payloads: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 
 
 VECTORS = [
-    (ENTRY, Event(entries=(ENTRY,))),
-    (b"\x02" + ROOT + b"data", Event(blocks=(ROOT + b"data",))),
-    (b"\x03" + ROOT + bytes(3), Event(announcements=(Announcement(ROOT, None, ()),))),
+    (ENTRY, GossipEvent(entries=(ENTRY,))),
+    (b"\x02" + ROOT + b"data", GossipEvent(blocks=(ROOT + b"data",))),
+    (b"\x03" + ROOT + bytes(3), GossipEvent(announcements=(Announcement(ROOT, None, ()),))),
     (
         b"\x03" + ROOT + bytes.fromhex("47c704c0000201") + ROOT,
-        Event(announcements=(Announcement(ROOT, V4, (ROOT,)),)),
+        GossipEvent(announcements=(Announcement(ROOT, V4, (ROOT,)),)),
     ),
-    (bytes.fromhex("04000110") + bytes.fromhex("20010db8000000000000000000000001"), Event(origin=V6)),
+    (bytes.fromhex("04000110") + bytes.fromhex("20010db8000000000000000000000001"), GossipEvent(origin=V6)),
     (
         b"\x00" + b"\x75" + ENTRY + b"\x08" + bytes.fromhex("0447c704c0000201"),
-        Event(entries=(ENTRY,), origin=V4),
+        GossipEvent(entries=(ENTRY,), origin=V4),
     ),
-    (b"\x00" + b"\xc8\x01" + b"\x02" + bytes(199) + b"\x75" + ENTRY, Event(entries=(ENTRY,), blocks=(bytes(199),))),
+    (
+        b"\x00" + b"\xc8\x01" + b"\x02" + bytes(199) + b"\x75" + ENTRY,
+        GossipEvent(entries=(ENTRY,), blocks=(bytes(199),)),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("payload", "event"), VECTORS)
-def test_vectors(payload: bytes, event: Event) -> None:
+def test_vectors(payload: bytes, event: GossipEvent) -> None:
     assert decode_event(payload) == event
 
 
@@ -107,7 +110,7 @@ def test_any_bytes_are_an_event_or_a_remote_error(payload: bytes) -> None:
 
 
 @given(st.sampled_from(VECTORS), st.data())
-def test_a_changed_event_is_an_event_or_a_remote_error(vector: tuple[bytes, Event], data: st.DataObject) -> None:
+def test_a_changed_event_is_an_event_or_a_remote_error(vector: tuple[bytes, GossipEvent], data: st.DataObject) -> None:
     payload = bytearray(vector[0])
     payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(payload)))

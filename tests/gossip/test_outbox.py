@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from basefs.gossip.events import encode_announcement
-from basefs.gossip.outbox import Outbox
+from basefs.gossip.outgoing import Outbox
 
 
 def drain(outbox: Outbox) -> list[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.gossip.peers import MAX_PEERS, PeerBook
+from basefs.gossip.members import MAX_PEERS, PeerBook
 
 
 def test_addresses_survive_and_the_last_seen_comes_first(tmp_path: Path) -> None:

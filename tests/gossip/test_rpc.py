@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
-from basefs.gossip.rpc import COMMANDS, MAX_MESSAGE, MAX_STOPPED, Codec, Response, StreamRecord
+from basefs.gossip.rpc import COMMANDS, MAX_MESSAGE, MAX_STOPPED, Response, RpcCodec, StreamRecord
 
 
 def raw(*values: Any) -> bytes:
@@ -108,8 +108,8 @@ CASES: list[tuple[str, list[tuple[str, Any]], bytes, list[Any]]] = [
 IDS = [case[0] for case in CASES]
 
 
-def requested(requests: list[tuple[str, Any]]) -> Codec:
-    codec = Codec()
+def requested(requests: list[tuple[str, Any]]) -> RpcCodec:
+    codec = RpcCodec()
     for seq, (command, body) in enumerate(requests):
         assert codec.request(command, body)[0] == seq
     return codec
@@ -128,7 +128,7 @@ def test_three_ways(name: str, requests: list[tuple[str, Any]], data: bytes, exp
 
 
 def test_requests_are_written_as_serf_reads_them() -> None:
-    codec = Codec()
+    codec = RpcCodec()
     body = {"Name": "caf\udce9", "Payload": b"\xff\x00" * 256, "Coalesce": False}
     seq, data = codec.request("event", body)
     unpacker = msgpack.Unpacker(raw=True)
@@ -153,7 +153,7 @@ def test_requests_are_written_as_serf_reads_them() -> None:
 )
 def test_requests_outside_the_table(command: str, body: Any) -> None:
     with pytest.raises(LocalProtocolError):
-        Codec().request(command, body)
+        RpcCodec().request(command, body)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_message_that_never_ends_is_cut_off(start: bytes) -> None:
 
 
 def test_stopped_streams_are_forgotten_in_order() -> None:
-    codec = Codec()
+    codec = RpcCodec()
     for _ in range(MAX_STOPPED + 1):
         seq, _ = codec.request("stream", {"Type": "*"})
         stop, _ = codec.request("stop", {"Stop": seq})

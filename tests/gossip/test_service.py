@@ -12,11 +12,11 @@ import pytest
 
 from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
-from basefs.gossip.bucket import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
 from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member
+from basefs.gossip.outgoing import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
 from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
 from tests.support.patience import DEADLINE
 from tests.support.ports import free_port

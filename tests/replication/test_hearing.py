@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import StoreError
-from basefs.gossip.events import Address, Event
+from basefs.gossip.events import Address, GossipEvent
 from basefs.replication.hearing import GATHER_SECONDS, MOST_EVENTS, MOST_WAITING, Hearing
 from basefs.replication.propagation import Propagation
 from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica
 
 
-def events(count: int) -> list[Event]:
-    return [Event(entries=(b"%d" % number,)) for number in range(count)]
+def events(count: int) -> list[GossipEvent]:
+    return [GossipEvent(entries=(b"%d" % number,)) for number in range(count)]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def loop() -> Loop:
 
 
 def test_an_event_in_silence_is_taken_at_once(loop: Loop) -> None:
-    taken: list[list[Event]] = []
+    taken: list[list[GossipEvent]] = []
     hearing = Hearing(loop, lambda some: taken.append(list(some)))  # type: ignore[arg-type]
     one, two = events(2)
     hearing.hear(one)
@@ -36,7 +36,7 @@ def test_an_event_in_silence_is_taken_at_once(loop: Loop) -> None:
 
 
 def test_events_that_come_thick_are_taken_together_and_in_order(loop: Loop) -> None:
-    taken: list[list[Event]] = []
+    taken: list[list[GossipEvent]] = []
     hearing = Hearing(loop, lambda some: taken.append(list(some)))  # type: ignore[arg-type]
     all_of_them = events(2 * MOST_EVENTS)
     for event in all_of_them:
@@ -48,9 +48,9 @@ def test_events_that_come_thick_are_taken_together_and_in_order(loop: Loop) -> N
 
 
 def test_a_failure_of_the_log_keeps_no_later_event_from_it(loop: Loop) -> None:
-    taken: list[Event] = []
+    taken: list[GossipEvent] = []
 
-    def take(some: list[Event]) -> None:
+    def take(some: list[GossipEvent]) -> None:
         if not taken:
             taken.append(some[0])
             raise StoreError("the disk is full")
@@ -67,7 +67,7 @@ def test_a_failure_of_the_log_keeps_no_later_event_from_it(loop: Loop) -> None:
 
 
 def test_of_a_flood_the_newest_are_kept(loop: Loop) -> None:
-    taken: list[Event] = []
+    taken: list[GossipEvent] = []
     hearing = Hearing(loop, taken.extend)  # type: ignore[arg-type]
     flood = events(MOST_WAITING + 10)
     for event in flood:
@@ -79,7 +79,7 @@ def test_of_a_flood_the_newest_are_kept(loop: Loop) -> None:
 
 
 def test_nothing_is_taken_after_the_end(loop: Loop) -> None:
-    taken: list[Event] = []
+    taken: list[GossipEvent] = []
     hearing = Hearing(loop, taken.extend)  # type: ignore[arg-type]
     one, two = events(2)
     hearing.hear(one)
@@ -110,7 +110,7 @@ def test_a_flood_of_small_changes_is_few_transactions(tmp_path: Path) -> None:
         for number, applied in enumerate(changes):
             entries = tuple(entry.encode() for entry in applied.entries)
             blocks = tuple(block.encode() for block in applied.blocks)
-            propagation.on_event(Event(entries, blocks, (), Address(f"10.0.0.{number % 9 + 1}", 18375)))
+            propagation.on_event(GossipEvent(entries, blocks, (), Address(f"10.0.0.{number % 9 + 1}", 18375)))
         while here.root_hash() != there.root_hash():
             await asyncio.sleep(0.005)
         assert transactions < 20

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from basefs.daemon.config import PULL_JITTER
 from basefs.errors import NoSpace
-from basefs.gossip.events import Address, Announcement, Event, decode_event, encode_events
+from basefs.gossip.events import Address, Announcement, GossipEvent, decode_event, encode_events
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Counters
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
@@ -47,7 +47,7 @@ class Network:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Address, str]] = []
-        self.sent: list[Event] = []
+        self.sent: list[GossipEvent] = []
         self.joined: list[str] = []
         self.room: list[int] = []
         self.counters = Counters()
@@ -103,7 +103,7 @@ class Node:
         self.propagation.on_members(peers)
         self.loop.pass_time(PULL_JITTER)
 
-    def hears(self, event: Event) -> None:
+    def hears(self, event: GossipEvent) -> None:
         """A gossip event comes, and what it leads to."""
         self.propagation.on_event(event)
         self.loop.pass_time(PULL_JITTER)
@@ -142,8 +142,8 @@ def node(replica: Replica) -> Node:
     return node
 
 
-def announcement(root: bytes, address: Address | None) -> Event:
-    return Event(announcements=(Announcement(root, address, ()),))
+def announcement(root: bytes, address: Address | None) -> GossipEvent:
+    return GossipEvent(announcements=(Announcement(root, address, ()),))
 
 
 def test_an_announcement_is_followed_at_once_but_not_by_all_in_the_same_moment(node: Node) -> None:
@@ -181,9 +181,9 @@ def changes(replica: Replica, directory: Path, count: int) -> list[Applied]:
         there.close()
 
 
-def event_of(applied: Applied, origin: Address | None) -> Event:
+def event_of(applied: Applied, origin: Address | None) -> GossipEvent:
     entries = tuple(entry.encode() for entry in applied.entries)
-    return Event(entries, tuple(block.encode() for block in applied.blocks), (), origin)
+    return GossipEvent(entries, tuple(block.encode() for block in applied.blocks), (), origin)
 
 
 def test_a_missed_parent_is_asked_for_where_the_event_comes_from(node: Node, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_blocks_that_do_not_come_are_fetched_after_a_while(node: Node, tmp_path:
     applied = there.commit(lambda author: author.write((b"file",), noise(1, 2 * GOSSIP_BLOCK_DATA)))
     there.close()
     event = event_of(applied, TWO)
-    node.propagation.on_event(Event(event.entries, event.blocks[:-1], (), TWO))
+    node.propagation.on_event(GossipEvent(event.entries, event.blocks[:-1], (), TWO))
     node.loop.pass_time(BLOCK_PATIENCE - 0.1)
     assert node.network.asked == []
     node.loop.pass_time(0.2)
@@ -252,9 +252,9 @@ def test_blocks_that_do_not_come_are_fetched_after_a_while(node: Node, tmp_path:
 def test_blocks_that_come_late_are_not_fetched(node: Node, tmp_path: Path) -> None:
     (applied,) = changes(node.replica, tmp_path / "there", 1)
     event = event_of(applied, TWO)
-    node.propagation.on_event(Event(event.entries, (), (), TWO))
+    node.propagation.on_event(GossipEvent(event.entries, (), (), TWO))
     node.loop.pass_time(BLOCK_PATIENCE / 2)
-    node.propagation.on_event(Event((), event.blocks, (), None))
+    node.propagation.on_event(GossipEvent((), event.blocks, (), None))
     node.loop.pass_time(2 * BLOCK_PATIENCE)
     assert node.network.asked == []
     assert node.replica.read((b"file",)) == b"0"

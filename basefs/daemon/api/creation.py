@@ -20,7 +20,7 @@ from basefs.daemon.keyfiles import ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError
-from basefs.gossip.peers import PEERS_FILE, PeerBook
+from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap

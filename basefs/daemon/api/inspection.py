@@ -14,7 +14,7 @@ from pathlib import Path
 from basefs.daemon.config import Home
 from basefs.daemon.lock import exclusive
 from basefs.errors import BaseFSError
-from basefs.gossip.peers import PEERS_FILE, PeerBook
+from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.check import check, count_rows, open_log
 from basefs.log.entries import Entry
 from basefs.log.rebuild import Damage
