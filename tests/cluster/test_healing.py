@@ -93,7 +93,7 @@ def test_members_tell_how_far_a_node_is_behind(network: Callable[[int], Namespac
 
     def is_behind() -> bool:
         lag = _lag(one)
-        return lag is not None and lag["behind"] >= 20 and lag["ahead"] == 0 and lag["differs"]
+        return lag is not None and lag["behind"] >= 20 and lag["ahead"] == 0 and lag["differs"]  # type: ignore[return-value]
 
     wait_until(is_behind, PATIENCE, "the other one is behind")
     assert " behind\t" in one.basefs("members", NAME)

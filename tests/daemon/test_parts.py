@@ -45,7 +45,7 @@ class Watched:
 
         def look(filesystem: Filesystem) -> bool:
             self.looks += 1
-            return bool(durable.fget(filesystem))
+            return bool(durable.fget(filesystem))  # type: ignore[attr-defined]
 
         def sync(filesystem: Filesystem) -> None:
             self.syncs += 1

@@ -159,7 +159,7 @@ class Side:
         opened = outcome(lambda path: os.open(path, flags, 0o644), self.mount / where)
         model = outcome(lambda path: os.open(path, flags, 0o644), self.model / where) if has_model else None
         if has_model:
-            assert min(opened, 0) == min(model, 0), where
+            assert min(opened, 0) == min(model, 0), where  # type: ignore[type-var]
         if opened < 0:
             return
         self.opened.append(Opened(where, opened, model, flags & os.O_ACCMODE != os.O_RDONLY))

@@ -78,7 +78,7 @@ def test_a_write_that_fails_leaves_what_was_there(scratch: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.os, "pwrite", half)
+        patch.setattr(module.os, "pwrite", half)  # type: ignore[attr-defined]
         with pytest.raises(NoSpace):
             spool.write(b"second", 5)
     assert len(spool) == 5

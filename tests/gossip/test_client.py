@@ -53,7 +53,7 @@ async def connected(answer: Answer) -> AsyncIterator[Client]:
 
 def test_a_lost_connection_fails_everyone_who_waits() -> None:
     async def main() -> None:
-        async with connected(lambda command, seq: {"stats": [None], "stream": [head(seq)]}.get(command, [])) as client:
+        async with connected(lambda command, seq: {"stats": [None], "stream": [head(seq)]}.get(command, [])) as client:  # type: ignore[return-value]
             stream = await client.subscribe("*")
             waiting = [asyncio.ensure_future(client.members()) for _ in range(3)]
             reading = asyncio.ensure_future(anext(stream))

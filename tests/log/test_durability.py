@@ -21,7 +21,8 @@ from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT, as_content
 from basefs.log.placement import Placed
 from basefs.replica.replica import LOG_FILE, Replica
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from basefs.view.tree import Tree
 from tests.support.helpers import ROOT_KEY, make_replica, noise, path, tree_of
 

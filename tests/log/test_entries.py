@@ -12,7 +12,6 @@ from basefs.errors import InvalidEntry
 from basefs.log.entries import (
     MAX_CONTENT,
     MAX_ENTRY,
-    MAX_NAME,
     MAX_SIZE,
     MAX_TIMESTAMP,
     SIGNATURE_SIZE,
@@ -22,6 +21,7 @@ from basefs.log.entries import (
     check_fields,
 )
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
+from basefs.path import MAX_NAME
 
 PARENT = bytes(range(HASH_SIZE))
 TRAILER = b"f" * FINGERPRINT_SIZE + b"s" * SIGNATURE_SIZE

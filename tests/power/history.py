@@ -160,7 +160,7 @@ class History:
         problems.extend(f"{path}: nobody has made it" for path in found if path not in self._versions)
         return problems
 
-    def _is_lost(self, move: Move, found: Mapping[str, bytes], seen: Mapping[str, set[int]], cut: float) -> bool:
+    def _is_lost(self, move: Move, found: Mapping[str, bytes], seen: Mapping[str, set[int]], cut: float) -> bool:  # type: ignore[valid-type]
         """Whether what was promised before it was renamed is at neither place."""
         was_promised = any(
             promise.path == move.source and promise.version == move.gone - 1 and promise.time < cut

@@ -503,7 +503,7 @@ def test_a_series_that_fails_changes_nothing(replica: Replica) -> None:
 def malformed(*_: object) -> None:
     """What SQLite says of a page that it cannot read."""
     error = sqlite3.DatabaseError("database disk image is malformed")
-    error.sqlite_errorname = "SQLITE_CORRUPT"
+    error.sqlite_errorname = "SQLITE_CORRUPT"  # type: ignore[attr-defined]
     raise error
 
 

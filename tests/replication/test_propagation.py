@@ -88,9 +88,9 @@ class Node:
     def __init__(self, replica: Replica, *, gossips: bool = True) -> None:
         self.replica = replica
         self.loop: Any = Loop()
-        self.loop.call_soon = lambda call, *arguments: call(*arguments)
-        self.loop.call_soon_threadsafe = self.loop.call_soon
-        self.loop.create_task = run_at_once
+        self.loop.call_soon = lambda call, *arguments: call(*arguments)  # type: ignore[attr-defined]
+        self.loop.call_soon_threadsafe = self.loop.call_soon  # type: ignore[attr-defined]
+        self.loop.create_task = run_at_once  # type: ignore[attr-defined]
         self.network = Network()
         self.propagation = Propagation(replica, self.loop, 4, PULL_JITTER, gossips=gossips)
         parts: Any = self.network

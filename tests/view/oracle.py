@@ -151,7 +151,7 @@ class Path:
                 return UNKNOWN
             return replace(self.oracle.linked(entry.content, self.hops), link=entry.content)
         if entry.action is Action.REVERT:
-            target = self.members.get(entry.content)
+            target = self.members.get(entry.content)  # type: ignore[call-overload]
             state = UNKNOWN if target is None or target.action in KEY_ACTIONS else self.state(target)
             return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
         try:
@@ -167,7 +167,7 @@ class Path:
                 return entry.hash
             if entry.action not in (Action.MODE, Action.ACK, Action.REVERT):
                 return None
-            entry = self.members.get(entry.content if entry.action is Action.REVERT else entry.parent)
+            entry = self.members.get(entry.content if entry.action is Action.REVERT else entry.parent)  # type: ignore[call-overload]
         return None
 
     def belongs(self, entry: Entry) -> bool:
@@ -189,7 +189,7 @@ class Path:
             # What is made anew does not inherit grants.
             keys = self.keys
         if entry.action is Action.REVERT:
-            target = self.members.get(entry.content)
+            target = self.members.get(entry.content)  # type: ignore[call-overload]
             return keys if target is None or target.action in KEY_ACTIONS else self.keys_at(target)
         return granted(keys, self.oracle.hanging(entry.hash), self.depth)
 

@@ -19,8 +19,9 @@ from basefs.errors import (
     PathError,
     PermissionDenied,
 )
-from basefs.log.entries import MAX_CONTENT, MAX_NAME, MAX_TIMESTAMP, Action
+from basefs.log.entries import MAX_CONTENT, MAX_TIMESTAMP, Action
 from basefs.log.keys import SigningKey
+from basefs.path import MAX_NAME
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.signer import clamp_time

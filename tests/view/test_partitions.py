@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.entries import Action
-from basefs.replica.replica import LOG_FILE
+from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import rarely
-from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, Node, Replica, copy_replica, make_replica, path, tree_of
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, Node, copy_replica, make_replica, path, tree_of
 from tests.view.histories import SEEDS, Step, World, plain, steps
 
 

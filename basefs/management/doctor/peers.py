@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress
 from basefs.management.doctor.finding import Finding, note, problem

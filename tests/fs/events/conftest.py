@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from basefs.replica.replica import Replica
-from basefs.view.author import Author, Draft
+from basefs.view.author import Author
+from basefs.view.draft import Draft
 from tests.support.helpers import make_replica, path
 from tests.support.mounts import temporary_directory
 

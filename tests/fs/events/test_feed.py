@@ -58,7 +58,7 @@ async def take(feed: Feed, since: str | None, count: int, below: str = "/") -> t
     """The first changes of a stream, and the last token."""
     found: list[str] = []
     last = since or ""
-    async with contextlib.aclosing(feed.follow(since, path(below))) as stream:
+    async with contextlib.aclosing(feed.follow(since, path(below))) as stream:  # type: ignore[type-var]
         async for token, record in stream:
             last = token
             if record is not None:

@@ -229,7 +229,7 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
             for port in range(1, 2 + MAX_STANDING_PER_HOST):
                 reader, writer = await asyncio.open_connection(HOST, node.port)
                 writers.append(writer)
-                writer.write(encode(Hash(VERSION, ROOT.hash, *node._state.digest(), port)) + encode(Stay()))
+                writer.write(encode(Hash(VERSION, ROOT.hash, *node._state.digest(), port)) + encode(Stay()))  # type: ignore[call-arg]
                 assert (await reader.readline()).startswith(b"SAME")
                 answer = await reader.readline()
                 assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_HOST else b"CLOSE OK"), (port, answer)

@@ -37,7 +37,7 @@ async def serving(log, **options):
     shared = dataclasses.replace(options.pop("shared", SessionContext()), **own)
     options = {"max_sessions": 16, "shared": shared, **options}
     server = SyncServer(log, HOST, 0, on_result=lambda address, result: results.append((address, result)), **options)
-    server.results = results = []
+    server.results = results = []  # type: ignore[attr-defined]
     await server.start()
     try:
         yield server
@@ -505,7 +505,7 @@ def test_results_as_errors(reason, error):
 
 def test_limits_are_in_proportion():
     assert Limits() == DEFAULT_LIMITS
-    assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell.TICK
+    assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell.TICK  # type: ignore[attr-defined]
 
 
 class SlowLog:
@@ -671,7 +671,7 @@ def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there(
                 while True:
                     reader, writer = await asyncio.open_connection(HOST, server.port)
                     with contextlib.suppress(OSError), contextlib.closing(writer):
-                        writer.write(encode(Hash(VERSION, full.identity, *full.digest(), 0)))
+                        writer.write(encode(Hash(VERSION, full.identity, *full.digest(), 0)))  # type: ignore[call-arg]
                         if (await reader.readline()).startswith(b"SAME"):
                             begun.append(server.port)
 

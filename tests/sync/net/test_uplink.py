@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.net.uplink import BACKLOG, LARGE_TURN, STUCK, TURN, WIDE, Flow, Uplink
+from basefs.sync.net.uplink import BACKLOG, LARGE_TURN, STUCK, TURN, Flow, Uplink
+from basefs.sync.session.inflight import WIDE
 
 
 class Upload:

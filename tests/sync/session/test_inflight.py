@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.net.uplink import WIDE
-from basefs.sync.session.inflight import CROWDED, FRUITLESS, PATIENCE, RequestTable
+from basefs.sync.session.inflight import CROWDED, FRUITLESS, PATIENCE, WIDE, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.receiver import Receiver
 from basefs.sync.session.result import Reason, SessionCounters
 from basefs.sync.session.states import Role, SessionState
 from basefs.sync.wire.limits import PART_BLOCKS, Limits
-from tests.sync.helpers import ROOT, MemoryLog, Pair, Writer, blocks_of, cut, random_bytes
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Pair, Writer, blocks_of, cut, random_bytes
 
 BLOCK = BlockHash(sha224(b"block"))
 

@@ -632,7 +632,7 @@ def test_time_outs():
     core.tick(120)
     assert core.result is None
     core.tick(121)
-    assert core.result.reason is Reason.TIMEOUT
+    assert core.result.reason is Reason.TIMEOUT  # type: ignore[attr-defined]
 
 
 def test_abort():
