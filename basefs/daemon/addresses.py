@@ -1,4 +1,4 @@
-"""The addresses of this machine: what a node listens on, and what it tells others."""
+"""The addresses of this machine: what a node listens on, and what it advertises."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from basefs.errors import UsageError
 from basefs.gossip.members import join_host_port
 
 _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: Addresses that take the default route wherever there is one: of documentation, which nobody has (RFC 5737, RFC 3849).
+#: Addresses that take the default route wherever there is one: those of documentation (RFC 5737, RFC 3849).
 _WORLD = ("203.0.113.1", "2001:db8::1")
-#: Looks in a row in which an address that was told is missing, until another one is told.
+#: Looks in a row that miss the advertised address before another one is advertised.
 MISSED_LOOKS = 5
 
 
@@ -43,11 +43,11 @@ def resolve_bind(bind: tuple[str, int], interface: str | None) -> tuple[str, int
 
 
 def advertised(host: str, port: int, others: Sequence[str] = ()) -> str | None:
-    """What others are told where this node listens on all its addresses, "ip:port".
+    """The address to advertise, "ip:port", where this node listens on all its addresses; `None` where it does not.
 
-    A machine has several: of containers, of tunnels.  The one from which it would talk to `others` (IP addresses, the
-    first to which there is a way) or to the world is the one at which they find it; without a way the smallest.  Who
-    listens on "::" listens on those of IPv4 as well.
+    A machine has several: of containers, of tunnels.  Others find it at the source address of packets to them
+    (`others`: IP addresses, the first one with a route) or to the world; without a route, the smallest address is
+    taken.  A node on "::" listens on the addresses of IPv4 as well.
     """
     bind = ipaddress.ip_address(host)
     if not bind.is_unspecified:
@@ -57,23 +57,21 @@ def advertised(host: str, port: int, others: Sequence[str] = ()) -> str | None:
 
 
 class Whereabouts:
-    """What others are told of where this node is, while the addresses of its machine come and go."""
+    """The advertised address, while the addresses of the machine come and go."""
 
     def __init__(self, told: str, host: str, others: Sequence[str]) -> None:
-        """`told`: "ip:port", see `advertised`; `host`: what it listens on; `others`: the IP addresses where other nodes
-        should be."""
+        """`told`: "ip:port", see `advertised`; `host`: what it listens on; `others`: IP addresses of other nodes."""
         self._first = self._told = told
         self._bind = ipaddress.ip_address(host)
         self._others = others
         self._missed = 0
 
     def look(self) -> str | None:
-        """What they are to be told instead from now on; `None` if it is right.
+        """The address to advertise from now on; `None` if it has not changed.  Raises `OSError`.
 
-        An address that is gone may be that of a tunnel or an interface that starts again, so a few looks must miss it,
-        and the first one is told again when the machine has it again.  While there is no other one from which there
-        is a way to others the machine may be between two of them, and what is left is one of its containers.  Raises
-        `OSError`.
+        A tunnel or an interface may restart, so an address is replaced only after `MISSED_LOOKS`, and the first one
+        returns as soon as the machine has it again.  An address without a route to others is not taken instead: it may
+        be that of a container, while the machine is between two networks.
         """
         instead = self._instead(own_addresses())
         if instead is not None:

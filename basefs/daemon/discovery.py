@@ -40,7 +40,7 @@ def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list
             try:
                 found.append(parse_address(record[len(_PREFIX) :].decode("utf-8", "replace"), port))
             except UsageError as error:
-                log.warning("a TXT record of %s is of no use: %s", host, error)
+                log.warning("ignoring a TXT record of %s: %s", host, error)
     return list(dict.fromkeys(found)) or [address]
 
 

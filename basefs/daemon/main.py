@@ -50,7 +50,7 @@ STOP_TIMEOUT = 15.0
 def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manager: ServiceManager) -> None:
     """Serve a filesystem until it is unmounted or stopped.
 
-    Call it in the main thread; `on_ready` is called as soon as it answers, and `manager` is told as well.
+    Call it in the main thread; `on_ready` is called as soon as it answers, and `manager` is notified.
 
     Raises `BaseFSError` where it cannot start.
     """
@@ -136,7 +136,7 @@ class _EventLoopThread:
         except BaseException as error:
             self._failure = error
             if self._started.is_set():
-                log.exception("the event loop ended")
+                log.exception("event loop failed")
         finally:
             self._started.set()
             self._loop.run_until_complete(self._loop.shutdown_default_executor())

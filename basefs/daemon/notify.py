@@ -8,10 +8,10 @@ import socket
 
 
 class ServiceManager:
-    """Who started the daemon as a service of `Type=notify`; nobody hears anything where there is no such service."""
+    """The service manager of a `Type=notify` service; messages are dropped where there is none."""
 
     def __init__(self, address: str | None) -> None:
-        """`address`: a path, or a name in the abstract namespace if it begins with '@'; `None`: nobody listens."""
+        """`address`: a path, or a name in the abstract namespace if it begins with '@'; `None`: there is none."""
         self._address = address
         self._status = ""
 
@@ -22,7 +22,7 @@ class ServiceManager:
 
     @property
     def listens(self) -> bool:
-        """Whether anybody does."""
+        """Whether there is one."""
         return bool(self._address)
 
     def ready(self) -> None:

@@ -29,7 +29,7 @@ class DaemonOptions:
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
         settings: of the network.
-        inotify: whether those who watch the mount hear of other nodes' changes; without it the kernel caches nothing.
+        inotify: emit inotify events for remote changes, and let the kernel cache.
         handlers: commands that run for changes.
         metrics: IP address and port on which metrics are served, `None` for nowhere.
     """

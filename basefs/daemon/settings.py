@@ -31,7 +31,7 @@ class Settings:
         full_sync_interval: seconds between periodic syncs, 0: none (paper, FULL_SYNC_INTERVAL).
         push_sessions: sessions that stay open for news, 0: none.
         sync_sessions: sessions that others may have with this node at once.
-        gossip: whether changes are gossiped or announced at all; without, Serf only tells who is there.
+        gossip: whether changes are gossiped or announced at all; without, Serf only lists the members.
         pull_jitter: seconds of which a node waits a random part before it fetches what gossip has told it of.
         quiet_window: seconds without a change after which what was saved is published.
     """

@@ -59,7 +59,7 @@ def _output(file: Path) -> Iterator[BinaryIO]:
         with _naming(str(file)), file.open("wb") as stream:
             yield stream
     else:
-        # Who may read the log may read all that anybody ever wrote.
+        # An archive holds every content that was ever written.
         with replacement(file.absolute(), mode=0o600) as stream:
             yield stream
 

@@ -1,4 +1,4 @@
-"""`basefs keys`: who may write where."""
+"""`basefs keys`: which key may write where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`basefs members`: who is in the cluster."""
+"""`basefs members`: the members of the cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def members(target: str, as_json: bool) -> None:
     found = sorted(ask_daemon(home, name, ListMembers()), key=lambda member: member.name)
     network = ask_daemon(home, name, GetNetwork())
     if not network.serf_connected:
-        click.echo("the Serf agent does not run at the moment: STATUS is what it told last", err=True)
+        click.echo("the Serf agent does not run at the moment: STATUS is the last known one", err=True)
     elif network.serf_trouble and not any(member.same_filesystem and not member.own for member in found):
         click.echo(f"nobody else has joined: {printable(network.serf_trouble)}", err=True)
     if as_json:

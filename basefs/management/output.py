@@ -77,7 +77,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
 
 
 def _least_width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Characters below which a table would be broken into pieces that nobody can read."""
+    """Characters below which a table would be broken into unreadable pieces."""
     widths = (
         max(map(cell_len, (title, *column))) for title, column in zip(titles, zip(*cells, strict=True), strict=True)
     )

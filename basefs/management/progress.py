@@ -42,7 +42,7 @@ def count_bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextlib.contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Something of which nobody can tell how far it is: that it goes on, and for how long already."""
+    """A spinner with the elapsed time, for work of unknown length."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         progress.add_task(title, total=None)
@@ -53,7 +53,7 @@ def waiting(title: str) -> Iterator[None]:
 def transfer_bar(title: str, total: int | None) -> Iterator[Callable[..., None]]:
     """A bar of bytes with their rate; gives what to call with how many bytes were done so far.
 
-    `total`: how many there will be, about; `None` where nobody knows. Who learns it later tells it with a call.
+    `total`: how many there will be, about; `None` if unknown.  A call may pass it later.
     """
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:

@@ -19,7 +19,7 @@ from basefs.management.target import parse_target, require_path
 )
 @click.argument("target", metavar="NAME:/PATH")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
-@click.option("--discard", is_flag=True, help="Drop what the key has written, as far as nobody built on it.")
+@click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
 @dry_run_option
 @json_option
 def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:

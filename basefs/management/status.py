@@ -105,7 +105,7 @@ def _in_step(node: RunningNode | None) -> str:
         return "-"
     others = [m for m in node.members if m.same_filesystem and not m.own and m.status == "alive"]
     if not others:
-        return "nobody else is there"
+        return "no other node is alive"
     here = [member for member in others if member.reachable]
     behind = [member for member in here if member.differs or member.equal is False]
     unknown = [member for member in here if member.equal is None]

@@ -12,7 +12,9 @@ from basefs.management.session import notify
 
 @click.command(epilog=examples("basefs unmount etc", "basefs unmount --lazy /cluster"))
 @click.argument("target", metavar="NAME|MOUNTPOINT")
-@click.option("-l", "--lazy", is_flag=True, help="Detach a mount that is in use; it ends when nobody uses it any more.")
+@click.option(
+    "-l", "--lazy", is_flag=True, help="Detach a mount that is in use; its daemon ends with the last open file."
+)
 def unmount(target: str, lazy: bool) -> None:
     """Stop a filesystem, mounted or not; returns when its daemon has ended.
 

@@ -73,5 +73,5 @@ def _print(item: WatchItem, as_json: bool) -> None:
     else:
         # A token alone: how far nothing has happened that is asked for.
         return
-    # A line at a time, also into a pipe, whose reader wants to hear of a change at once.
+    # A line at a time, also into a pipe: its reader expects each change at once.
     click.echo(line)

@@ -55,7 +55,7 @@ class Export:
         self._source = source
         self._path = parse(path)
         self._unpublished = unpublished
-        #: Bytes that the archive will have, about; `None` where nobody knows.
+        #: Bytes that the archive will have, about; `None` if unknown.
         self.size = None if self._path else size_of(source)
 
     def write(self, stream: BinaryIO, progress: Progress) -> Exported:

@@ -31,7 +31,7 @@ MAX_LINE = 64 * 1024 * 1024
 #: Seconds that a command waits for its answer.
 TIMEOUT = 120.0
 
-#: Seconds after which who waits for an answer is told so.
+#: Seconds without an answer after which `waiting` is called.
 WORD = 2.0
 
 #: Commands that a daemon of any version is asked: it must be possible to end it.
@@ -101,13 +101,13 @@ class ControlServer:
         except ConnectionError:
             raise
         except Exception:
-            log.exception("a bug in a command")
+            log.exception("command failed unexpectedly")
             return {"error": "DaemonError", "message": "a bug in the daemon: its log has the details"}
 
 
 async def _stream(items: AsyncIterator[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send items until there are no more, or nobody reads them."""
-    # Who streams says nothing more: the end of what it says is the end of it.
+    """Send items until there are no more, or the reader hangs up."""
+    # The client sends nothing more, so its end of file is a hang-up.
     gone = asyncio.ensure_future(reader.read())
     step: asyncio.Future[list[Any]] | None = None
     try:
@@ -150,7 +150,7 @@ def call(
 ) -> Any:
     """Send one command to the daemon behind a socket and return its result, within `timeout` seconds.
 
-    `waiting` is called where the answer takes longer than `WORD` seconds.  Raises `NotRunning` if nobody listens,
+    `waiting` is called where the answer takes longer than `WORD` seconds.  Raises `NotRunning` if no daemon listens,
     `DaemonError` if there is no answer, and what `waiting` or the daemon raised.
     """
     with _connection(path) as connection:
@@ -177,7 +177,7 @@ def _answers(connection: socket.socket, seconds: float) -> bool:
 def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]:
     """Send one command to the daemon behind a socket and yield what it sends, until it ends the stream.
 
-    Raises `NotRunning` if nobody listens, `DaemonGone` if the daemon ends first, and what the daemon raised.
+    Raises `NotRunning` if no daemon listens, `DaemonGone` if the daemon ends first, and what the daemon raised.
     """
     with _connection(path) as connection, contextlib.suppress(OSError, ValueError):
         connection.sendall(_encode({"command": command, "arguments": arguments}))

@@ -274,8 +274,8 @@ class NodeServices:
         return PendingWork(self._filesystem.unpublished(), handlers)
 
     def _status(self) -> Status:
-        # What cannot be published, on a full disk for example, must not keep anybody from being told of it.
-        # Whoever looks every second must not make others see what a program has not finished.
+        # A publish that fails, on a full disk for example, must not hide the status.  It is patient, so that a status
+        # every second does not publish what a program has not finished.
         with contextlib.suppress(BaseFSError):
             self._filesystem.publish(patient=True)
         return self._log.status(self._pending())

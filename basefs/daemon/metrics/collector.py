@@ -30,7 +30,7 @@ class Ask(Protocol):
 
 
 class DaemonCollector(Collector):
-    """Asks a daemon when somebody asks for metrics."""
+    """Asks the daemon for each scrape."""
 
     def __init__(self, name: str, version: str, ask: Ask) -> None:
         """`name` of the filesystem, `version` of this program."""

@@ -163,7 +163,7 @@ class _Filesystem:
             return
         facts = RunFile(self._home, self._name).read()
         point = None if facts is None else facts[1]
-        # A replica without a mount, to which nobody writes, needs no key.
+        # A replica without a mount is not written to, and needs no key.
         kind = note if status.node is not None and point is None else problem
         if not status.keys:
             yield kind(
@@ -213,7 +213,7 @@ class _Filesystem:
                 yield problem("peers", what, f"basefs doctor {name}, there")
 
     def _peers(self, status: Status) -> list[Finding]:
-        """Try the ports of everybody whom this node has ever heard of and who has not left."""
+        """Try the ports of every known node that has not left."""
         members = [] if status.node is None else status.node.members or []
         own = {member.address for member in members if member.own}
         left = {member.address for member in members if member.status in ("left", "leaving")}
@@ -228,7 +228,7 @@ class _Filesystem:
                 continue
             if text not in own | left and address.host not in here:
                 wanted.append(address)
-        # Without a daemon nobody knows whether they encrypt.
+        # Without a daemon it is unknown whether they encrypt.
         encrypted = status.node is None or self._client.ask_daemon(GetNetwork()).encrypted
         return peers.examine(self._name, asyncio.run(peers.reach(wanted, encrypted=encrypted)))
 

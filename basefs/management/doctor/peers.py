@@ -1,7 +1,7 @@
 """Whether the other nodes can be reached, port by port.
 
 A node that is down and one behind a firewall look alike from here.  What can be told apart: a node that answers on one
-port and not on another has a firewall before it; and where nobody at all answers, the trouble is more likely here.
+port and not on another has a firewall before it; and where no node at all answers, the trouble is more likely here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PING_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Which ports of a node answered; `gossip_udp` is `None` where nobody can tell."""
+    """Which ports of a node answered; `gossip_udp` is `None` if unknown."""
 
     address: NodeAddress
     gossip_tcp: bool

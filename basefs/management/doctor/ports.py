@@ -52,7 +52,7 @@ def _try(host: str, port: int, kind: socket.SocketKind) -> OSError | None:
 
 
 def _user(port: int, kind: socket.SocketKind) -> str:
-    """Who has a port, as far as this user may know."""
+    """The process that has a port, as far as this user may see it."""
     with contextlib.suppress(psutil.Error, OSError):
         for one in psutil.net_connections("inet"):
             listens = one.status == psutil.CONN_LISTEN or kind is socket.SOCK_DGRAM

@@ -29,7 +29,7 @@ COLUMNS = (
     *LEVELS,
 )
 
-#: A row: a value for each of COLUMNS, `None` where nobody knows.
+#: A row: a value for each of COLUMNS, `None` if unknown.
 Row = dict[str, float | int | None]
 
 
