@@ -21,7 +21,7 @@ from basefs.daemon.options import DaemonOptions
 from basefs.daemon.settings import Settings
 from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.events.rules import Rule
-from basefs.fs.events.runner import Settings as HandlerSettings
+from basefs.fs.events.runner import HandlerSettings
 from basefs.fs.fuse.binding import check_mountpoint, parse_options
 from basefs.gossip.members import split_host_port
 from basefs.log.keys import SigningKey

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from basefs.daemon.settings import Settings
-from basefs.fs.events.runner import Settings as HandlerSettings
+from basefs.fs.events.runner import HandlerSettings
 from basefs.log.keys import SigningKey
 
 

@@ -63,10 +63,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
         return
     console = Console()
     if _least_width(titles, cells) > console.width:
-        for number, line in enumerate(cells):
-            if number:
-                click.echo()
-            print_fields({title.lower(): cell for title, cell in zip(titles, line, strict=True) if cell})
+        _print_records(titles, cells)
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in titles:
@@ -74,6 +71,14 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
     console.print(table)
+
+
+def _print_records(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Rows below each other, a line for each value."""
+    for number, line in enumerate(cells):
+        if number:
+            click.echo()
+        print_fields({title.lower(): cell for title, cell in zip(titles, line, strict=True) if cell})
 
 
 def _least_width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:

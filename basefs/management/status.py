@@ -103,7 +103,7 @@ def _in_step(node: RunningNode | None) -> str:
     """With which nodes the logs were equal, as far as sessions have shown."""
     if node is None or not node.members:
         return "-"
-    others = [m for m in node.members if m.same_filesystem and not m.own and m.status == "alive"]
+    others = [member for member in node.members if _is_alive_peer(member)]
     if not others:
         return "no other node is alive"
     here = [member for member in others if member.reachable]
@@ -116,6 +116,10 @@ def _in_step(node: RunningNode | None) -> str:
     )
     text = f"with {len(here) - len(behind) - len(unknown)} of {len(others)}"
     return text + "".join(f"; {what} {listed}" for what, names in parts if (listed := _some(names)))
+
+
+def _is_alive_peer(member: ClusterMember) -> bool:
+    return member.same_filesystem and not member.own and member.status == "alive"
 
 
 def _difference(member: ClusterMember) -> str:

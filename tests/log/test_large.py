@@ -394,7 +394,7 @@ def test_as_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in codecs.CODECS.values() if codec.keyframe], ids=lambda c: c.name)
-def test_keyframes_decode_in_pieces_as_in_one(codec: codecs.Codec) -> None:
+def test_keyframes_decode_in_pieces_as_in_one(codec: codecs.Codec) -> None:  # type: ignore[name-defined]
     data = noise(0, 3000) * 1000
     chain = bytes((codec.tag,)) + codec.encode(data, b"")
     for step in (1000, 100_000, len(chain)):

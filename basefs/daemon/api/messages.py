@@ -638,13 +638,21 @@ def decode(kind: Any, value: Json) -> Any:
         (kind,) = (option for option in typing.get_args(kind) if option is not type(None))
         return None if value is None else decode(kind, value)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, dict):
-            raise TypeError(f"no {kind.__name__}: {value!r:.100}")
-        return kind(**{name: _decode_field(part, value) for name, part in _fields(kind).items() if part.is_in(value)})
+        return _decode_message(kind, value)
     if origin is not None:
         made = tuple if origin is tuple else list
         return made(decode(typing.get_args(kind)[0], item) for item in value)
     return base64.b64decode(value) if kind is bytes else value
+
+
+def _decode_message(kind: type, value: Json) -> Any:
+    if not isinstance(value, dict):
+        raise TypeError(f"no {kind.__name__}: {value!r:.100}")
+    found = {}
+    for part in _fields(kind):
+        if part.is_in(value):
+            found[part.name] = decode(part.kind, value if part.inlined else value[part.name])
+    return kind(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -659,22 +667,17 @@ class _Field:
         return self.inlined <= value.keys() if self.inlined else self.name in value
 
 
-def _decode_field(part: _Field, value: dict[str, Json]) -> Any:
-    return decode(part.kind, value if part.inlined else value[part.name])
-
-
 @functools.cache
-def _fields(kind: type) -> dict[str, _Field]:
+def _fields(kind: type) -> tuple[_Field, ...]:
     types_of = typing.get_type_hints(kind)
-    found = {}
+    found = []
     for part in dataclasses.fields(kind):
         names: frozenset[str] = frozenset()
         if part.metadata.get("inline"):
             options = typing.get_args(types_of[part.name]) or (types_of[part.name],)
-            inner = next(option for option in options if option is not type(None))
-            names = frozenset(name for name, one in _fields(inner).items() if not one.inlined)
-        found[part.name] = _Field(part.name, types_of[part.name], names)
-    return found
+            names = frozenset(one.name for one in _fields(options[0]) if not one.inlined)
+        found.append(_Field(part.name, types_of[part.name], names))
+    return tuple(found)
 
 
 def answer_type(request: type[Request[Any]]) -> Any:

@@ -26,7 +26,7 @@ CAPACITY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HandlerSettings:
     """What the command line decides about handlers.
 
     Attributes:
@@ -43,7 +43,7 @@ class Settings:
 class Runner:
     """Runs handlers for changes of the view.  Used in one event loop, but for `changed`."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str], *, capacity: int = CAPACITY) -> None:
+    def __init__(self, settings: HandlerSettings, environment: Mapping[str, str], *, capacity: int = CAPACITY) -> None:
         """`environment` is that of all handlers, besides what tells them of the event.  Needs a running event loop."""
         self._settings = settings
         self._environment = environment

@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Sequence
 
 from basefs.daemon.api.messages import NodeClock
-from basefs.management.doctor.finding import Finding, note, problem
+from basefs.management.doctor.finding import Diagnosis, note, problem
 
 #: Seconds of difference that are far off.  Machines that set their clocks differ by milliseconds.
 FAR_OFF = 5.0
@@ -20,7 +20,7 @@ _TIMEX = 512
 _TIME_ERROR = 5
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Diagnosis]:
     """Whether something sets the clock of this machine."""
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX))
     if state != _TIME_ERROR:
@@ -29,7 +29,7 @@ def examine() -> list[Finding]:
     return [note("clock", "the kernel says that nothing keeps this machine's clock in step", remedy)]
 
 
-def compare(readings: Sequence[NodeClock]) -> list[Finding]:
+def compare(readings: Sequence[NodeClock]) -> list[Diagnosis]:
     """What the clocks of other nodes say: whether ours or one of theirs is far off."""
     off = [one for one in readings if abs(one.offset) > one.doubt + FAR_OFF]
     if len(off) > len(readings) / 2 and len(readings) > 1:

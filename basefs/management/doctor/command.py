@@ -29,7 +29,7 @@ from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import mounts as all_mounts
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import clock, fuse, home, log, mounts, peers, ports, serf
-from basefs.management.doctor.finding import Finding, Severity, note, problem
+from basefs.management.doctor.finding import Diagnosis, Severity, note, problem
 from basefs.management.output import coloured, counted, examples, json_option, print_json, print_table, printable
 from basefs.management.session import client
 from basefs.management.target import parse_target
@@ -72,7 +72,7 @@ def doctor(target: str | None, bind: str, as_json: bool) -> None:
     sys.exit(1 if problems else 0)
 
 
-def _print(found: list[Finding]) -> None:
+def _print(found: list[Diagnosis]) -> None:
     if not sys.stdout.isatty() or not found:
         rows = [(one.severity.value, one.subject, one.what, one.remedy) for one in found]
         print_table(("", "ABOUT", "WHAT", "WHAT TO DO"), rows, "all is well")
@@ -84,7 +84,7 @@ def _print(found: list[Finding]) -> None:
         click.echo(f"{severity}  {one.subject}: {printable(one.what)}\n         {printable(one.remedy)}")
 
 
-def _machine(node: Home) -> Iterator[Finding]:
+def _machine(node: Home) -> Iterator[Diagnosis]:
     """What concerns all filesystems."""
     yield from fuse.examine()
     yield from serf.examine()
@@ -107,7 +107,7 @@ class _Filesystem:
         self._name = name
         self._client = client(node, name)
 
-    def examine(self, bind: tuple[str, int]) -> list[Finding]:
+    def examine(self, bind: tuple[str, int]) -> list[Diagnosis]:
         """Everything; if its log cannot be used, only that."""
         file = LogFile(self._home, self._name)
         found = log.examine(self._name, file)
@@ -133,7 +133,7 @@ class _Filesystem:
             found.append(problem("daemon", str(error), f"see {self._home.log_path(self._name)}"))
         return found
 
-    def _silent(self) -> list[Finding]:
+    def _silent(self) -> list[Diagnosis]:
         """Whether there is a daemon that does not answer."""
         try:
             self._client.ask_daemon(Ping(), PATIENCE)
@@ -150,7 +150,7 @@ class _Filesystem:
             return [problem("daemon", f"{error}: process {facts[0]} is stopped or hangs", remedy)]
         return []
 
-    def _log(self, status: Status) -> Iterator[Finding]:
+    def _log(self, status: Status) -> Iterator[Diagnosis]:
         if status.summary.damaged:
             what = f"{status.summary.damaged} rows of the log of {self._name} are damaged, and it takes no writes"
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
@@ -158,7 +158,7 @@ class _Filesystem:
             what = f"{status.incomplete} contents of {self._name} are not complete here"
             yield note("log", what, f"basefs blocks {self._name}; they come as soon as a node that has them is there")
 
-    def _keys(self, status: Status) -> Iterator[Finding]:
+    def _keys(self, status: Status) -> Iterator[Diagnosis]:
         if status.writable:
             return
         facts = RunFile(self._home, self._name).read()
@@ -174,7 +174,7 @@ class _Filesystem:
             remedy = f"where somebody may: basefs grant {self._name}:/ KEYNAME PUBKEY; 'basefs keys' here prints PUBKEY"
             yield kind("keys", what, remedy)
 
-    def _stopped(self, bind: tuple[str, int]) -> Iterator[Finding]:
+    def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
         facts = RunFile(self._home, self._name).read()
         if facts is not None:
             what = f"the daemon of {self._name}, process {facts[0]}, has died"
@@ -185,7 +185,7 @@ class _Filesystem:
             # Another filesystem of this node may use them, as it should.
             yield from ports.examine(*bind)
 
-    def _running(self, status: Status, node: RunningNode) -> Iterator[Finding]:
+    def _running(self, status: Status, node: RunningNode) -> Iterator[Diagnosis]:
         name = self._name
         handlers = None if status.summary.pending is None else status.summary.pending.handlers
         if handlers is not None and handlers.failed:
@@ -195,7 +195,7 @@ class _Filesystem:
             yield from self._cluster(node.members)
             yield from clock.compare(self._client.ask_daemon(GetClocks(CLOCK_PATIENCE)))
 
-    def _cluster(self, members: list[ClusterMember]) -> Iterator[Finding]:
+    def _cluster(self, members: list[ClusterMember]) -> Iterator[Diagnosis]:
         name = self._name
         network = self._client.ask_daemon(GetNetwork())
         if network.serf_restarts:
@@ -212,7 +212,7 @@ class _Filesystem:
                 what = f"the last sync of {name} with {member.name} failed: {printable(member.trouble)}"
                 yield problem("peers", what, f"basefs doctor {name}, there")
 
-    def _peers(self, status: Status) -> list[Finding]:
+    def _peers(self, status: Status) -> list[Diagnosis]:
         """Try the ports of every known node that has not left."""
         members = [] if status.node is None else status.node.members or []
         own = {member.address for member in members if member.own}

@@ -14,7 +14,7 @@ class Severity(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing that was found.
 
     Attributes:
@@ -30,11 +30,11 @@ class Finding:
     remedy: str
 
 
-def problem(subject: str, what: str, remedy: str) -> Finding:
+def problem(subject: str, what: str, remedy: str) -> Diagnosis:
     """A finding that must be seen to."""
-    return Finding(Severity.PROBLEM, subject, what, remedy)
+    return Diagnosis(Severity.PROBLEM, subject, what, remedy)
 
 
-def note(subject: str, what: str, remedy: str) -> Finding:
+def note(subject: str, what: str, remedy: str) -> Diagnosis:
     """A finding that may be as it should be."""
-    return Finding(Severity.NOTE, subject, what, remedy)
+    return Diagnosis(Severity.NOTE, subject, what, remedy)

@@ -9,19 +9,19 @@ import shutil
 import stat
 from pathlib import Path
 
-from basefs.management.doctor.finding import Finding, problem
+from basefs.management.doctor.finding import Diagnosis, problem
 
 DEVICE = Path("/dev/fuse")
 #: The library that the binding loads, see `basefs/fs/fuse/binding.py`.
 _LIBRARY = "fuse3"
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Diagnosis]:
     """Device, library, and the helper that mounts for those who are not root."""
     return [*_device(), *_library(), *_helper()]
 
 
-def _device() -> list[Finding]:
+def _device() -> list[Diagnosis]:
     try:
         if not stat.S_ISCHR(DEVICE.stat().st_mode):
             return [problem("fuse", f"{DEVICE} is no device", f"rm {DEVICE}; modprobe fuse")]
@@ -35,7 +35,7 @@ def _device() -> list[Finding]:
     return []
 
 
-def _library() -> list[Finding]:
+def _library() -> list[Diagnosis]:
     remedy = "apt-get install fuse3, or this system's package of libfuse 3"
     path = ctypes.util.find_library(_LIBRARY)
     if path is None:
@@ -47,7 +47,7 @@ def _library() -> list[Finding]:
     return []
 
 
-def _helper() -> list[Finding]:
+def _helper() -> list[Diagnosis]:
     if os.geteuid() == 0 or shutil.which("fusermount3"):
         return []
     what = "fusermount3 is missing, without which only root can mount"

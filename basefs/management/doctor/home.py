@@ -10,7 +10,7 @@ from pathlib import Path
 from basefs.daemon.config import Home
 from basefs.daemon.settings import Settings
 from basefs.errors import UsageError
-from basefs.management.doctor.finding import Finding, problem
+from basefs.management.doctor.finding import Diagnosis, problem
 
 #: Bytes, and share of the disk, below which it counts as nearly full: a copy of /etc takes some 2 MB, and SQLite needs
 #: room for its own files.
@@ -20,14 +20,14 @@ LOW_SHARE = 0.02
 _MAX_SOCKET = 107
 
 
-def examine(home: Home) -> list[Finding]:
+def examine(home: Home) -> list[Diagnosis]:
     """Permissions, room, and the length of its path; nothing if there is no home yet."""
     if not home.path.exists():
         return []
     return [*_directory(home.path), *_key(home.default_key), *_sockets(home), *disk(home.path), *_settings(home)]
 
 
-def _directory(path: Path) -> list[Finding]:
+def _directory(path: Path) -> list[Diagnosis]:
     found = []
     status = path.stat()
     if status.st_uid not in (os.geteuid(), 0):
@@ -41,7 +41,7 @@ def _directory(path: Path) -> list[Finding]:
     return found
 
 
-def _key(path: Path) -> list[Finding]:
+def _key(path: Path) -> list[Diagnosis]:
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -51,7 +51,7 @@ def _key(path: Path) -> list[Finding]:
     return []
 
 
-def _settings(home: Home) -> list[Finding]:
+def _settings(home: Home) -> list[Diagnosis]:
     try:
         Settings.load(home.settings_path)
     except UsageError as error:
@@ -60,7 +60,7 @@ def _settings(home: Home) -> list[Finding]:
     return []
 
 
-def _sockets(home: Home) -> list[Finding]:
+def _sockets(home: Home) -> list[Diagnosis]:
     longest = max((len(os.fsencode(home.path / "run" / f"{name}.sock")), name) for name in [*home.names(), "name"])
     if longest[0] <= _MAX_SOCKET:
         return []
@@ -68,7 +68,7 @@ def _sockets(home: Home) -> list[Finding]:
     return [problem("home", what, "set BASEFS_HOME to a shorter one")]
 
 
-def disk(path: Path) -> list[Finding]:
+def disk(path: Path) -> list[Diagnosis]:
     """Whether the disk that holds a directory has room left."""
     usage = shutil.disk_usage(path)
     low = min(LOW_BYTES, int(usage.total * 0.1)) if usage.total else LOW_BYTES

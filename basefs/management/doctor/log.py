@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 
 from basefs.daemon.api.inspection import LogFile
-from basefs.management.doctor.finding import Finding, note, problem
+from basefs.management.doctor.finding import Diagnosis, note, problem
 
 
-def examine(name: str, log: LogFile) -> list[Finding]:
+def examine(name: str, log: LogFile) -> list[Diagnosis]:
     """Whether SQLite can read the file, and whether it has our format; rows and hashes are `basefs check`'s."""
     other = log.other_format()
     if other is not None:
@@ -24,7 +24,7 @@ def examine(name: str, log: LogFile) -> list[Finding]:
     ]
 
 
-def examine_times(name: str, log: LogFile, own: Container[str]) -> list[Finding]:
+def examine_times(name: str, log: LogFile, own: Container[str]) -> list[Diagnosis]:
     """Whether entries came before the time that they carry; those of this node's own keys say nothing of clocks.
 
     `own`: fingerprints in hex.

@@ -6,13 +6,13 @@ import os
 import threading
 from pathlib import Path
 
-from basefs.management.doctor.finding import Finding, problem
+from basefs.management.doctor.finding import Diagnosis, problem
 
 #: Seconds within which a mount answers, however busy the machine is.
 PATIENCE = 5.0
 
 
-def examine(name: str, point: Path, daemon: int, patience: float = PATIENCE) -> list[Finding]:
+def examine(name: str, point: Path, daemon: int, patience: float = PATIENCE) -> list[Diagnosis]:
     """One mount of this node; `daemon` is the process that should serve it."""
     answer: list[OSError | None] = []
 

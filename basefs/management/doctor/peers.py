@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgpack
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress
-from basefs.management.doctor.finding import Finding, note, problem
+from basefs.management.doctor.finding import Diagnosis, note, problem
 
 #: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
 PATIENCE = 5.0
@@ -109,7 +109,7 @@ async def _pings(host: str, port: int, patience: float) -> bool:
         transport.close()
 
 
-def examine(name: str, found: Sequence[Reached]) -> list[Finding]:
+def examine(name: str, found: Sequence[Reached]) -> list[Diagnosis]:
     """What the answers of all known peers of a filesystem mean."""
     dead = [peer for peer in found if peer.nothing]
     findings = []

@@ -9,10 +9,10 @@ import socket
 import psutil
 
 from basefs.daemon.config import SYNC_PORT_OFFSET
-from basefs.management.doctor.finding import Finding, problem
+from basefs.management.doctor.finding import Diagnosis, problem
 
 
-def examine(host: str, port: int) -> list[Finding]:
+def examine(host: str, port: int) -> list[Diagnosis]:
     """Gossip (TCP and UDP) and sync (TCP), on the address that a node would listen on."""
     found = []
     for number, kind, name in (
@@ -26,7 +26,7 @@ def examine(host: str, port: int) -> list[Finding]:
     return found
 
 
-def _finding(host: str, port: int, what: str, error: OSError, user: str) -> Finding:
+def _finding(host: str, port: int, what: str, error: OSError, user: str) -> Diagnosis:
     if error.errno == errno.EADDRNOTAVAIL:
         remedy = "basefs mount -b IP NAME DIR, with one that 'ip address' lists"
         return problem("port", f"{host} is no address of this machine", remedy)

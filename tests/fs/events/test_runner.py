@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from basefs.fs.events.rules import Rule
-from basefs.fs.events.runner import Runner, Settings
+from basefs.fs.events.runner import HandlerSettings, Runner
 from basefs.replica.replica import Applied
 from tests.fs.events.conftest import Local
 from tests.support.helpers import path
@@ -35,7 +35,7 @@ def play(local: Local, scenario: Scenario, *commands: str, capacity: int = 1000,
     async def main() -> None:
         rules = [Rule.parse(command) for command in commands]
         runner = Runner(
-            Settings(rules, int(settings.get("at_most", 4)), settings.get("timeout", DEADLINE)),
+            HandlerSettings(rules, int(settings.get("at_most", 4)), settings.get("timeout", DEADLINE)),
             {"WHERE": str(local.replica.directory)},
             capacity=capacity,
         )
