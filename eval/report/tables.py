@@ -154,6 +154,22 @@ def _columns(row: Row, names: tuple[str, ...]) -> dict[str, object]:
     return {name: row.get(name, "") for name in names}
 
 
+def _file_times(results: Results) -> list[str]:
+    """How much longer operations on files take than on ext4 and on a passthrough."""
+    found: list[str] = []
+    by_place = group(results.rows("files"), lambda row: row["fs"])
+    if {"BaseFS", "disk", "bindfs"} <= set(by_place):
+        for operation in _OPERATIONS:
+            firsts, laters = zip(
+                *(_rounds(by_place[place], operation) for place in ("BaseFS", "disk", "bindfs")), strict=True
+            )
+            for name, (own, disk, fuse) in (("first round", firsts), ("later rounds", map(statistics.median, laters))):
+                found.append(
+                    f"Files, {operation}, {name}: {own / disk:.1f} x ext4, {own / fuse:.1f} x a FUSE passthrough in C."
+                )
+    return found
+
+
 def worse(results: Results) -> list[str]:
     """Sentences about everything in which BaseFS is behind the paper or a peer, in these rows."""
     found, unknown = [], []
@@ -181,16 +197,7 @@ def worse(results: Results) -> list[str]:
         if peer["x BaseFS"] and float(peer["x BaseFS"]) < 1:
             share, nodes = peer["x BaseFS"], peer["nodes"]
             found.append(f"{peer['peer']}, {nodes} nodes: a small change takes it {share} of BaseFS's time.")
-    by_place = group(results.rows("files"), lambda row: row["fs"])
-    if {"BaseFS", "disk", "bindfs"} <= set(by_place):
-        for operation in _OPERATIONS:
-            firsts, laters = zip(
-                *(_rounds(by_place[place], operation) for place in ("BaseFS", "disk", "bindfs")), strict=True
-            )
-            for name, (own, disk, fuse) in (("first round", firsts), ("later rounds", map(statistics.median, laters))):
-                found.append(
-                    f"Files, {operation}, {name}: {own / disk:.1f} x ext4, {own / fuse:.1f} x a FUSE passthrough in C."
-                )
+    found += _file_times(results)
     for largest in results.rows("scaling")[-1:]:
         found.append(
             f"Memory of a node: {largest['daemon MiB']} MiB, Serf's {largest['serf MiB']} MiB; the paper had 24 MB."
