@@ -1,4 +1,4 @@
-"""What others are told of where a node is, while its machine's addresses come and go: in a network of its own."""
+"""The advertised address of a node while the addresses of its machine change: in a network of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
-#: A machine with a tunnel to the others; prints what is told at each step.
+#: A machine with a tunnel to the others; prints the advertised address at each step.
 MACHINE = """
 import subprocess
 from basefs.daemon.addresses import MISSED_LOOKS, Whereabouts, advertised
@@ -43,7 +43,7 @@ ip("addr add 10.8.0.2/24 dev tun0")
 print(whereabouts.look())
 """
 
-#: A machine with addresses of both families; prints what is told where it listens on all of them.
+#: A machine with addresses of both families; prints the advertised address if it listens on all of them.
 BOTH = """
 import subprocess
 from basefs.daemon.addresses import MISSED_LOOKS, Whereabouts, advertised

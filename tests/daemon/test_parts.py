@@ -36,7 +36,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
 
 
 class Watched:
-    """Counts how often somebody looks whether everything is durable, and how often it is made so."""
+    """Counts the checks for durability, and the syncs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = self.syncs = 0

@@ -1,4 +1,4 @@
-"""What the parts of a daemon are told when they start, and what they hear while they do."""
+"""The arguments of a daemon's parts at their start, and the events meanwhile."""
 
 from __future__ import annotations
 

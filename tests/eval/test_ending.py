@@ -1,4 +1,4 @@
-"""A measurement that is told to stop leaves nothing behind."""
+"""A stopped measurement leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
 
 TABLES = ("entries", "blocks", "paths", "granted", "links", "meta", "chains", "waiting")
-#: Columns that nobody can see the effect of: the numbers of rows that keep their order, and when a block came.
+#: Columns without a visible effect: the numbers of rows that keep their order, and the arrival of a block.
 HARMLESS = {("entries", "seq"), ("blocks", "seq"), ("chains", "changed")}
 
 

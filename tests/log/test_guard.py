@@ -1,4 +1,4 @@
-"""The lock of a replica: who waits for it, and who lets others go first."""
+"""The lock of a replica: waiting for it, and giving way to others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def guard() -> Iterator[Guard]:
 
 
 def until_wanted(guard: Guard) -> None:
-    """Wait until somebody waits for a lock."""
+    """Wait until a thread waits for a lock."""
     deadline = time.monotonic() + DEADLINE
     while not guard.is_wanted:
         assert time.monotonic() < deadline
@@ -42,7 +42,7 @@ def test_a_holder_knows_that_somebody_waits(guard: Guard) -> None:
 
 
 def test_whoever_takes_it_again_and_again_lets_others_in(guard: Guard) -> None:
-    """Without that, who waits is woken only to find that the other one has it again."""
+    """Without that, a waiting thread wakes up only to find the lock taken again."""
     for number in range(100):
         had: list[int] = []
 

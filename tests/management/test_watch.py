@@ -1,4 +1,4 @@
-"""`basefs watch`: every change once, also those made while nobody watched."""
+"""`basefs watch`: every change once, also those made while no command was watching."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from tests.power.trace import Call
 
-#: What nobody finds again after a power cut.
+#: The suffix of files that no process uses after a power cut.
 _VOLATILE = b"-shm"
 
 

@@ -55,7 +55,7 @@ def contents(local: Local) -> dict[str, bytes]:
 
 
 class _Complaints(logging.Handler):
-    """What is logged that nobody expects."""
+    """The unexpected log records."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: What is traced: all that changes files or names, or makes them durable, and the offsets of who writes at one.
+#: The traced calls: all that change files or names, or make them durable, and the offsets of writes.
 CALLS = (
     *("open", "openat", "creat", "lseek", "write", "writev", "pwrite64", "pwritev", "pwritev2", "sendfile", "splice"),
     *("ftruncate", "truncate", "fallocate", "copy_file_range", "fsync", "fdatasync", "sync", "syncfs"),

@@ -60,7 +60,7 @@ def noise(seed: int, size: int) -> bytes:
 
 
 class Clock:
-    """Seconds that pass only when somebody looks: each reading is one later than the one before."""
+    """A clock that advances by one second at each reading."""
 
     def __init__(self, now: float = BIRTH) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""A log in dictionaries: the twin of the replica for tests, simulations, and whoever needs no disk.
+"""A log in dictionaries: the twin of the replica for tests and simulations without a disk.
 
 Invariants:
 1. An entry is known only if its parent is, so `_own` lists are in an order in which they can be accepted.

@@ -160,7 +160,7 @@ class NamespaceNetwork:
         run_ip("-n", str(node.namespace), "link", "set", "eth0", "up")
 
     def split(self, nodes: Sequence[Node]) -> None:
-        """Cut some nodes off from all others; they still reach each other, and nobody is told."""
+        """Cut some nodes off from all others, without notice; they still reach each other."""
         for node in nodes:
             self._attach(node, _BRIDGES[1])
 

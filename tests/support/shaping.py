@@ -204,7 +204,7 @@ def _summary(counters: Mapping[str, float]) -> dict[str, float | str]:
 
 @functools.cache
 def has_netem() -> bool:
-    """Whether the kernel has netem: tried in a network namespace that nobody else sees."""
+    """Whether the kernel has netem: tried in a private network namespace."""
     command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 

@@ -41,7 +41,7 @@ from tests.support.helpers import (
 NAMES = (b"a", b"b", b"c")
 #: Keys that are granted, revoked and used by hand.
 KEYS = (ROOT_KEY, ALICE, BOB, CAROL)
-#: Which keys each node holds.  Carol may do nothing until somebody grants her something.
+#: The keys of each node.  Carol may do nothing until she is granted something.
 NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
@@ -151,7 +151,7 @@ class World:
     # -- what the nodes know together ---------------------------------------------------------------------------------
 
     def entries(self) -> dict[EntryHash, Entry]:
-        """Everything that anybody signed, whether or not any log has taken it in."""
+        """All signed entries, whether or not any log has admitted them."""
         known = {hash: entry for node in self.nodes for hash, entry in node.entries.items()}
         return {**self._by_hand, **known}
 

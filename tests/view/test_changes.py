@@ -1,4 +1,4 @@
-"""The stream of view changes: who applies it to a model of the tree has the tree."""
+"""The stream of view changes: applied to a model of the tree, it gives the tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.view.histories import SEEDS, Step, World, steps
 
 
 class Model:
-    """The paths that somebody knows of, and what he believes to be there; keeps to what a plain directory tree allows.
+    """A model of the loaded paths and their states; it allows only the operations of a plain directory tree.
 
     Attributes:
         replica: what is followed.
@@ -47,7 +47,7 @@ class Model:
             self.changes.append(change)
         seen = {change.path for change in applied.changes}
         assert len(seen) == len(applied.changes), "a path changes once in a transaction"
-        # Who caches attributes must hear of everything that `stat` tells.
+        # A cache of attributes must be notified of every change of `stat`.
         now = {names: stat(self.replica, names) for names in self.states if self.looks}
         assert all(now[names] == self.stat[names] for names in now if names not in seen)
         self.stat = now

@@ -21,7 +21,7 @@ from tests.view.users import User
 
 
 def bobs(user: User, tmp_path: pathlib.Path, key: SigningKey = BOB) -> Node:
-    """A node of somebody else that knows what the user knows."""
+    """A node of another user with the same entries."""
     return Node(copy_replica(user.replica, tmp_path / "other" / str(key.fingerprint.hex()), (key,)))
 
 

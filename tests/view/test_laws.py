@@ -19,7 +19,7 @@ from tests.view.histories import SEEDS, Step, World, steps
 
 
 def check(node: Node) -> None:
-    """The live view equals a rebuild, everywhere that anybody has looked."""
+    """The live view equals a rebuild, on all loaded paths."""
     if node.entries:
         assert node.replica.check_view() == []
 
@@ -38,7 +38,7 @@ def test_live_view_equals_a_rebuild_after_every_step(history: list[Step], seed: 
     with World.temporary() as world:
         for step in history:
             node = world.play(step)
-            # Half the time only what somebody needed is loaded.
+            # Half the time only the paths that were used are loaded.
             if chance.random() < 0.5:
                 load_and_check(node)
             check(node)

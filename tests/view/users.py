@@ -24,7 +24,7 @@ from tests.support.helpers import (
 
 
 class User:
-    """Somebody at a node, who sees each change checked against a rebuild and a replica that starts from the log."""
+    """A user at a node; each change is compared with a rebuild and with a replica that starts from the log."""
 
     def __init__(self, directory: Path, *keys: SigningKey) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""The daemon as a service: what systemd hears of it, and the unit that is installed."""
+"""The daemon as a service: its messages to systemd, and the installed unit."""
 
 from __future__ import annotations
 
