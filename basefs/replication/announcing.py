@@ -24,7 +24,8 @@ from basefs.sync.wire.limits import DEFAULT_LIMITS
 #: Seconds over which what was published is collected before it is gossiped: a save that is two transactions fits.  What
 #: is saved together has waited for the quiet window already, and each ms more is one until others see it.
 GATHER_SECONDS = 0.005
-#: Seconds between announcements of one node.  Shorter follows a long copy more closely, longer leaves Serf in peace.
+#: Seconds between announcements of one node, and between events that are gossiped because peers acknowledge nothing.
+#: Shorter follows a long copy more closely, longer leaves Serf in peace.
 ANNOUNCE_SECONDS = 0.5
 #: Seconds until a peer of a standing session should have told its root hash, after news has gone over it.
 SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
@@ -34,9 +35,6 @@ SAFETY_PAUSE = 60.0
 #: Seconds in which each peer should have acknowledged something of what it was sent, and all of it sooner or later.
 #: Less would gossip on narrow links, where what waits for the link is late and gossip makes it later.
 ACKNOWLEDGED_SECONDS = 2.0
-#: Seconds between two events that are gossiped because peers have not: Serf carries few, and what is dropped here is
-#: still found by the root hashes.
-HURRY_SECONDS = 0.5
 #: Events of one change that are gossiped for this reason: what Serf's packets carry in a second (`bucket.slots`, wan
 #: profile, five nodes or more), so that none waits for its first turn.  With more of them each would have fewer
 #: repetitions, on a network that needs them; a larger change is announced.
@@ -190,7 +188,7 @@ class Announcer:
     def _tell(self, change: _Carried, now: float) -> None:
         events = self._events(change.entries, change.blocks)
         if events:
-            self._may_hurry_at = now + HURRY_SECONDS * len(events)
+            self._may_hurry_at = now + ANNOUNCE_SECONDS * len(events)
             self._gossip.send(events)
         else:
             self.announce()

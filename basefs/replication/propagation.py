@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from basefs.errors import AgentError, LocalProtocolError, StoreError
@@ -22,7 +23,6 @@ from basefs.log.entries import parent_of
 from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.announcing import Announcer
-from basefs.replication.hearing import Hearing
 from basefs.replication.puller import Puller
 from basefs.replication.pushing import Pusher
 from basefs.replication.scheduler import PullScheduler
@@ -36,6 +36,57 @@ log = logging.getLogger(__name__)
 STALL_SECONDS = 5.0
 #: Seconds that the blocks of a gossiped file may take before they are fetched.
 BLOCK_PATIENCE = 1.5
+
+
+#: Seconds between two transactions, in which events are gathered.
+GATHER_SECONDS = 0.02
+#: Events of one transaction, which takes some 5 ms.
+MOST_EVENTS = 16
+#: Events that wait at the most, half a kilobyte each.  Beyond it the oldest are dropped, and come by sync.
+MOST_WAITING = 4096
+
+
+class GossipReceiver:
+    """Gossiped events on their way into the log: at once where it is quiet, else several together.
+
+    When a network is whole again, Serf brings hundreds of small changes within a second, each of which would be a
+    transaction of its own.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Sequence[GossipEvent]], None]) -> None:
+        """`take` gives some events to the log."""
+        self._loop = loop
+        self._take = take
+        self._events: deque[GossipEvent] = deque(maxlen=MOST_WAITING)
+        self._timer: asyncio.TimerHandle | None = None
+        self._taken_at = loop.time() - GATHER_SECONDS
+
+    def receive(self, event: GossipEvent) -> None:
+        """An event has come."""
+        self._events.append(event)
+        if self._timer is None:
+            due = self._taken_at + GATHER_SECONDS
+            if due <= self._loop.time():
+                self._give()
+            else:
+                self._timer = self._loop.call_at(due, self._give)
+
+    def stop(self) -> None:
+        """Give nothing more to the log: what waits comes by sync, another time."""
+        self._events.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give(self) -> None:
+        self._timer = None
+        some = [self._events.popleft() for _ in range(min(MOST_EVENTS, len(self._events)))]
+        try:
+            self._take(some)
+        finally:
+            self._taken_at = self._loop.time()
+            if self._events:
+                self._timer = self._loop.call_later(0, self._give)
 
 
 class Propagation:
@@ -78,7 +129,7 @@ class Propagation:
         self._members: dict[Address, Peer] = {}
         self._alive: set[Address] = set()
         self._failed: set[Address] = set()
-        self._hearing = Hearing(loop, self._take)
+        self._receiver = GossipReceiver(loop, self._take)
         #: Whether the log could not take what came last.
         self._fails = False
         self._announced: set[Address] = set()
@@ -100,7 +151,7 @@ class Propagation:
     async def stop(self) -> None:
         """Send what was gathered, and end what is running."""
         if self._announcer is not None and self._pusher is not None and self._puller is not None:
-            self._hearing.stop()
+            self._receiver.stop()
             self._pusher.stop()
             self._announcer.stop()
             await self._puller.stop()
@@ -135,7 +186,7 @@ class Propagation:
     def on_event(self, event: GossipEvent) -> None:
         """A gossip event, perhaps one of our own."""
         if event.entries or event.blocks:
-            self._hearing.hear(event)
+            self._receiver.receive(event)
         for announcement in event.announcements:
             if announcement.root != self._replica.root_hash():
                 if announcement.address in self._alive:

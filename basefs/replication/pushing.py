@@ -29,12 +29,11 @@ LOOKED_BYTES = 256 * 1024
 #: Seconds for which news is gathered before it is passed on: meanwhile the same may come from another peer, who then
 #: need not be told.
 FORWARD_SECONDS = 0.002
-#: Seconds of silence after which peers for whom news is kept back are told the root hash, and the most that they wait
-#: for it.  By then it has come to them on another way, if that is not broken.
+#: Seconds between two root hashes because of bursts, and seconds of silence after which peers for whom news is kept
+#: back are told the root hash, and the most that they wait for it.  By then it has come to them on another way, if that
+#: is not broken.
 HINT_SECONDS = 0.25
 HINT_AT_LATEST = 1.0
-#: Seconds between two root hashes told because of bursts.
-TELL_SECONDS = 0.25
 
 
 class Pusher:
@@ -49,7 +48,7 @@ class Pusher:
         self._telling: asyncio.TimerHandle | None = None
         self._hinting: asyncio.TimerHandle | None = None
         self._hint_by = 0.0
-        self._told_at = loop.time() - TELL_SECONDS
+        self._told_at = loop.time() - HINT_SECONDS
         self._budget = float(PUSH_BYTES)
         self._filled_at = loop.time()
 
@@ -117,7 +116,7 @@ class Pusher:
 
     def _tell_later(self) -> None:
         if self._telling is None:
-            self._telling = self._loop.call_at(max(self._told_at + TELL_SECONDS, self._loop.time()), self._tell)
+            self._telling = self._loop.call_at(max(self._told_at + HINT_SECONDS, self._loop.time()), self._tell)
 
     def _tell(self) -> None:
         self._telling = None

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from basefs.log.hashes import BlockHash
-from basefs.sync.net.peers import Address
+from basefs.sync.net.peers import MAX_KEYS, Address
 from basefs.sync.session.inflight import CONTENTS_SECONDS, PATIENCE
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
@@ -36,7 +36,6 @@ GAP_JITTER = 0.1
 #: Seconds without news before a gap is fetched, since in a burst all neighbours advertise what is on its way; and
 #: seconds after which it is fetched all the same, with news now and then and in a burst.
 QUIET = 0.5
-LATEST = 0.5
 LATEST_IN_BURST = 2.0
 #: More entries than this within a second are a burst.
 BURST_ENTRIES = 16
@@ -60,8 +59,6 @@ LOOK_SECONDS = 0.5
 REFUSED_SECONDS = 10.0
 #: Seconds that count for a peer that was never met: it is as urgent as one that was away for an hour.
 _NEVER = 3600.0
-#: Peers remembered that are not listed any more.
-_MOST_MET = 10_000
 
 
 class Why(enum.Enum):
@@ -272,7 +269,7 @@ class PullScheduler:
         """There was a session, or an attempt: a peer that never answers would otherwise always be the most urgent."""
         self._met.pop(peer, None)
         self._met[peer] = now
-        if len(self._met) > _MOST_MET:
+        if len(self._met) > MAX_KEYS:
             del self._met[next(iter(self._met))]
 
     def _seek(self, now: float, sessions: Sessions) -> None:
@@ -320,7 +317,7 @@ class PullScheduler:
     @property
     def _gap_due(self) -> float:
         busy = [each.moved for each in self._running.values() if each.why is Why.GAP and not each.waits]
-        latest = LATEST_IN_BURST if self._arrived > BURST_ENTRIES else LATEST
+        latest = LATEST_IN_BURST if self._arrived > BURST_ENTRIES else QUIET
         quiet = min(self._arrived_at + QUIET, self._gap_since + latest)
         return max(self._gap_not_before, quiet, max(busy) + GAP_PATIENCE if busy else 0.0)
 

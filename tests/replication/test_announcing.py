@@ -16,7 +16,6 @@ from basefs.replication.announcing import (
     ANNOUNCE_SECONDS,
     GATHER_SECONDS,
     HURRY_EVENTS,
-    HURRY_SECONDS,
     MAX_CARRIED,
     Announcer,
 )
@@ -168,7 +167,7 @@ def test_a_small_change_behind_one_of_many_events_is_gossiped_in_its_turn(
     for entries, blocks in (many, few):
         announcer.gather(entries, blocks, large=False)
         loop.pass_time(ACKNOWLEDGED_SECONDS / 4)
-    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS)
+    loop.pass_time(ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS * HURRY_EVENTS)
     told = {block for _, blocks, _ in network.sent for block in blocks}
     assert told == {block.encode() for block in itertools.chain(many[1], few[1])}
 
@@ -177,7 +176,7 @@ def test_what_waits_is_bounded(loop: Loop, network: Network, announcer: Announce
     for number in range(3 * MAX_CARRIED):
         announcer.gather(*change(number, 1), large=False)
         loop.pass_time(0.02)
-    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS * MAX_CARRIED)
+    loop.pass_time(ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS * HURRY_EVENTS * MAX_CARRIED)
     assert 0 < len(network.sent) <= MAX_CARRIED
 
 
@@ -187,5 +186,5 @@ def test_what_there_is_no_room_for_is_announced(loop: Loop, network: Network, an
         announcer.gather(*change(number, 1), large=False)
         loop.pass_time(0.02)
     last = loop.now
-    loop.pass_time(ACKNOWLEDGED_SECONDS + HURRY_SECONDS * HURRY_EVENTS * MAX_CARRIED)
+    loop.pass_time(ACKNOWLEDGED_SECONDS + ANNOUNCE_SECONDS * HURRY_EVENTS * MAX_CARRIED)
     assert any(announces and time > last for time, _, announces in network.sent)

@@ -16,10 +16,9 @@ Address = tuple[str, int]
 #: with good ones (NAT, several nodes on one machine).
 FIRST_BAN = 5.0
 #: Seconds of the longest ban, reached with the eleventh offence in a row.
-LONGEST_BAN = 3600.0
+LONGEST = 3600.0
 #: Seconds in which the second line of a kind is not logged; doubles like a ban.
 FIRST_SILENCE = 10.0
-LONGEST_SILENCE = 3600.0
 #: Sessions that one host may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five
 #: seconds; comparing equal logs costs 1 ms.
 BEGINNINGS = 10.0
@@ -77,7 +76,7 @@ class _Intervals:
 class PenaltyBox:
     """Addresses that are refused for a while."""
 
-    def __init__(self, first: float = FIRST_BAN, longest: float = LONGEST_BAN, max_keys: int = MAX_KEYS) -> None:
+    def __init__(self, first: float = FIRST_BAN, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
         self._bans = _Intervals(first, longest, max_keys)
 
     def punish(self, address: str, now: float) -> float:
@@ -118,9 +117,7 @@ class Pace:
 class Throttle:
     """Which of many equal log lines to write."""
 
-    def __init__(
-        self, first: float = FIRST_SILENCE, longest: float = LONGEST_SILENCE, max_keys: int = MAX_KEYS
-    ) -> None:
+    def __init__(self, first: float = FIRST_SILENCE, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
         self._silences = _Intervals(first, longest, max_keys)
 
     def allow(self, key: object, now: float) -> int | None:
@@ -132,10 +129,6 @@ class Throttle:
         left_out = self._silences.asked(key)
         self._silences.begin(key, now)
         return left_out
-
-
-#: Peers remembered, about 300 bytes each; far beyond any cluster, so that the table cannot grow for ever.
-_MAX_REMEMBERED = 10_000
 
 
 #: Ends after which nobody knows how the peer is.
@@ -221,7 +214,7 @@ class Contacts:
     def _of(self, address: Address) -> Contact:
         contact = self._found.pop(address, None) or Contact()
         self._found[address] = contact
-        if len(self._found) > _MAX_REMEMBERED:
+        if len(self._found) > MAX_KEYS:
             del self._found[next(iter(self._found))]
         return contact
 

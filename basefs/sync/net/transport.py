@@ -50,7 +50,7 @@ _TCP_RTO_MAX_MS = 44
 #: most of the time (docs/network.md).  Less than a second is not allowed, and less than a round trip would send
 #: everything twice.
 RETRY_SECONDS = 1.0
-RETRY_ROUND_TRIPS = 3
+ROUND_TRIPS = 3
 #: The longest that the kernel allows.
 _RETRY_AT_MOST = 120.0
 
@@ -71,7 +71,7 @@ def _in_kernel(writer: asyncio.StreamWriter) -> int:
 
 def retry_after(round_trip: float) -> float:
     """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
-    return min(max(RETRY_SECONDS, RETRY_ROUND_TRIPS * round_trip), _RETRY_AT_MOST)
+    return min(max(RETRY_SECONDS, ROUND_TRIPS * round_trip), _RETRY_AT_MOST)
 
 
 def persist(writer: asyncio.StreamWriter, seconds: float) -> None:
@@ -442,15 +442,13 @@ def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
 
 #: Seconds to wait for a connection.
 CONNECT_TIMEOUT = 5.0
-#: Round trips, where those to the peers of standing sessions are long: it takes one, and some are much longer.
-_CONNECT_ROUND_TRIPS = 3
 #: Seconds at the most: a node has few places for the sessions that it opens, and one bad link makes them all wait.
 _MAX_CONNECT_TIMEOUT = 20.0
 
 
 def patience(least: float, round_trip: float) -> float:
     """Seconds to wait for a connection, at least so many, where other peers' `round_trip` takes so many."""
-    return max(least, min(_CONNECT_ROUND_TRIPS * round_trip, _MAX_CONNECT_TIMEOUT))
+    return max(least, min(ROUND_TRIPS * round_trip, _MAX_CONNECT_TIMEOUT))
 
 
 async def sync_with(

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.transport import RETRY_ROUND_TRIPS, RETRY_SECONDS, flow, persist, retry_after, sync_with
+from basefs.sync.net.transport import RETRY_SECONDS, ROUND_TRIPS, flow, persist, retry_after, sync_with
 from tests.support.patience import DEADLINE
 from tests.sync.helpers import Writer
 
@@ -25,7 +25,7 @@ def option(connection, number):
 
 def test_it_is_sent_again_every_second_or_after_some_round_trips():
     assert retry_after(0.0) == retry_after(0.3) == RETRY_SECONDS == 1.0
-    assert retry_after(2.0) == 2.0 * RETRY_ROUND_TRIPS
+    assert retry_after(2.0) == 2.0 * ROUND_TRIPS
     assert retry_after(1000.0) == 120.0, "the kernel refuses more"
 
 

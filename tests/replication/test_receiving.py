@@ -9,8 +9,7 @@ import pytest
 
 from basefs.errors import StoreError
 from basefs.gossip.events import Address, GossipEvent
-from basefs.replication.hearing import GATHER_SECONDS, MOST_EVENTS, MOST_WAITING, Hearing
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import GATHER_SECONDS, MOST_EVENTS, MOST_WAITING, GossipReceiver, Propagation
 from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica
 
@@ -26,21 +25,21 @@ def loop() -> Loop:
 
 def test_an_event_in_silence_is_taken_at_once(loop: Loop) -> None:
     taken: list[list[GossipEvent]] = []
-    hearing = Hearing(loop, lambda some: taken.append(list(some)))  # type: ignore[arg-type]
+    hearing = GossipReceiver(loop, lambda some: taken.append(list(some)))  # type: ignore[arg-type]
     one, two = events(2)
-    hearing.hear(one)
+    hearing.receive(one)
     assert taken == [[one]]
     loop.pass_time(GATHER_SECONDS)
-    hearing.hear(two)
+    hearing.receive(two)
     assert taken == [[one], [two]]
 
 
 def test_events_that_come_thick_are_taken_together_and_in_order(loop: Loop) -> None:
     taken: list[list[GossipEvent]] = []
-    hearing = Hearing(loop, lambda some: taken.append(list(some)))  # type: ignore[arg-type]
+    hearing = GossipReceiver(loop, lambda some: taken.append(list(some)))  # type: ignore[arg-type]
     all_of_them = events(2 * MOST_EVENTS)
     for event in all_of_them:
-        hearing.hear(event)
+        hearing.receive(event)
     assert len(taken) == 1
     loop.pass_time(GATHER_SECONDS)
     assert [len(some) for some in taken] == [1, MOST_EVENTS, MOST_EVENTS - 1]
@@ -56,22 +55,22 @@ def test_a_failure_of_the_log_keeps_no_later_event_from_it(loop: Loop) -> None:
             raise StoreError("the disk is full")
         taken.extend(some)
 
-    hearing = Hearing(loop, take)  # type: ignore[arg-type]
+    hearing = GossipReceiver(loop, take)  # type: ignore[arg-type]
     one, two, three = events(3)
     with pytest.raises(StoreError):
-        hearing.hear(one)
-    hearing.hear(two)
-    hearing.hear(three)
+        hearing.receive(one)
+    hearing.receive(two)
+    hearing.receive(three)
     loop.pass_time(GATHER_SECONDS)
     assert taken == [one, two, three]
 
 
 def test_of_a_flood_the_newest_are_kept(loop: Loop) -> None:
     taken: list[GossipEvent] = []
-    hearing = Hearing(loop, taken.extend)  # type: ignore[arg-type]
+    hearing = GossipReceiver(loop, taken.extend)  # type: ignore[arg-type]
     flood = events(MOST_WAITING + 10)
     for event in flood:
-        hearing.hear(event)
+        hearing.receive(event)
     while len(taken) <= MOST_WAITING:
         loop.pass_time(GATHER_SECONDS)
     # The first was taken in silence.
@@ -80,10 +79,10 @@ def test_of_a_flood_the_newest_are_kept(loop: Loop) -> None:
 
 def test_nothing_is_taken_after_the_end(loop: Loop) -> None:
     taken: list[GossipEvent] = []
-    hearing = Hearing(loop, taken.extend)  # type: ignore[arg-type]
+    hearing = GossipReceiver(loop, taken.extend)  # type: ignore[arg-type]
     one, two = events(2)
-    hearing.hear(one)
-    hearing.hear(two)
+    hearing.receive(one)
+    hearing.receive(two)
     hearing.stop()
     loop.pass_time(1.0)
     assert taken == [one]
