@@ -1,5 +1,5 @@
-"""The checks of `basefs doctor`: each module examines one subject and says what to type.
+"""The checks of `basefs doctor`: each module examines its subjects and says what to type.
 
-A `Diagnosis` is a problem or a note.  `fuse`, `serf`, `ports`, `clock`, `home`, `mounts` and `log` examine this
-machine, `peers` the others.  They change nothing.
+A `Diagnosis` is a problem or a note.  `machine` examines this machine, `filesystem` one filesystem, and `peers` tries
+the ports of the other nodes.  They change nothing.
 """

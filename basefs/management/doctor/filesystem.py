@@ -1,0 +1,233 @@
+"""What can be wrong with one filesystem: its log, its daemon, its keys, its peers and their clocks.
+
+Nodes that run answer with their time; half of the time that an answer took is in doubt.  A clock plays no part in any
+decision of BaseFS: a wrong one makes times in listings wrong, and 'basefs revert --at'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Iterator, Sequence
+
+from basefs.daemon.addresses import own_addresses
+from basefs.daemon.api.inspection import LogFile, known_peers
+from basefs.daemon.api.messages import (
+    ClusterMember,
+    GetClocks,
+    GetContent,
+    GetNetwork,
+    GetStatus,
+    ListKeys,
+    ListLivePaths,
+    NodeClock,
+    Ping,
+    RunningNode,
+    Status,
+)
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home, parse_address
+from basefs.daemon.lock import is_held
+from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
+from basefs.management.doctor import peers
+from basefs.management.doctor.finding import Diagnosis, note, problem
+from basefs.management.doctor.machine import examine_ports
+from basefs.management.output import counted, printable
+from basefs.management.session import client
+
+#: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
+CLOCK_PATIENCE = 6.0
+#: Seconds in which a daemon answers, however busy it is.
+PATIENCE = 10.0
+#: Seconds of difference that are far off.  Machines that set their clocks differ by milliseconds.
+FAR_OFF = 5.0
+
+
+class FilesystemExamination:
+    """Looks at one filesystem."""
+
+    def __init__(self, node: Home, name: str) -> None:
+        self._home = node
+        self._name = name
+        self._client = client(node, name)
+
+    def run(self, bind: tuple[str, int]) -> list[Diagnosis]:
+        """Everything; if its log cannot be used, only that."""
+        file = LogFile(self._home, self._name)
+        found = _examine_log(self._name, file)
+        if found:
+            return found
+        try:
+            found = self._silent()
+            if found:
+                return found
+            status = self._client.ask(GetStatus())
+            keys = self._client.ask(ListKeys(every=True))
+            own = {key.fingerprint for key in keys if key.own}
+            found += [*self._log(status), *self._keys(status), *_examine_times(self._name, file, own)]
+            if status.node is not None:
+                found += [*self._running(status, status.node)]
+            else:
+                found += [*self._stopped(bind)]
+            if status.node is None or status.node.members is not None:
+                found += self._peers(status)
+        except StoreError as error:
+            found.append(problem("log", str(error), f"basefs check --repair {self._name}"))
+        except BaseFSError as error:
+            found.append(problem("daemon", str(error), f"see {self._home.log_path(self._name)}"))
+        return found
+
+    def _silent(self) -> list[Diagnosis]:
+        """Whether there is a daemon that does not answer."""
+        try:
+            self._client.ask_daemon(Ping(), PATIENCE)
+        except NotRunning:
+            return []
+        except OtherVersion as error:
+            remedy = f"basefs unmount {self._name}, and mount it again"
+            return [problem("daemon", str(error), remedy)]
+        except DaemonError as error:
+            facts = RunFile(self._home, self._name).read()
+            if facts is None:
+                return [problem("daemon", str(error), f"see {self._home.log_path(self._name)}")]
+            remedy = f"kill -CONT {facts[0]}, or kill -KILL {facts[0]} and mount again"
+            return [problem("daemon", f"{error}: process {facts[0]} is stopped or hangs", remedy)]
+        return []
+
+    def _log(self, status: Status) -> Iterator[Diagnosis]:
+        if status.summary.damaged:
+            what = f"{status.summary.damaged} rows of the log of {self._name} are damaged, and it takes no writes"
+            yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
+        if status.incomplete:
+            what = f"{status.incomplete} contents of {self._name} are not complete here"
+            yield note("log", what, f"basefs blocks {self._name}; they come as soon as a node that has them is there")
+
+    def _keys(self, status: Status) -> Iterator[Diagnosis]:
+        if status.writable:
+            return
+        facts = RunFile(self._home, self._name).read()
+        point = None if facts is None else facts[1]
+        # A replica without a mount is not written to, and needs no key.
+        kind = note if status.node is not None and point is None else problem
+        if not status.keys:
+            yield kind(
+                "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
+            )
+        else:
+            what = f"no key of this node may write anywhere in {self._name}"
+            remedy = f"where somebody may: basefs grant {self._name}:/ KEYNAME PUBKEY; 'basefs keys' here prints PUBKEY"
+            yield kind("keys", what, remedy)
+
+    def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
+        facts = RunFile(self._home, self._name).read()
+        if facts is not None:
+            what = f"the daemon of {self._name}, process {facts[0]}, has died"
+            yield problem(
+                "daemon", what, f"basefs mount {self._name} DIR; {self._home.log_path(self._name)} may say why"
+            )
+        if not any(is_held(self._home.directory(name)) for name in self._home.names()):
+            # Another filesystem of this node may use them, as it should.
+            yield from examine_ports(*bind)
+
+    def _running(self, status: Status, node: RunningNode) -> Iterator[Diagnosis]:
+        name = self._name
+        handlers = None if status.summary.pending is None else status.summary.pending.handlers
+        if handlers is not None and handlers.failed:
+            what = f"{handlers.failed} runs of handlers of {name} have failed since it was started"
+            yield note("handlers", what, f"see {self._home.log_path(name)}")
+        if node.members is not None:
+            yield from self._cluster(node.members)
+            yield from _compare_clocks(self._client.ask_daemon(GetClocks(CLOCK_PATIENCE)))
+
+    def _cluster(self, members: list[ClusterMember]) -> Iterator[Diagnosis]:
+        name = self._name
+        network = self._client.ask_daemon(GetNetwork())
+        if network.serf_restarts:
+            what = f"the Serf agent of {name} had to be started again, {counted(network.serf_restarts, 'time')}"
+            yield note("serf", what, f"see {self._home.log_path(name)}")
+        if not network.serf_connected:
+            yield problem("serf", f"the Serf agent of {name} does not run", f"see {self._home.log_path(name)}")
+        alive = [member for member in members if member.same_filesystem and member.status == "alive"]
+        if network.serf_trouble and all(member.own for member in alive):
+            what = f"no node of {name} is a member beside this one: {printable(network.serf_trouble)}"
+            yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
+        for member in alive:
+            if member.trouble:
+                what = f"the last sync of {name} with {member.name} failed: {printable(member.trouble)}"
+                yield problem("peers", what, f"basefs doctor {name}, there")
+
+    def _peers(self, status: Status) -> list[Diagnosis]:
+        """Try the ports of every known node that has not left."""
+        members = [] if status.node is None else status.node.members or []
+        own = {member.address for member in members if member.own}
+        left = {member.address for member in members if member.status in ("left", "leaving")}
+        texts = [member.address for member in members] + known_peers(self._home, self._name)
+        texts += self._cluster_file()
+        here = set(own_addresses())
+        wanted = []
+        for text in dict.fromkeys(texts):
+            try:
+                address = parse_address(text)
+            except UsageError:
+                continue
+            if text not in own | left and address.host not in here:
+                wanted.append(address)
+        # Without a daemon it is unknown whether they encrypt.
+        encrypted = status.node is None or self._client.ask_daemon(GetNetwork()).encrypted
+        return peers.examine(self._name, asyncio.run(peers.reach(wanted, encrypted=encrypted)))
+
+    def _cluster_file(self) -> list[str]:
+        try:
+            (row,) = self._client.ask(ListLivePaths("/.cluster"))
+            content = self._client.ask(GetContent(row.entry))
+        except (BaseFSError, ValueError):
+            return []
+        return content.decode("utf-8", "replace").split()
+
+
+def _examine_log(name: str, log: LogFile) -> list[Diagnosis]:
+    """Whether SQLite can read the file, and whether it has our format; rows and hashes are `basefs check`'s."""
+    other = log.other_format()
+    if other is not None:
+        what = f"the log of {name} has format {other[0]}, this version reads {other[1]}"
+        return [problem("log", what, "upgrade BaseFS" if other[0] > other[1] else "basefs get NAME ADDRESS")]
+    damage = log.damage()
+    if damage is None:
+        return []
+    return [
+        problem(
+            "log", f"the log of {name} {damage}", f"basefs check --repair {name}, or fetch it again with 'basefs get'"
+        )
+    ]
+
+
+def _examine_times(name: str, log: LogFile, own: Container[str]) -> list[Diagnosis]:
+    """Whether entries came before the time that they carry; those of this node's own keys say nothing of clocks.
+
+    `own`: fingerprints in hex.
+    """
+    found = []
+    for fingerprint, ahead in log.entries_ahead().items():
+        if fingerprint not in own:
+            what = (
+                f"entries of the key {fingerprint[:12]} in {name} carry times up to {ahead:.0f} s after their arrival"
+            )
+            remedy = "compare 'date' here with 'date' there; files may also have such times"
+            found.append(note("clock", what, remedy))
+    return found
+
+
+def _compare_clocks(readings: Sequence[NodeClock]) -> list[Diagnosis]:
+    """What the clocks of other nodes say: whether ours or one of theirs is far off."""
+    off = [one for one in readings if abs(one.offset) > one.doubt + FAR_OFF]
+    if len(off) > len(readings) / 2 and len(readings) > 1:
+        # Most of them disagree with this one: it is more likely the wrong one.
+        middle = sorted(float(one.offset) for one in off)[len(off) // 2]
+        what = f"this machine's clock is {_ahead(-middle)} {len(off)} of {len(readings)} other nodes"
+        return [problem("clock", what, "timedatectl set-ntp true, here")]
+    remedy = "set the wrong one of both: timedatectl set-ntp true"
+    whats = (f"the clock of {one.name} is {_ahead(one.offset)} this machine's" for one in off)
+    return [problem("clock", what, remedy) for what in whats]
+
+
+def _ahead(seconds: float) -> str:
+    return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"

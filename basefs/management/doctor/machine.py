@@ -1,0 +1,239 @@
+"""What can be wrong with this machine: FUSE, Serf, ports, the directory of a node, its disk, its clock, its mounts.
+
+The kernel knows whether anything keeps its clock in step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import errno
+import os
+import shutil
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import psutil
+
+from basefs.daemon.config import SYNC_PORT_OFFSET, Home
+from basefs.daemon.serf.program import find_problem
+from basefs.daemon.settings import Settings
+from basefs.errors import UsageError
+from basefs.management.doctor.finding import Diagnosis, note, problem
+
+DEVICE = Path("/dev/fuse")
+#: The library that the binding loads, see `basefs/fs/fuse/binding.py`.
+_LIBRARY = "fuse3"
+
+
+def examine_fuse() -> list[Diagnosis]:
+    """Device, library, and the helper that mounts for those who are not root."""
+    return [*_device(), *_library(), *_helper()]
+
+
+def _device() -> list[Diagnosis]:
+    try:
+        if not stat.S_ISCHR(DEVICE.stat().st_mode):
+            return [problem("fuse", f"{DEVICE} is no device", f"rm {DEVICE}; modprobe fuse")]
+        os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        remedy = "modprobe fuse; a container needs the device from its host (docker run --device /dev/fuse)"
+        return [problem("fuse", f"there is no {DEVICE}", remedy)]
+    except OSError as error:
+        remedy = f"chmod 666 {DEVICE}; a container needs permission for the device from its host"
+        return [problem("fuse", f"{DEVICE} cannot be opened: {error.strerror}", remedy)]
+    return []
+
+
+def _library() -> list[Diagnosis]:
+    remedy = "apt-get install fuse3, or this system's package of libfuse 3"
+    path = ctypes.util.find_library(_LIBRARY)
+    if path is None:
+        return [problem("fuse", "libfuse 3 is not installed", remedy)]
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        return [problem("fuse", f"libfuse 3 cannot be loaded: {error}", remedy)]
+    return []
+
+
+def _helper() -> list[Diagnosis]:
+    if os.geteuid() == 0 or shutil.which("fusermount3"):
+        return []
+    what = "fusermount3 is missing, without which only root can mount"
+    return [problem("fuse", what, "apt-get install fuse3, or mount as root")]
+
+
+_SERF_REMEDY = "basefs installserf, or 'apt-get install serf'; a node alone can do without: basefs mount -s NAME DIR"
+
+
+def examine_serf() -> list[Diagnosis]:
+    """The program on PATH, and its version."""
+    what = find_problem()
+    return [] if what is None else [problem("serf", what, _SERF_REMEDY)]
+
+
+def examine_ports(host: str, port: int) -> list[Diagnosis]:
+    """Gossip (TCP and UDP) and sync (TCP), on the address that a node would listen on."""
+    found = []
+    for number, kind, name in (
+        (port, socket.SOCK_STREAM, "tcp"),
+        (port, socket.SOCK_DGRAM, "udp"),
+        (port + SYNC_PORT_OFFSET, socket.SOCK_STREAM, "tcp"),
+    ):
+        error = _try_port(host, number, kind)
+        if error is not None:
+            found.append(_port_problem(host, port, f"{number}/{name}", error, _port_user(number, kind)))
+    return found
+
+
+def _port_problem(host: str, port: int, what: str, error: OSError, user: str) -> Diagnosis:
+    if error.errno == errno.EADDRNOTAVAIL:
+        remedy = "basefs mount -b IP NAME DIR, with one that 'ip address' lists"
+        return problem("port", f"{host} is no address of this machine", remedy)
+    if error.errno == errno.EADDRINUSE:
+        remedy = f"stop it, or use other ports: basefs mount -b {host}:{port + 2 * SYNC_PORT_OFFSET} NAME DIR"
+        return problem("port", f"port {what} is taken{user}", remedy)
+    return problem("port", f"cannot listen on port {what}: {error.strerror}", "another port: basefs mount -b IP:PORT")
+
+
+def _try_port(host: str, port: int, kind: socket.SocketKind) -> OSError | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, kind) as probe:
+        if kind is socket.SOCK_STREAM:
+            # As the servers do: connections of before that linger are in nobody's way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            if kind is socket.SOCK_STREAM:
+                probe.listen(1)
+        except OSError as error:
+            return error
+    return None
+
+
+def _port_user(port: int, kind: socket.SocketKind) -> str:
+    """The process that has a port, as far as this user may see it."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for one in psutil.net_connections("inet"):
+            listens = one.status == psutil.CONN_LISTEN or kind is socket.SOCK_DGRAM
+            if one.type is kind and listens and one.laddr and one.laddr.port == port and one.pid:
+                return f" by {psutil.Process(one.pid).name()}, process {one.pid}"
+    return ""
+
+
+#: Bytes, and share of the disk, below which it counts as nearly full: a copy of /etc takes some 2 MB, and SQLite needs
+#: room for its own files.
+LOW_BYTES = 100_000_000
+LOW_SHARE = 0.02
+#: Longest path of a UNIX socket, bytes: unix(7), without the NUL.
+_MAX_SOCKET = 107
+
+
+def examine_home(home: Home) -> list[Diagnosis]:
+    """Permissions, room, and the length of its path; nothing if there is no home yet."""
+    if not home.path.exists():
+        return []
+    return [
+        *_home_directory(home.path),
+        *_key_file(home.default_key),
+        *_sockets(home),
+        *disk(home.path),
+        *_settings(home),
+    ]
+
+
+def _home_directory(path: Path) -> list[Diagnosis]:
+    found = []
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        what = f"{path} belongs to the user with id {status.st_uid}, who can replace all that is in it"
+        found.append(problem("home", what, f"chown -R {os.geteuid()} {path}, or set BASEFS_HOME"))
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found.append(problem("home", f"{path} can be written by others", f"chmod go-w {path}"))
+    if not os.access(path, os.W_OK | os.X_OK):
+        what = f"{path} cannot be written by this user"
+        found.append(problem("home", what, f"chown -R {os.geteuid()} {path}, or set BASEFS_HOME"))
+    return found
+
+
+def _key_file(path: Path) -> list[Diagnosis]:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return []
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return [problem("home", f"the private key {path} can be read by others", f"chmod 600 {path}")]
+    return []
+
+
+def _settings(home: Home) -> list[Diagnosis]:
+    try:
+        Settings.load(home.settings_path)
+    except UsageError as error:
+        what = f"nothing can be mounted: {error}"
+        return [problem("home", what, f"correct {home.settings_path}, or move it away: it is not needed")]
+    return []
+
+
+def _sockets(home: Home) -> list[Diagnosis]:
+    longest = max((len(os.fsencode(home.path / "run" / f"{name}.sock")), name) for name in [*home.names(), "name"])
+    if longest[0] <= _MAX_SOCKET:
+        return []
+    what = f"the path of {home.path} is too long for the socket of {longest[1]}: {longest[0]} of {_MAX_SOCKET} bytes"
+    return [problem("home", what, "set BASEFS_HOME to a shorter one")]
+
+
+def disk(path: Path) -> list[Diagnosis]:
+    """Whether the disk that holds a directory has room left."""
+    usage = shutil.disk_usage(path)
+    low = min(LOW_BYTES, int(usage.total * 0.1)) if usage.total else LOW_BYTES
+    if usage.free >= max(low, int(usage.total * LOW_SHARE)):
+        return []
+    what = f"the disk of {path} is nearly full: {usage.free // 1000} kB of {usage.total // 1000} kB are free"
+    return [problem("disk", what, f"make room there ('du -x {path}'), or move BASEFS_HOME to another disk")]
+
+
+#: Bytes of `struct timex` on any system, generously; all zero asks and changes nothing, adjtimex(2).
+_TIMEX = 512
+_TIME_ERROR = 5
+
+
+def examine_clock() -> list[Diagnosis]:
+    """Whether something sets the clock of this machine."""
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX))
+    if state != _TIME_ERROR:
+        return []
+    remedy = "timedatectl set-ntp true, or install chrony; a container gets its time from its host"
+    return [note("clock", "the kernel says that nothing keeps this machine's clock in step", remedy)]
+
+
+#: Seconds within which a mount answers, however busy the machine is.
+MOUNT_PATIENCE = 5.0
+
+
+def examine_mount(name: str, point: Path, daemon: int, patience: float = MOUNT_PATIENCE) -> list[Diagnosis]:
+    """One mount of this node; `daemon` is the process that should serve it."""
+    answer: list[OSError | None] = []
+
+    def ask() -> None:
+        try:
+            os.statvfs(point)
+            answer.append(None)
+        except OSError as error:
+            answer.append(error)
+
+    # What waits for a mount that hangs cannot be called back; the thread ends with this process.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(patience)
+    if not answer:
+        what = f"{name} on {point} does not answer within {patience:g} s: its daemon {daemon} is stopped or hangs"
+        return [problem("mount", what, f"kill -CONT {daemon}, or kill -KILL {daemon}")]
+    if answer[0] is not None:
+        what = f"the daemon of {name} on {point} is dead: {answer[0].strerror}"
+        return [problem("mount", what, f"basefs mount {name} {point}, or basefs unmount {point}")]
+    return []
