@@ -95,17 +95,9 @@ def decode_event(payload: bytes) -> GossipEvent:
         raise RemoteProtocolError("an event is empty")
     if len(payload) > MAX_EVENT:
         raise RemoteProtocolError(f"an event has at most {MAX_EVENT} bytes, not {len(payload)}")
-    items = _split_pack(payload) if payload[0] == _PACK else [payload]
-    found: dict[int, list[bytes]] = {tag: [] for tag in (_ENTRY, _BLOCK, _ANNOUNCEMENT, _ORIGIN)}
-    for item in items:
-        if item[0] == _PACK:
-            raise RemoteProtocolError("a pack is inside a pack")
-        if item[0] not in found:
-            raise RemoteProtocolError(f"unknown tag {item[0]} in an event")
-        found[item[0]].append(item)
-    for entry in found[_ENTRY]:
-        if len(entry) < MIN_ENTRY:
-            raise RemoteProtocolError(f"an entry has at least {MIN_ENTRY} bytes, not {len(entry)}")
+    found = _items_by_tag(payload)
+    if any(len(entry) < MIN_ENTRY for entry in found[_ENTRY]):
+        raise RemoteProtocolError(f"an entry has at least {MIN_ENTRY} bytes")
     if any(len(block) < 1 + HASH_SIZE for block in found[_BLOCK]):
         raise RemoteProtocolError("a block is shorter than its next hash")
     return GossipEvent(
@@ -114,6 +106,17 @@ def decode_event(payload: bytes) -> GossipEvent:
         tuple(map(_decode_announcement, found[_ANNOUNCEMENT])),
         _decode_origin(found[_ORIGIN]),
     )
+
+
+def _items_by_tag(payload: bytes) -> dict[int, list[bytes]]:
+    items = _split_pack(payload) if payload[0] == _PACK else [payload]
+    found: dict[int, list[bytes]] = {tag: [] for tag in (_ENTRY, _BLOCK, _ANNOUNCEMENT, _ORIGIN)}
+    for item in items:
+        if item[0] not in found:
+            what = "a pack is inside a pack" if item[0] == _PACK else f"unknown tag {item[0]} in an event"
+            raise RemoteProtocolError(what)
+        found[item[0]].append(item)
+    return found
 
 
 def _decode_origin(items: Sequence[bytes]) -> Address | None:

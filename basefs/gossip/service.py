@@ -27,7 +27,7 @@ from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
 from basefs.gossip.members import PEERS_FILE, TAG_FS, Member, Peer, PeerBook, PeerFilter
-from basefs.gossip.outgoing import QUEUE_LIMIT, Outbox, Pacer
+from basefs.gossip.outgoing import Outbox, Pacer
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
 from basefs.gossip.supervisor import Supervisor, first_of
@@ -73,7 +73,6 @@ class Gossip:
         on_event: Callable[[GossipEvent], None],
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
-        queue_limit: int = QUEUE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = dataclasses.replace(config, tags={**config.tags, TAG_FS: fsid.hex()})
@@ -95,7 +94,7 @@ class Gossip:
         self._filter = PeerFilter(fsid, config.node_name)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
         self._pacer = Pacer(config.profile, clock())
-        self._outbox = Outbox(queue_limit)
+        self._outbox = Outbox()
         self._queued = asyncio.Event()
         self._members_changed = asyncio.Event()
         self._members: list[Member] = []
