@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
 from basefs.errors import StoreError
-from basefs.fs.events.journal import JOURNAL_FILE, Journal, Live, Record
+from basefs.fs.events.journal import JOURNAL_FILE, ChangeJournal, Live, Record
 from basefs.path import Path
 from basefs.view.changes import Change, in_order
 from basefs.view.events import shape_of
@@ -41,10 +41,10 @@ class Feed:
         self._tree = tree
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._journal: Journal | None = None
+        self._journal: ChangeJournal | None = None
         self._news = asyncio.Event()
         self._waiting: deque[Change] = deque()
-        self._opening: asyncio.Task[Journal] | None = None
+        self._opening: asyncio.Task[ChangeJournal] | None = None
         #: What has changed since that began: the last change of each path, which counts.
         self._meanwhile: dict[Path, Change] = {}
         self._stopped = False
@@ -55,14 +55,14 @@ class Feed:
         if self._path.exists():
             self._open().add_done_callback(_log_failure)
 
-    def _open(self) -> asyncio.Task[Journal]:
+    def _open(self) -> asyncio.Task[ChangeJournal]:
         """Open the journal in a thread: all live paths may take seconds."""
         if self._opening is None:
             # From now on nothing that changes is missed; what is told twice is no change the second time.
             self._opening = self._loop.create_task(self._catch_up())
         return self._opening
 
-    async def _catch_up(self) -> Journal:
+    async def _catch_up(self) -> ChangeJournal:
         try:
             self._journal = journal = await asyncio.to_thread(self._caught_up)
         finally:
@@ -73,9 +73,9 @@ class Feed:
             self._take(changes)
         return journal
 
-    def _caught_up(self) -> Journal:
+    def _caught_up(self) -> ChangeJournal:
         """The journal, with what has happened until now; in a thread of its own."""
-        journal = Journal(self._path)
+        journal = ChangeJournal(self._path)
         try:
             if journal.is_new:
                 journal.begin(self._portions())
@@ -181,6 +181,6 @@ class Feed:
                 yield journal.token(place), None
 
 
-def _log_failure(opening: asyncio.Task[Journal]) -> None:
+def _log_failure(opening: asyncio.Task[ChangeJournal]) -> None:
     if not opening.cancelled() and (error := opening.exception()) is not None:
         log.error("%s", error)

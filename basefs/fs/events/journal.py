@@ -80,7 +80,7 @@ class Record:
     entry: bytes
 
 
-class Journal:
+class ChangeJournal:
     """The journal of one filesystem.  Used in one thread at a time."""
 
     def __init__(self, path: pathlib.Path, *, kept: int = KEPT) -> None:

@@ -60,7 +60,7 @@ class Counts:
     dropped: int = 0
 
 
-class Queue:
+class HandlerQueue:
     """Jobs that wait and jobs that run."""
 
     def __init__(self, rules: Sequence[Rule], *, at_most: int, capacity: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from basefs.fs.events.process import run
-from basefs.fs.events.queue import Event, Job, Queue
+from basefs.fs.events.queue import Event, HandlerQueue, Job
 from basefs.fs.events.rules import Rule
 from basefs.path import to_text
 from basefs.view.changes import Change
@@ -47,7 +47,7 @@ class Runner:
         """`environment` is that of all handlers, besides what tells them of the event.  Needs a running event loop."""
         self._settings = settings
         self._environment = environment
-        self._queue = Queue(settings.rules, at_most=settings.at_most, capacity=capacity)
+        self._queue = HandlerQueue(settings.rules, at_most=settings.at_most, capacity=capacity)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._full = False
@@ -118,7 +118,7 @@ class Runner:
 
     async def stop(self) -> None:
         """End the handlers that run, and start no more."""
-        self._queue = Queue((), at_most=0, capacity=0)
+        self._queue = HandlerQueue((), at_most=0, capacity=0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from basefs import path as paths
-from basefs.errors import BaseFSError, NotADirectory, NotFound
+from basefs.errors import BaseFSError, NoData, NotADirectory, NotFound, NotPermitted, Unsupported
 from basefs.fs.files import Pages
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.fuse.errno import errno_of
@@ -275,7 +275,7 @@ class Operations:
     def mknod(self, path: str, mode: int, dev: int) -> int:
         """mknod(2): an empty file; devices, pipes and sockets belong to one machine and are not shared."""
         if not stat.S_ISREG(mode):
-            raise OSError(errno.EPERM, "only files, directories and symbolic links are shared")
+            raise NotPermitted("only files, directories and symbolic links are shared")
         handle = self.create(path, mode)
         self.flush(path, handle)
         return int(self.release(path, handle))
@@ -386,7 +386,7 @@ class Operations:
         """getxattr(2)."""
         if not name.startswith(_OUR_ATTRIBUTES):
             # Asked for at every turn (security.capability, system.posix_acl_access), so nothing is looked up.
-            raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
+            raise NoData(f"{name} is no attribute of this filesystem")
         return self._fs.attribute(parse(path), name)
 
     @_translated
@@ -398,12 +398,12 @@ class Operations:
     @_translated
     def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
         """setxattr(2): extended attributes are not kept."""
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        raise Unsupported("extended attributes are not kept")
 
     @_translated
     def removexattr(self, path: str, name: str) -> int:
         """removexattr(2)."""
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        raise Unsupported("extended attributes are not kept")
 
 
 def _id(value: int) -> int:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import StoreError, UsageError
-from basefs.fs.events.journal import JOURNAL_FILE, Journal, Live, Record
+from basefs.fs.events.journal import JOURNAL_FILE, ChangeJournal, Live, Record
 from basefs.path import Path
 from basefs.view.events import EventType, Shape, events_between
 from basefs.view.states import Kind
@@ -68,7 +68,7 @@ def replay(start: dict[Path, Kind], records: list[Record]) -> dict[Path, Kind]:
 def test_who_reads_on_from_any_token_knows_the_tree(history: list[tuple[list[Live], str]], data: st.DataObject) -> None:
     with temporary_directory() as directory:
         tree: Tree = {(): DIRECTORY}
-        journal = Journal(directory / JOURNAL_FILE)
+        journal = ChangeJournal(directory / JOURNAL_FILE)
         journal.begin([Live((), DIRECTORY, None)])
         tokens = [(journal.token(0), kinds(tree))]
         for changed, how in history:
@@ -78,7 +78,7 @@ def test_who_reads_on_from_any_token_knows_the_tree(history: list[tuple[list[Liv
             else:
                 # The daemon died before it could tell, or some changes came while it was not there.
                 journal.close()
-                journal = Journal(directory / JOURNAL_FILE)
+                journal = ChangeJournal(directory / JOURNAL_FILE)
                 assert not journal.is_new
                 journal.catch_up([Live(names, shape, None) for names, shape in tree.items()], now=1)
             tokens.append((journal.token(journal.last()), kinds(tree)))
@@ -109,7 +109,7 @@ def test_events(before: Shape | None, after: Shape | None, expected: list[EventT
 
 
 def test_numbers_and_pages(where: pathlib.Path) -> None:
-    journal = Journal(where)
+    journal = ChangeJournal(where)
     journal.begin([])
     journal.add([Live(path(f"/{number}"), FILE, None) for number in range(5)], now=7)
     first = journal.read(0, 2)
@@ -121,7 +121,7 @@ def test_numbers_and_pages(where: pathlib.Path) -> None:
 
 
 def test_what_is_no_longer_kept_is_refused(where: pathlib.Path) -> None:
-    journal = Journal(where, kept=10)
+    journal = ChangeJournal(where, kept=10)
     journal.begin([])
     token = journal.token(0)
     for number in range(1500):
@@ -130,13 +130,13 @@ def test_what_is_no_longer_kept_is_refused(where: pathlib.Path) -> None:
         journal.read(journal.place(token), 100)
     assert [record.number for record in journal.read(1490, 100)] == list(range(1491, 1501))
     journal.close()
-    journal = Journal(where, kept=10)
+    journal = ChangeJournal(where, kept=10)
     assert journal.last() == 1500
     journal.close()
 
 
 def test_tokens_of_another_journal_do_not_count(where: pathlib.Path) -> None:
-    journal = Journal(where)
+    journal = ChangeJournal(where)
     for token in ("", "x", "-1", "12345678-0", journal.token(1), f"{journal.token(0)}x", "ü-١"):
         with pytest.raises(UsageError, match="is no token"):
             journal.place(token)
@@ -147,4 +147,4 @@ def test_tokens_of_another_journal_do_not_count(where: pathlib.Path) -> None:
 def test_a_damaged_journal_says_that_it_may_go(where: pathlib.Path) -> None:
     where.write_bytes(b"no database " * 1000)
     with pytest.raises(StoreError, match="it may be deleted"):
-        Journal(where)
+        ChangeJournal(where)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from basefs.fs.events.queue import OVERFLOW, Event, Job, Queue
+from basefs.fs.events.queue import OVERFLOW, Event, HandlerQueue, Job
 from basefs.fs.events.rules import Rule
 from tests.support.examples import part
 from tests.support.helpers import path
@@ -28,7 +28,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = Queue(RULES, at_most=AT_MOST, capacity=CAPACITY)
+        self.queue = HandlerQueue(RULES, at_most=AT_MOST, capacity=CAPACITY)
         self.running: list[Job] = []
         #: (rule, path) -> events that are to run and have not begun
         self.expected: dict[tuple[Rule, object], list[Event]] = defaultdict(list)
@@ -103,7 +103,7 @@ TestQueue = QueueMachine.TestCase
 TestQueue.settings = part(4, stateful_step_count=40)
 
 
-def _drain(queue: Queue) -> list[Event]:
+def _drain(queue: HandlerQueue) -> list[Event]:
     found = []
     while (job := queue.take()) is not None:
         found.append(job.event)
@@ -113,7 +113,7 @@ def _drain(queue: Queue) -> list[Event]:
 
 @given(st.lists(events, max_size=30))
 def test_with_room_for_all_every_event_runs_once_and_in_order_of_its_path(given: list[Event]) -> None:
-    queue = Queue([Rule("all")], at_most=1, capacity=100)
+    queue = HandlerQueue([Rule("all")], at_most=1, capacity=100)
     fits = [queue.put(event) for event in given]
     assert all(fits)
     found = _drain(queue)
@@ -122,7 +122,7 @@ def test_with_room_for_all_every_event_runs_once_and_in_order_of_its_path(given:
 
 
 def _merged(*types: str) -> str:
-    queue = Queue([Rule("all")], at_most=1, capacity=1)
+    queue = HandlerQueue([Rule("all")], at_most=1, capacity=1)
     for type in types:
         queue.put(Event(type, path("/a"), "file"))
     (event,) = _drain(queue)
@@ -140,7 +140,7 @@ def test_what_is_left_of_several_events_when_the_queue_is_full() -> None:
 
 
 def test_a_path_that_does_not_fit_is_told_as_an_overflow_and_once() -> None:
-    queue = Queue([Rule("all")], at_most=1, capacity=2)
+    queue = HandlerQueue([Rule("all")], at_most=1, capacity=2)
     for name in "abcde":
         queue.put(Event("create", path(f"/{name}"), "file"))
     assert [event.type for event in _drain(queue)] == ["create", "create", OVERFLOW]
