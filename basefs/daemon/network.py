@@ -90,7 +90,11 @@ class Network:
             stack.push_async_callback(self.sync.stop)
             # Before there is an agent: it replays what this node has missed at once.
             self._propagation.start(self.gossip, self.sync, self._own_address)
-            await self.gossip.start()
+            try:
+                await self.gossip.start()
+            except BaseException:
+                await self._propagation.stop()
+                raise
             stack.push_async_callback(self.gossip.stop)
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
             stack.push_async_callback(cancel, tasks)

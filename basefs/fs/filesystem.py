@@ -1,4 +1,4 @@
-"""The filesystem: the live tree plus what was changed here, in domain terms (docs/fs.md).
+"""The filesystem: the live tree plus what was changed here, in domain terms (docs/architecture.md).
 
 Close-to-open: a successful close or fsync is visible to every later open on this node at once, and published soon.  All
 who have a file open here share what is written to it here; who has it open when another node changes it, or when its

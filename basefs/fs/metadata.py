@@ -18,7 +18,7 @@ from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, MODE_MASK, 
 KIND_BITS = {Kind.FILE: stat.S_IFREG, Kind.DIRECTORY: stat.S_IFDIR, Kind.SYMLINK: stat.S_IFLNK}
 _DEFAULT_MODES = {Kind.FILE: FILE_MODE, Kind.DIRECTORY: DIRECTORY_MODE, Kind.SYMLINK: LINK_MODE}
 _NANOSECONDS = 10**9
-#: The extended attributes of every path; read-only (docs/fs.md).
+#: The extended attributes of every path; read-only (docs/architecture.md).
 ATTRIBUTES = tuple(f"user.basefs.{name}" for name in ("hash", "author", "state", "conflicts", "revisions"))
 
 

@@ -78,15 +78,16 @@ class Database:
     def connect_reader(self) -> sqlite3.Connection:
         """Another connection, read-only, which the caller closes.  Raises `StoreError`."""
         with self.translated():
-            connection = _connect(self.path, 0)
-            connection.execute("PRAGMA query_only = ON")
-        return connection
+            return _connect(self.path, 0, read_only=True)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
         """What SQLite raises inside leaves it as an error of ours."""
         try:
             yield
+        except DamagedLog as error:
+            self._note_damage(error)
+            raise
         except sqlite3.Error as error:
             raise self.translate(error) from None
 
@@ -147,14 +148,14 @@ class Database:
         """
         try:
             descriptor = os.open(f"{self.path}-wal", os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             return
-        try:
-            os.fsync(descriptor)
         except OSError as error:
             raise StoreError(f"cannot make the log {self.path} durable: {error.strerror}") from None
-        finally:
-            os.close(descriptor)
 
     def checkpoint(self) -> None:
         """Write the WAL back to the database if it has grown.  Needs no lock, but only one thread may do it at a time.
@@ -174,10 +175,14 @@ class Database:
     def translate(self, error: sqlite3.Error) -> StoreError:
         """The `StoreError` for an error of SQLite; a malformed database refuses writes from then on."""
         found = as_store_error(self.path, error)
-        if isinstance(found, DamagedLog) and self.path.name.encode() not in self.damaged:
+        if isinstance(found, DamagedLog):
+            self._note_damage(error)
+        return found
+
+    def _note_damage(self, error: Exception) -> None:
+        if self.path.name.encode() not in self.damaged:
             self.damaged.add(self.path.name.encode())
             log.error("%s is damaged: %s; the filesystem is read-only until it is repaired", self.path, error)
-        return found
 
     def meta(self, key: str) -> bytes | None:
         """A fact about the file; `None` where it is not set."""
@@ -226,11 +231,21 @@ def require_format(path: Path, version: int) -> None:
         raise StoreError(f"{path} has log format {version}, this version reads {FORMAT}: {remedy}")
 
 
-def _connect(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
+def _connect(path: Path, checkpoint_pages: int, *, read_only: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    # The space of a WAL that grew in a burst is released once it was written back.
-    connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        # The space of a WAL that grew in a burst is released once it was written back.
+        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
+        connection.execute(f"PRAGMA query_only = {int(read_only)}")
+    except UnicodeDecodeError:
+        # The message of SQLite, which quotes a damaged schema.
+        connection.close()
+        raise DamagedLog(f"the log {path} is damaged, malformed database schema: see 'basefs check'") from None
+    except BaseException:
+        # Otherwise its descriptors stay open until the garbage is collected.
+        connection.close()
+        raise
     return connection

@@ -2,9 +2,9 @@
 
 A content is encoded once, as a delta against the write that it was made on or as a keyframe, and a chain of many blocks
 is stored before the entry that names it.  A draft that meets a content without an encoding raises `NotEncoded`: the
-lock is released, the content is encoded, and the draft is made again.  That ends, whatever happens to the path
-meanwhile: a content that was encoded against another write than the draft needs becomes a keyframe, which is valid
-behind any parent.  A write of what the file holds already is then no longer noticed.
+lock is released, the content is encoded, and the draft is made again.  If the path changes meanwhile, the content is
+encoded once more, against the write that the draft needs; if it has changed again by then, the content becomes a
+keyframe, which is valid behind any parent, even where the file holds the same content already.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _QUICK_DELTA = 16 * 1024
 _QUICK_KEYFRAME = 32 * 1024
 #: A chain of up to this many bytes is made in memory, and stored in one transaction with its entry.
 _SMALL_CHAIN = 128 * 1024
+#: Writes against which one content is encoded, before it becomes a keyframe.
+_MOST_BASES = 2
 #: Blocks that are stored in one transaction: at most 1 MiB.
 BLOCKS_AT_ONCE = 32
 #: Bytes that a commit takes besides the blocks, with room to spare.
@@ -129,15 +131,15 @@ class Encoder:
         self._store = store
         self._done: dict[tuple[bytes, EntryHash | None], EncodedContent] = {}
         self._same: dict[tuple[bytes, EntryHash], bool] = {}
-        #: The contents that `prepare` was called for.
-        self._prepared: set[bytes] = set()
+        #: The bases that `prepare` was called with, by content.
+        self._prepared: dict[bytes, set[EntryHash | None]] = {}
 
     def prepare(self, content: Content, base: EntryHash | None) -> None:
         """Encode a content against that of the write `base`, or without one, unless both are the same.
 
         Takes the lock for moments; the caller holds none.  Raises `NoSpace`, `StoreError`.
         """
-        self._prepared.add(content.key)
+        self._prepared.setdefault(content.key, set()).add(base)
         if not content.size or (content.key, base) in self._done:
             return
         if base is not None:
@@ -152,11 +154,16 @@ class Encoder:
         """A content encoded against that of the write `base`, or a keyframe.  Raises `NotEncoded`."""
         if not content.size:
             return EncodedContent(BlockHash(b""))
-        found = self._done.get((content.key, base)) or self._done.get((content.key, None))
-        if found is None:
-            if not self._is_quick(content, base):
-                raise NotEncoded(content, None if content.key in self._prepared else base)
+        found = self._done.get((content.key, base))
+        if found is None and self._is_quick(content, base):
             found = self._done[content.key, base] = self._encode(content, base)
+        if found is not None:
+            return found
+        if self._may_prepare(content, base):
+            raise NotEncoded(content, base)
+        found = self._done.get((content.key, None))
+        if found is None:
+            raise NotEncoded(content, None)
         return found
 
     def is_same(self, content: Content, write: EntryHash) -> bool:
@@ -168,9 +175,13 @@ class Encoder:
             return same
         if content.size <= _QUICK_KEYFRAME:
             return self._contents.open(write).whole() == content.whole()
-        if content.key not in self._prepared:
+        if self._may_prepare(content, write):
             raise NotEncoded(content, write)
         return False
+
+    def _may_prepare(self, content: Content, base: EntryHash | None) -> bool:
+        tried = self._prepared.get(content.key, set())
+        return base not in tried and len(tried - {None}) < _MOST_BASES
 
     def _is_quick(self, content: Content, base: EntryHash | None) -> bool:
         if base is None:

@@ -23,7 +23,7 @@ _A_THREAD = 64
 _MOST = 4
 
 #: It starts its threads when they are first needed, and keeps them.
-_pool = ThreadPoolExecutor(max(1, min(_MOST, os.cpu_count() or 1) - 1), thread_name_prefix="verify")
+_pool = ThreadPoolExecutor(_MOST - 1, thread_name_prefix="verify")
 
 
 def find_wrong(signed: Sequence[Signed]) -> list[InvalidEntry | None]:

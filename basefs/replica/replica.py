@@ -17,6 +17,7 @@ One writer, many readers.  Invariants
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
 import sqlite3
@@ -159,11 +160,11 @@ class Replica:
 
     def close(self) -> None:
         """Make everything durable and release the files."""
-        with self._sync_lock, self._write_lock, self._lock:
-            self._snapshots.close()
-            self._store.database.sync()
-            self._contents.close()
-            self._store.close()
+        with self._sync_lock, self._write_lock, self._lock, contextlib.ExitStack() as stack:
+            stack.callback(self._store.close)
+            stack.callback(self._contents.close)
+            stack.callback(self._store.database.sync)
+            stack.callback(self._snapshots.close)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -465,7 +466,7 @@ class Replica:
                     return
             try:
                 self._store.database.sync()
-            except StoreError:
+            except BaseException:
                 self._store.database.mark_unsynced()
                 raise
             self._store.database.checkpoint()

@@ -253,7 +253,9 @@ class Propagation:
     def on_members(self, peers: list[Peer]) -> None:
         """The members have changed: sync at once with those that came (back), and look for those that failed."""
         assert self._sync is not None and self._puller is not None
-        self._members = {peer.sync_address: peer for peer in peers}
+        # Serf forgets a failed member after a day; it is still tried.
+        lost = {address: peer for address, peer in self._members.items() if self._puller.is_lost(address)}
+        self._members = lost | {peer.sync_address: peer for peer in peers}
         alive = {peer.sync_address for peer in peers if peer.status == "alive"}
         arrived, self._alive = alive - self._alive, alive
         self._announced &= alive

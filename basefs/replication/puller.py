@@ -104,6 +104,9 @@ class Puller:
 
     def run(self, work: Coroutine[Any, Any, object]) -> None:
         """Have a task run until it has ended or this object stops."""
+        if self._stopped:
+            work.close()
+            return
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

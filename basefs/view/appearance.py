@@ -98,8 +98,9 @@ class StatCache:
 
     def renew(self, changed: Collection[Path]) -> None:
         """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
-        asked = [path for path in _with_directories(changed) if self._known.pop(path, None) is not None]
-        self._named.clear()
+        # With a name the time of its directory changes.
+        asked = [path for path in _with_directories(changed) if path in self._known]
+        self.forget(changed)
         for path in asked:
             # What is gone, or cannot be read, is raised when it is asked for: what was committed must be delivered.
             with contextlib.suppress(BaseFSError, sqlite3.Error):
@@ -162,5 +163,5 @@ class StatCache:
 
 
 def _with_directories(paths: Iterable[Path]) -> Iterable[Path]:
-    """These paths and the directories that hold them, whose time changes with a name."""
+    """These paths and the directories that hold them."""
     return dict.fromkeys(one for path in paths for one in (path, path[:-1]))

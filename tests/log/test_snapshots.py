@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.errors import StoreError
+from basefs.errors import ReadOnly, StoreError
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
 from basefs.log.interface import LogState
 from basefs.log.snapshots import SnapshotReader
@@ -169,3 +169,25 @@ def test_an_error_of_the_database_is_one_of_ours_and_the_next_question_is_answer
     replica.close()
     with pytest.raises(StoreError):
         replica.listing(())
+
+
+@pytest.mark.logs("is damaged")
+def test_a_schema_that_is_damaged_while_the_log_is_open_is_an_error_of_ours_and_leaks_nothing(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path)
+    replica.close()
+    replica = Replica(tmp_path, [ROOT_KEY])
+    file = tmp_path / LOG_FILE
+    raw = file.read_bytes()
+    with file.open("r+b") as opened:
+        opened.seek(raw.index(b"CREATE TABLE entries") + 3)
+        opened.write(b"\xff")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        with pytest.raises(StoreError):
+            replica.listing(())
+    # SQLite itself keeps one until its file has no locks.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    with pytest.raises(ReadOnly):
+        replica.commit(lambda author: author.make_directory(path("/d")))
+    with contextlib.suppress(StoreError):
+        replica.close()

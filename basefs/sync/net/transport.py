@@ -391,7 +391,7 @@ class Session:
         self._signal()
 
     def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Until it is this session's turn to work.  QueuedPush does not wait for those who compare."""
+        """Until it is this session's turn to work.  A push session does not wait for sessions that compare."""
         return contextlib.nullcontext() if self._stands else self._turns
 
     def _is_held(self) -> bool:
