@@ -1,4 +1,4 @@
-"""The plan: the difference between the working set and the view, as steps that can be published (docs/architecture.md).
+"""The plan: the difference between the working set and the view, as steps that can be published (docs/fs.md).
 
 A plan is made holding the working set's lock, drafted holding the replica's, and its outcome is taken over holding the
 first one again.  In between applications go on, so a step holds copies, and tells by versions whether they are still

@@ -1,4 +1,4 @@
-"""The publisher: publishes the working set when it is time, and takes over what became of it (docs/architecture.md)."""
+"""The publisher: publishes the working set when it is time, and takes over what became of it (docs/fs.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The working set: what was changed on this node and is not published yet (docs/architecture.md).
+"""The working set: what was changed on this node and is not published yet (docs/fs.md).
 
 Invariants
 
