@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import stat
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,12 +189,14 @@ def play(happens: list[tuple[str, int, str, str]]) -> list[tuple[Path, Entry, En
 FIXED = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci"
 
 
+@pytest.mark.logs("stays on this node only")
 @part(4, derandomize=FIXED)
 @given(steps(ACTS))
 def test_nothing_is_taken_away_that_was_not_seen(happens: list[tuple[str, int, str, str]]) -> None:
     assert play(happens) == []
 
 
+@pytest.mark.logs("stays on this node only")
 @part(8, derandomize=FIXED)
 @given(steps(ACTS + MOVES))
 def test_nodes_are_alike_whatever_arrives_when(happens: list[tuple[str, int, str, str]]) -> None:

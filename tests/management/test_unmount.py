@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 
+import psutil
 import pytest
 
 from basefs.fs.fuse.binding import unmount as detach
@@ -119,6 +120,8 @@ def test_a_mount_of_a_daemon_that_is_stopped_can_be_detached(node: Node, conf: C
     pid = node.daemon("conf")
     os.kill(pid, signal.SIGSTOP)
     try:
+        # A signal takes effect when the process runs next.
+        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "the daemon is stopped")
         assert f"'kill -CONT {pid}' lets it go on" in conf.fails("unmount", "conf")
         assert mount_points(conf.base) == [point]
         conf.empty("unmount", "conf", "--lazy")
