@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from basefs.errors import DamagedLog
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.remembered import Remembered
@@ -42,10 +43,11 @@ class Paths:
         self._hashes: Remembered[int, int] = Remembered(_REMEMBERED_PLACES)
 
     def row(self, path_id: int) -> PathRow:
-        """The path with this id, which must exist."""
-        return PathRow(
-            *self._db.execute("SELECT id, parent, name, hash FROM paths WHERE id = ?", (path_id,)).fetchone()
-        )
+        """The path with this id.  Raises `DamagedLog` where there is none: entries name only paths that are here."""
+        row = self._db.execute("SELECT id, parent, name, hash FROM paths WHERE id = ?", (path_id,)).fetchone()
+        if row is None:
+            raise DamagedLog(f"the log has no path {path_id}, which an entry names: see 'basefs check'")
+        return PathRow(*row)
 
     def find(self, parent: int, name: bytes) -> PathRow | None:
         """The path `name` below `parent`, or `None` where no entry ever named it."""
