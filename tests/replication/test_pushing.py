@@ -179,7 +179,7 @@ def test_what_came_from_a_peer_is_passed_on_to_others(tmp_path: Path) -> None:
                 await until(lambda: equal(one, three))
             finally:
                 three.pusher.stop()
-                await three.sync.stop()
+                await three.syncing.stop()
                 three.replica.close()
 
     asyncio.run(main())
