@@ -160,6 +160,9 @@ class Replay:
             self._put(stamp, path, inode, version)
 
     def _put(self, stamp: int, path: Path, inode: Inode | None, version: Version | None) -> None:
+        if not version and self._overlay.get(path) is None:
+            # What was removed there may be in the log again: the power cut took its removal.
+            version = self._overlay.seen(path)
         self._clear(path)
         self._overlay.put(path, inode, version)
         self._stamps[path] = stamp
