@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from basefs.path import Path
 from basefs.view.seen import Version
