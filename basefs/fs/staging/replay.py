@@ -198,8 +198,6 @@ class Replay:
 
     def _take_away(self, row: Published, entries: Sequence[EntryHash]) -> None:
         taken = row.taken
-        for source, target in taken.moves:
-            self._move(source, target)
         self._follow(entries)
         for path in row.withdrawn:
             if self._stamps.get(path, row.position) < row.position:
@@ -209,6 +207,9 @@ class Replay:
             if detached is not None and detached.inode.origin is not None:
                 detached.inode.origin = detached.inode.home = None
                 detached.detached = True
+        # What was withdrawn before the rename had the old paths.
+        for source, target in taken.moves:
+            self._move(source, target)
         pending: set[Inode] = set()
         for number, path in (*taken.inodes, *taken.begun):
             found = self.inodes.get(number)
