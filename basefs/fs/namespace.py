@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import partial
 
 from basefs.errors import (
     Exists,
@@ -16,11 +15,11 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
     PathError,
+    StoreError,
     TooManyLinks,
 )
 from basefs.fs.publish.publisher import Publisher
 from basefs.fs.staging.inode import Inode
-from basefs.fs.staging.records import Taken
 from basefs.fs.staging.scratch import HIDDEN_PREFIX, is_scratch
 from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
@@ -132,6 +131,8 @@ class Namespace:
             if working.kinds(path):
                 raise NotEmpty(f"{display(path)} is not empty")
             self._remove(path)
+            # What the journal does not say yet of what was in it would bring it back.
+            working.must_sync = True
 
     def _remove(self, path: Path) -> None:
         working = self._working
@@ -212,7 +213,8 @@ class Namespace:
         other = None
         if working.overlay.get(target) is not None and working.exists(target):
             other = self._inode(target)
-            working.secure(inode, other)
+            if other.journaled:
+                working.secure(inode)
         # Both are held while they have no name, and get the new one before they lose the old one.
         for held in filter(None, (inode, other)):
             held.handles += 1
@@ -244,17 +246,28 @@ class Namespace:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
         inode = self._inode(source)
-        working.journal.move_tree(source, target)
-        working.overlay.drop(source)
-        working.overlay.put(target, inode, ())
-        inode.names = {target: None}
-        inode.version += 1
-        working.move(source, target)
+        replaced, seen = working.overlay.get(target), working.overlay.seen(target)
+        self._carry(inode, source, target)
+        try:
+            # The journal hears of all of it at once: who is killed in between finds it where it was.
+            working.rewrite()
+        except StoreError:
+            self._carry(inode, target, source)
+            if replaced is None:
+                working.overlay.put(target, None, seen)
+            raise
         working.vacancies.filled(target)
         now = working.now()
         for directory in {source[:-1], target[:-1]}:
             working.touch_directory(directory, now)
         working.changed()
+
+    def _carry(self, directory: Inode, source: Path, target: Path) -> None:
+        self._working.overlay.drop(source)
+        self._working.overlay.put(target, directory, ())
+        directory.names = {target: None}
+        directory.version += 1
+        self._working.move(source, target)
 
     def _move_published(self, source: Path, target: Path, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
@@ -276,9 +289,8 @@ class Namespace:
 
         with working.lock:
             faces = [self._face(old) for old, _ in moves]
-            with working.renaming(source, target, aside):
-                commit = partial(working.replica.commit, make)
-                applied = working.journal.publish(commit, lambda: Taken(moves=tuple(steps)))
+            with working.renaming(source, steps, (source, target, aside)):
+                applied = working.replica.commit(make)
             for (_, new), (number, mtime) in zip(moves, faces, strict=True):
                 with contextlib.suppress(PathError):
                     working.identities.remember(working.replica.attributes(new), number, mtime, working.now())
@@ -286,9 +298,8 @@ class Namespace:
                 working.touch_directory(directory, working.now())
             for old, new in steps:
                 working.move(old, new)
-            working.follow([entry.hash for entry in applied.entries])
-            # The journal goes on with the new paths, which the log must not lose.
-            working.journal.sync_log()
+            working.follow(applied.entries)
+            working.finish_moves()
 
     def _face(self, path: Path) -> tuple[int, int]:
         """Number and modification time of what is about to move: it begins anew in the log, not for its users."""
@@ -301,22 +312,19 @@ class Namespace:
         working = self._working
         aside = (*file[:-1], file[-1][:200] + b".exchanged")
         with working.lock:
-            steps = [(file, aside), (directory, file), (aside, directory)]
-            with working.renaming(directory, file):
+            with working.renaming(directory, [(file, aside), (directory, file), (aside, directory)], (directory, file)):
                 # The log knows nothing of it.
                 working.move(file, aside)
                 try:
-                    commit = partial(working.replica.commit, lambda author: iter([author.rename(directory, file)]))
-                    applied = working.journal.publish(commit, lambda: Taken(moves=tuple(steps)))
+                    applied = working.replica.commit(lambda author: author.rename(directory, file))
                 except BaseException:
                     working.move(aside, file)
                     raise
             working.move(directory, file)
             working.move(aside, directory)
             working.vacancies.filled(directory)
-            working.follow([entry.hash for entry in applied.entries])
-            # The journal goes on with the new paths, which the log must not lose.
-            working.journal.sync_log()
+            working.follow(applied.entries)
+            working.finish_moves()
 
     def _hide(self, source: Path, hidden: Path) -> None:
         """libfuse takes the name of an open file away before it is unlinked or replaced."""

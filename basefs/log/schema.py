@@ -55,12 +55,6 @@ CREATE INDEX links_path ON links (path);
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
 
--- What transactions have published of a staging area: the journal that this is about, what its records say, and the
--- hashes of the transaction's entries.  Rows go when their journal is gone for good.
-CREATE TABLE published (
-    seq INTEGER PRIMARY KEY, journal INTEGER NOT NULL, record BLOB NOT NULL, entries BLOB NOT NULL
-);
-
 -- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
 CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX detached_needs ON detached (needs);

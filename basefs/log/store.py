@@ -31,7 +31,6 @@ from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha2
 from basefs.log.keys import fingerprint_of
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
-from basefs.log.receipts import Receipts
 from basefs.log.remembered import Remembered
 
 #: What `placed_of` needs of an entry.
@@ -52,7 +51,6 @@ class Store:
         granted: the keys that a signature may be of.
         arrivals: when entries came.
         detached: intact entries whose parent or grant was lost.
-        receipts: what was published of a staging area.
         committed: the Merkle hash of everything and the number of entries after the last transaction, to be read
             without the lock.
     """
@@ -66,7 +64,6 @@ class Store:
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
-        self.receipts = Receipts(self._db)
         #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
         #: The paths that some link names.

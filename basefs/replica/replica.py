@@ -43,7 +43,6 @@ from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
-from basefs.log.receipts import Receipt
 from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
 from basefs.path import Path, display
@@ -208,7 +207,6 @@ class Replica:
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
         contents: Iterable[tuple[Path, Content, Version | None]] = (),
-        receipt: Callable[[], Receipt] | None = None,
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
@@ -218,9 +216,6 @@ class Replica:
         `contents` says beforehand what will be written where, and on which version that was made (`None`: the current
         one), so that it is encoded before the lock is taken.  For what it leaves out `make` is called again; so it must
         do nothing but draft (`basefs/log/encoder.py`).
-
-        `receipt` is called when a series is drafted, and what it returns is recorded in the same transaction; see
-        `receipts`.
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
@@ -232,7 +227,7 @@ class Replica:
         while True:
             try:
                 with self._write_lock, self._lock:
-                    applied, kept = self._draft(make, self._writable(encoder), receipt)
+                    applied, kept = self._draft(make, self._writable(encoder))
                     self._put(applied)
                 break
             except NotEncoded as missing:
@@ -250,10 +245,7 @@ class Replica:
         return self._author(encoder)
 
     def _draft(
-        self,
-        make: Callable[[Author], Draft | Iterable[Draft]],
-        author: Author,
-        receipt: Callable[[], Receipt] | None,
+        self, make: Callable[[Author], Draft | Iterable[Draft]], author: Author
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
@@ -274,8 +266,6 @@ class Replica:
                     self._show(batch.accepted[shown:], (), now=int(batch.now))
                     shown = len(batch.accepted)
                     author.applied(draft.entries)
-                if receipt is not None:
-                    self._store.receipts.add(receipt(), [placed.entry.hash for placed in batch.accepted])
         except BaseException:
             if shown:
                 self._undo_view()
@@ -665,15 +655,10 @@ class Replica:
         with self._lock:
             return self._store.find(prefix)
 
-    def receipts(self, journal: int) -> list[tuple[bytes, list[EntryHash]]]:
-        """The records that commits have left about a journal, oldest first, with the entries of each commit."""
-        with self._lock:
-            return self._store.receipts.of(journal)
-
-    def places(self, entries: Iterable[EntryHash]) -> list[tuple[Path, Placed]]:
+    def places(self, entries: Iterable[Entry]) -> list[tuple[Path, Placed]]:
         """Where entries stand that are in the log."""
         with self._lock:
-            placed = (self._store.get(hash) for hash in entries)
+            placed = (self._store.get(entry.hash) for entry in entries)
             return [(self._store.paths.path_of(one.path_id), one) for one in placed if one is not None]
 
     def state_after(self, entry: EntryHash) -> State | None:
@@ -684,6 +669,22 @@ class Replica:
                 return None
             found = survey(self._store, self._view.tree, self._store.paths.path_of(placed.path_id))
             return None if found is None else found.states.get(entry)
+
+    def is_version(self, path: Path, version: Version) -> bool:
+        """Whether entries that are in the log told once what this path was."""
+        with self._lock:
+            placed = [self._store.get(hash) for hash in version]
+            return None not in placed and all(
+                self._store.paths.path_of(one.path_id) == path for one in placed[:1] if one
+            )
+
+    def is_own_since(self, path: Path, version: Version) -> bool:
+        """Whether a path is another version now, and a key of this node has signed that."""
+        with self._lock:
+            node = self._view.tree.find(path)
+            own = {key.fingerprint for key in self.keys}
+            since = [] if node is None else [tip for tip in node.outcome.tips if tip.hash not in version]
+            return bool(since) and all(tip.fingerprint in own for tip in since)
 
     def signer_of(self, entry: EntryHash) -> Fingerprint:
         """The key that signed an entry.  Raises `NotFound` for an unknown one."""

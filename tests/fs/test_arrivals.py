@@ -71,7 +71,7 @@ class Story:
             self._came[side].update((entry.hash, (self._now, entry)) for entry in applied.entries)
             return
         self._sent[side].append(applied)
-        for names, placed in self.nodes[side].replica.places([entry.hash for entry in applied.entries]):
+        for names, placed in self.nodes[side].replica.places(applied.entries):
             entry = placed.entry
             if placed.kind is EntryKind.SUCCESSOR and entry.action in TAKES and entry.parent in self._came[side]:
                 when, parent = self._came[side][entry.parent]

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import pytest
 
 from basefs.errors import NoSpace, StoreError
-from basefs.fs.staging.wal import WriteAheadLog
+from basefs.fs.staging.journal import Journal
+from basefs.fs.staging.ledger import Ledger
 from basefs.fs.staging.workingset import DIRECTORY, WorkingSet
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.fs.local import Local
@@ -63,7 +64,7 @@ def test_a_content_that_cannot_be_read_at_the_start_is_not_taken_for_an_empty_on
         each.replica.close()
 
 
-def test_what_is_published_is_not_published_again_where_the_journal_takes_nothing(
+def test_where_the_journal_takes_nothing_the_overlay_keeps_what_it_says(
     local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local.save("/f", b"old")
@@ -74,10 +75,12 @@ def test_what_is_published_is_not_published_again_where_the_journal_takes_nothin
         raise StoreError("an error of the disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr(WriteAheadLog, "append", broken)
-        patched.setattr(WriteAheadLog, "reset", broken)
-        local.publish()
-    assert local.fs.unpublished() == 0 and local.load("/f") == b"new"
+        patched.setattr(Ledger, "note_drop", broken)
+        with pytest.raises(StoreError):
+            local.publish()
+    assert local.fs.unpublished() == 1 and local.load("/f") == b"new"
+    local.publish()
+    assert local.fs.unpublished() == 0
     again = crashed(local, scratch / "again")
     assert again.fs.unpublished() == 0 and again.load("/f") == b"new"
     again.replica.close()
@@ -95,7 +98,6 @@ def test_a_file_without_its_content_keeps_no_other_from_being_published(
     local.replica.subscribe(applied.append)
     local.save("/lost", b"text")
     local.publish()
-    local.fs.keep_durable()
     local.fs.set_mode(path("/lost"), 0o600)
     local.fs.rename(path("/lost"), path("/f"))
     shutil.copytree(local.replica.directory / DIRECTORY, scratch / "backup" / DIRECTORY, dirs_exist_ok=True)
@@ -120,12 +122,15 @@ def test_a_directory_is_renamed_in_one_step(local: Local, scratch: Path, monkeyp
     local.fs.make_directory(path("/old"), 0o755)
     local.save("/old/f", b"text")
     local.save("/old/f~", b"scratch")
-    shutil.copytree(local.replica.directory, scratch / "killed")
-    append, moments = WriteAheadLog.append, []
-    monkeypatch.setattr(WriteAheadLog, "append", lambda wal, record: (moments.append(record), append(wal, record)))
+    rewrite = WorkingSet.rewrite
+
+    def killed_before(working: WorkingSet) -> None:
+        shutil.copytree(local.replica.directory, scratch / "killed")
+        rewrite(working)
+
+    monkeypatch.setattr(WorkingSet, "rewrite", killed_before)
     local.fs.rename(path("/old"), path("/new"))
     monkeypatch.undo()
-    assert len(moments) == 1, "there is nothing between before and after"
     found = {"/old": Local(Replica(scratch / "killed", [ROOT_KEY])), "/new": crashed(local, scratch / "after")}
     for name, here in found.items():
         assert here.listing("/").keys() == {b".cluster", name[1:].encode()}
@@ -149,7 +154,7 @@ def test_a_rename_that_the_journal_cannot_take_has_not_happened(
         raise NoSpace("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(WriteAheadLog, "append", full)
+        patched.setattr(WorkingSet, "rewrite", full)
         with pytest.raises(NoSpace):
             local.fs.rename(path("/old"), path("/new"))
     assert local.listing("/") == before and local.load("/old/f") == b"text"
@@ -266,13 +271,11 @@ def test_a_rename_that_cannot_be_written_down_has_happened(
         raise NoSpace("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(WriteAheadLog, "append", full)
+        patched.setattr(Journal, "reset", full)
         local.fs.rename(path("/a"), path("/b"))
-        patched.undo()
         again = crashed(local, scratch / "again")
         assert again.load("/b/file~") == b"scratch"
         again.replica.close()
-        patched.setattr(WriteAheadLog, "append", full)
         with pytest.raises(NoSpace):
             local.save("/b/more~", b"more")
     assert local.load("/b/file~") == b"scratch"

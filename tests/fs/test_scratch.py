@@ -13,10 +13,9 @@ from basefs.errors import NoSpace
 from basefs.fs import namespace
 from basefs.fs.publish import plan
 from basefs.fs.publish.plan import make_plan
-from basefs.fs.staging.journal import JOURNAL_FILE
-from basefs.fs.staging.records import StagedName, decode
+from basefs.fs.staging.journal import Journal, Record
+from basefs.fs.staging.ledger import JOURNAL_FILE
 from basefs.fs.staging.scratch import is_scratch, is_temporary_name
-from basefs.fs.staging.wal import WriteAheadLog
 from basefs.fs.staging.workingset import DIRECTORY
 from basefs.log.entries import Action
 from tests.fs.local import Local
@@ -185,11 +184,10 @@ class TestTheJournal:
 
     @staticmethod
     def gone(local: Local) -> int:
-        journal = WriteAheadLog(local.replica.directory / DIRECTORY / JOURNAL_FILE)
+        journal = Journal(local.replica.directory / DIRECTORY / JOURNAL_FILE)
         found = journal.load()
         journal.close()
-        records = [decode(raw) for raw in found]
-        return sum(isinstance(one, StagedName) and (one.path, one.number) == ((b"f",), None) for one in records)
+        return [record[:2] for record in found].count(("g", (b"f",)))
 
     @pytest.fixture
     def saved(self, local: Local) -> Local:
@@ -224,19 +222,19 @@ class TestTheJournal:
 
     @pytest.mark.logs("is not durable yet")
     def test_names_it_as_soon_as_there_is_room_again(self, saved: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-        append = WriteAheadLog.append
+        append = Journal.append
         handle = saved.fs.open(path("/f"), os.O_RDONLY)
         full = threading.Event()
 
-        def refuse(self: WriteAheadLog, record: bytes) -> None:
+        def refuse(self: Journal, record: Record) -> None:
             full.set()
             raise NoSpace("full")
 
-        monkeypatch.setattr(WriteAheadLog, "append", refuse)
+        monkeypatch.setattr(Journal, "append", refuse)
         saved.fs.rename(path("/f"), path("/.fuse_hidden01"))
         assert full.wait(DEADLINE)
         with saved.fs.working.lock:
-            monkeypatch.setattr(WriteAheadLog, "append", append)
+            monkeypatch.setattr(Journal, "append", append)
         saved.publish()
         assert self.gone(saved) == 1
         saved.fs.unlink(path("/.fuse_hidden01"))

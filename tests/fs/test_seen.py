@@ -13,8 +13,6 @@ import pytest
 
 from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
-from basefs.fs.staging.journal import JOURNAL_FILE
-from basefs.fs.staging.workingset import DIRECTORY
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
@@ -307,13 +305,24 @@ def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.Monke
 def test_a_journal_that_is_older_than_the_log_is_in_no_conflict_with_it(two: Two) -> None:
     """As after a power cut: what was removed then was made anew and published since."""
     two.here.fs.unlink(F)
-    journal = two.here.replica.directory / DIRECTORY / JOURNAL_FILE
-    records = journal.read_bytes()
+    journal = two.here.fs.working._ledger._journal
+    records = journal.load()
     two.here.save("/d/f", b"anew")
     two.here.publish()
-    journal.write_bytes(records)
+    journal.reset(records)
     two.restart()
-    assert two.here.load(F) == b"anew"
+    assert not two.here.fs.working.exists(F)
     two.meet()
-    assert two.here.load(F) == b"anew"
+    assert not two.here.fs.working.exists(F)
     assert two.there.survey(F).conflicts() == []
+
+
+def test_a_journal_without_versions_is_read(two: Two) -> None:
+    """One of an earlier release: its changes follow what is there when they are published."""
+    two.here.fs.unlink(F)
+    ledger = two.here.fs.working._ledger
+    ledger._journal.reset([("g", F)])
+    two.restart()
+    two.elsewhere()
+    two.meet()
+    assert not two.here.fs.working.exists(F)

@@ -9,14 +9,14 @@ import contextlib
 import ctypes
 import mmap
 import os
-import pathlib
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from basefs.fs.filesystem import Filesystem
-from basefs.path import Path
+from basefs.path import Path as Names
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -84,7 +84,7 @@ class Place(Protocol):
 class Directory:
     """A directory of the operating system, which may be the root of a mount."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
 
     def tree(self) -> Tree:
@@ -92,7 +92,7 @@ class Directory:
         found: dict[str, tuple[os.stat_result, bytes]] = {}
         for above, directories, files in os.walk(self._root):
             for name in (*directories, *files):
-                path = pathlib.Path(above, name)
+                path = Path(above, name)
                 status = path.lstat()
                 content = b""
                 if stat.S_ISLNK(status.st_mode):
@@ -184,7 +184,7 @@ class Unmounted:
             for names, status in stats.items()
         }
 
-    def _walk(self, above: Path) -> Iterator[tuple[Path, bytes]]:
+    def _walk(self, above: Names) -> Iterator[tuple[Names, bytes]]:
         for name, bits, _ in self._fs.list(above):
             names = (*above, name)
             if names == (b".cluster",):
@@ -199,7 +199,7 @@ class Unmounted:
                     yield names, self._fs.read(handle, 1 << 20, 0)
 
     @contextlib.contextmanager
-    def _opened(self, names: Path, flags: int) -> Iterator[int]:
+    def _opened(self, names: Names, flags: int) -> Iterator[int]:
         handle = self._fs.open(names, flags)
         try:
             yield handle
@@ -273,11 +273,11 @@ def face(mode: int, content: bytes, names: set[str], links: int) -> Face:
     )
 
 
-def _names(path: str) -> Path:
+def _names(path: str) -> Names:
     return tuple(path.encode().split(b"/"))
 
 
-def _text(names: Path) -> str:
+def _text(names: Names) -> str:
     return b"/".join(names).decode()
 
 

@@ -41,10 +41,7 @@ def _take_over_deletion(working: WorkingSet, step: Step) -> None:
         log.warning("%s was removed here only and is back: %s", display(path), step.error)
     # A directory that is not empty holds what another node has made in it meanwhile, so it stays.
     if working.overlay.get(path) is None:
-        if step.error is None:
-            working.drop(path)
-        else:
-            working.withdraw(path)
+        working.drop(path)
         _tell(working, path, None)
     for inode in list(working.by_origin.values()):
         working.forget_idle(inode)
@@ -59,6 +56,7 @@ def _take_over_directory(working: WorkingSet, step: Step, inode: Inode) -> None:
     if inode.is_new and not inode.unlinked and attributes is not None and attributes.origin is not None:
         _enter(working, step, inode, attributes)
         working.by_origin[attributes.origin] = inode
+        working.record(inode)
 
 
 def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from basefs.errors import BaseFSError
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
-from basefs.fs.staging.records import Taken
 from basefs.fs.staging.scratch import is_scratch, is_temporary_name
 from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
@@ -92,12 +91,10 @@ class Plan:
 
     Attributes:
         steps: in the order in which they are taken.
-        position: how many records the journal had when it was made.
         due: when the next of what is held back should be published, on the monotonic clock; `None`: nothing is.
     """
 
     steps: list[Step]
-    position: int
     due: float | None
 
 
@@ -135,7 +132,7 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     steps = [_step(working, inode, path) for inode, path in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
     removals = [Step(Do.DELETE, (path,), seen={path: working.overlay.seen(path)}) for path in sorted(gone)]
-    return Plan([*steps, *times, *removals], working.journal.position, min(waits, default=None))
+    return Plan([*steps, *times, *removals], min(waits, default=None))
 
 
 def _is_temporary(inode: Inode) -> bool:
@@ -182,19 +179,6 @@ def _step(working: WorkingSet, inode: Inode, names: tuple[Path, ...]) -> Step:
         seen={name: working.overlay.seen(name) for name in names},
         version=inode.version,
         content_version=inode.content_version,
-    )
-
-
-def taken(position: int, steps: Iterable[Step]) -> Taken:
-    """What the transaction that drafts these steps of a plan takes from the staging area, once it is drafted."""
-    done = [step for step in steps if step.error is None]
-    ended = [step for step in done if not (step.do is Do.MAKE_DIRECTORY and step.exact)]
-    begun = [step for step in done if step.do is Do.MAKE_DIRECTORY and step.exact]
-    return Taken(
-        position,
-        names=tuple(path for step in ended for path in step.names),
-        inodes=tuple((step.inode.number, step.names[0]) for step in ended if step.inode is not None),
-        begun=tuple((step.inode.number, step.names[0]) for step in begun if step.inode is not None),
     )
 
 

@@ -6,14 +6,16 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 
-from basefs.errors import NoSpace, StoreError
+from basefs.errors import StoreError
 from basefs.fs.publish.drafts import drafts
 from basefs.fs.publish.outcome import separate_scratch, take_over
-from basefs.fs.publish.plan import make_plan, portions, rebase, taken
+from basefs.fs.publish.plan import Step, make_plan, portions, rebase
 from basefs.fs.publish.timing import BUSY_LOAD, Timing
 from basefs.fs.staging.workingset import WorkingSet
+from basefs.log.entries import Entry
 from basefs.replica.replica import Applied
 
 log = logging.getLogger(__name__)
@@ -120,14 +122,7 @@ class Publisher:
         Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
         """
         try:
-            while True:
-                try:
-                    self._publish(patient=patient)
-                    return
-                except NoSpace:
-                    # A large content that is published takes its room twice until both copies are synced.
-                    if not self._working.reclaim():
-                        raise
+            self._publish(patient=patient)
         except BaseException:
             # Whoever asked: what is pending must not wait for the next change.
             self._ask()
@@ -146,6 +141,8 @@ class Publisher:
                 working.in_flight = {path for step in steps for path in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
             try:
+                if working.must_sync:
+                    working.sync_journal()
                 for portion in portions(steps):
                     with working.lock:
                         rebase(working, portion)
@@ -155,12 +152,8 @@ class Publisher:
                         if step.content is not None
                     ]
                     make = partial(drafts, steps=portion, load=working.open_content)
-                    commit = partial(working.replica.commit, make, contents=contents)
-                    applied = working.journal.publish(commit, partial(taken, plan.position, portion))
-                    with working.lock:
-                        working.follow([entry.hash for entry in applied.entries])
-                        for step in portion:
-                            take_over(working, step)
+                    applied = working.replica.commit(make, contents=contents)
+                    self._take_over(portion, applied.entries)
                     if patient and self._gives_way():
                         break
             finally:
@@ -171,8 +164,25 @@ class Publisher:
                     working.in_flight = set()
             with working.lock:
                 separate_scratch(working)
+                working.tidy()
                 self._left += sum(len(step.names) for step in steps if step.error is not None)
-            working.tidy()
+
+    def _take_over(self, portion: Sequence[Step], entries: Sequence[Entry]) -> None:
+        """What was promised to survive a power cut is in the log before the journal forgets it."""
+        working = self._working
+        is_durable = False
+        while True:
+            with working.lock:
+                if is_durable or not working.is_synced:
+                    followed = working.follow(entries)
+                    for step in portion:
+                        take_over(working, step)
+                    working.record_versions(followed)
+                    return
+            # Nor does the log get ahead of it: what is replaced by what was published would be published again.
+            working.sync_journal()
+            working.replica.sync_to_disk()
+            is_durable = True
 
 
 def _is_busy() -> bool:

@@ -131,15 +131,6 @@ class Overlay:
                 return
             del place.below[name]
 
-    def take_tree(self, top: Path) -> list[tuple[Path, Version | None, Inode | None]]:
-        """Forget a name and all below it, and return what was told of them: path, version and inode."""
-        slot = self.get(top)
-        told = [*self.below(top), *([] if slot is MISSING else [(top, slot)])]
-        found = [(path, self.seen(path), inode) for path, inode in told]
-        for path, _, _ in found:
-            self.drop(path)
-        return found
-
     def within(self, path: Path) -> Iterator[tuple[bytes, Inode | None]]:
         """The names of a directory that are told here."""
         place = self._find(path)

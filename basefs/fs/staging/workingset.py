@@ -15,18 +15,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from basefs.errors import PathError, StoreError
 from basefs.fs.owners import Owners
 from basefs.fs.staging.inode import Inode
-from basefs.fs.staging.journal import StagingJournal
+from basefs.fs.staging.ledger import Ledger, Move
 from basefs.fs.staging.lookup import Lookup
 from basefs.fs.staging.overlay import MISSING
-from basefs.fs.staging.records import Published, decode
-from basefs.fs.staging.replay import Found, Made, Replay
 from basefs.fs.staging.scratch import is_scratch
-from basefs.fs.staging.spool import Spool, TornSpool
+from basefs.fs.staging.spool import Spool
 from basefs.fs.staging.vacancies import HIDE_SECONDS, Vacancies
 from basefs.log.content import BytesContent, Content
 from basefs.log.entries import Entry
@@ -34,7 +32,7 @@ from basefs.log.hashes import EntryHash
 from basefs.path import Path, display
 from basefs.replica.replica import Attributes, Replica
 from basefs.view.seen import Version, follow
-from basefs.view.states import Kind, Owner, State
+from basefs.view.states import Kind, State
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,8 @@ class WorkingSet(Lookup):
         mirrored: whether the mirror parts what is open from what another node makes of its path.
         moving: directories that are being renamed here.
         vacancies: removed names that may be given to another file in a moment.
-        journal: what of this survives the death of the process.
+        must_sync: whether the journal must be on the disk before anything is published: it says what is no longer what
+            the view shows at its place, and would be taken for what comes there.
     """
 
     def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
@@ -70,9 +69,10 @@ class WorkingSet(Lookup):
         self._clock = clock
         self._listeners: list[Callable[[bool, bool], None]] = []
         self._overruled: list[Callable[[Path, State | None, State], None]] = []
+        self.must_sync = False
         self.vacancies = Vacancies(self.overlay, self._note_gone)
-        self.journal = StagingJournal(replica.directory / DIRECTORY, self.overlay, lambda: self.replica.sync_to_disk())
-        self._load()
+        self._ledger = Ledger(self, replica.directory / DIRECTORY)
+        self._ledger.load()
 
     def on_change(self, listener: Callable[[bool, bool], None]) -> None:
         """Have `listener` called after each change; it is given the arguments of `changed`."""
@@ -99,13 +99,9 @@ class WorkingSet(Lookup):
             listener(path, before, after)
 
     def close(self) -> None:
-        """Make everything durable and release the files.  Raises `StoreError`."""
-        try:
-            # So the journal of what is published ends, and nothing depends on receipts.
-            self.sync()
-        finally:
-            with self.lock:
-                self.journal.close()
+        """Make everything durable and release the files."""
+        with self.lock:
+            self._ledger.close()
 
     def now(self) -> int:
         """Nanoseconds since 1970."""
@@ -113,7 +109,7 @@ class WorkingSet(Lookup):
 
     def new_spool(self, content: Content | None = None) -> Spool:
         """A place for the content of a file."""
-        return self.journal.new_spool(content)
+        return self._ledger.new_spool(content)
 
     # -- inodes -------------------------------------------------------------------------------------------------------
 
@@ -147,15 +143,12 @@ class WorkingSet(Lookup):
         if inode.spool is None:
             if not empty:
                 self.load(inode)
-            inode.spool = self.journal.new_spool(None if empty else inode.snapshot)
+            inode.spool = self._ledger.new_spool(None if empty else inode.snapshot)
             inode.forget_snapshot()
-        elif inode.kept is None and (inode.journaled or self.journal.names(inode.spool)):
-            # The journal must find what was closed, whatever becomes of what is being written.
-            closed, inode.spool = inode.spool, self.journal.copy_spool(inode.spool)
-            if inode.journaled:
-                inode.kept = closed
-            else:
-                closed.close()
+        elif inode.journaled and inode.kept is None:
+            # The journal must find what was closed, whatever becomes of what is being written.  Also what was published
+            # since, of a file that was renamed meanwhile: the last record on the disk may be an older one.
+            inode.kept, inode.spool = inode.spool, self._ledger.copy_spool(inode.spool)
         self.attach(inode)
         return inode.spool
 
@@ -198,7 +191,7 @@ class WorkingSet(Lookup):
         inode.names[path] = None
         inode.version += 1
         if inode.journaled:
-            self.journal.put_name(path, inode)
+            self._ledger.note_name(path, inode)
 
     def _shown(self, path: Path) -> Version | None:
         """What a name shows here, of which nothing is told; `None` where the view does not tell."""
@@ -225,11 +218,11 @@ class WorkingSet(Lookup):
         if self.is_published(path):
             self.overlay.put(path, None, seen)
             if not is_given and path not in self.vacancies:
-                self.journal.put_name(path, None)
+                self._ledger.note_gone(path)
         else:
             self.overlay.drop(path)
             if inode is not None and inode.journaled and not is_given:
-                self.journal.withdraw(path)
+                self._ledger.note_drop(path)
         if inode is not None:
             if not self.find_home(inode) and not inode.names:
                 self._part(inode)
@@ -317,7 +310,7 @@ class WorkingSet(Lookup):
 
     def _note_gone(self, path: Path) -> bool:
         try:
-            self.journal.put_name(path, None)
+            self._ledger.note_gone(path)
         except StoreError as error:
             log.error("that %s was removed is not durable yet: %s", display(path), error)
             return False
@@ -349,15 +342,16 @@ class WorkingSet(Lookup):
         )
         if inode.kind is Kind.FILE:
             if inode.spool is not None:
-                other.spool = self.journal.copy_spool(inode.spool)
+                other.spool = self._ledger.copy_spool(inode.spool)
             else:
                 self.load(inode)
                 other.spool = self.new_spool(inode.snapshot)
-            # What this is a copy of may be durable, and is in the log under a name that is gone.
+            # The log has what this is a copy of, under a name that is gone.
             other.spool.sync()
         for path in other.names:
             self.overlay.put(path, other)
-        self.journal.detach(other, inode.number)
+        self._ledger.note_inode(other)
+        self.must_sync = True
         inode.names = {}
         inode.version += 1
         inode.settle()
@@ -377,7 +371,6 @@ class WorkingSet(Lookup):
             inode.mtime = mtime if inode.mtime is None else inode.mtime
             inode.ctime = ctime if inode.ctime is None else inode.ctime
         assert inode.origin is not None
-        number = inode.number
         if self.by_origin.get(inode.origin) is inode:
             del self.by_origin[inode.origin]
         inode.origin = inode.home = None
@@ -386,8 +379,8 @@ class WorkingSet(Lookup):
         if not inode.handles and all(map(is_scratch, inode.names)):
             # Its number follows from the place that it has lost; who stays here for long must have another.
             inode.number = self.identities.new_number()
-        if inode.names:
-            self.journal.detach(inode, number)
+        self.record(inode)
+        self.must_sync = True
 
     def forget_idle(self, inode: Inode) -> None:
         """Forget an inode that nobody has open and that holds nothing of its own."""
@@ -398,13 +391,34 @@ class WorkingSet(Lookup):
         inode.forget_content()
 
     @contextlib.contextmanager
-    def renaming(self, *moving: Path) -> Iterator[None]:
-        """The log is given inside that directories of the view are renamed, by which these paths change."""
+    def renaming(self, directory: Path, moves: Sequence[Move], moving: tuple[Path, ...]) -> Iterator[None]:
+        """The log is told inside that a directory of the view is renamed.
+
+        Who is killed in between finds what is pending at the new places if the log was told, else at the old ones.
+
+        Args:
+            directory: it.
+            moves: what is at and below these paths moves along, one after the other; the caller has that done.
+            moving: all paths that change.
+        """
+        # What it does not say yet of what was published there would come back, at the old places.
+        self._ledger.sync(None)
+        pends = any(self.overlay.get(place) is not MISSING or self.overlay.below(place) for place in moving)
+        if pends:
+            self._ledger.note_moves(directory, self.replica.attributes(directory).origin, moves)
         self.moving = moving
         try:
             yield
+        except BaseException:
+            if pends:
+                self._ledger.cancel_moves()
+            raise
         finally:
             self.moving = ()
+
+    def finish_moves(self) -> None:
+        """What is pending has moved with a directory that was renamed in the log."""
+        self._ledger.finish_moves()
 
     def move(self, source: Path, target: Path) -> None:
         """What stands at a path of the view has moved: what is pending there and below goes along."""
@@ -434,201 +448,95 @@ class WorkingSet(Lookup):
         `empty`: also a file that is still as it was created.  Raises `NoSpace`, `StoreError`.
         """
         if inode.names:
-            self.journal.put_inode(inode, empty=empty)
+            self._ledger.note_inode(inode, empty=empty)
 
     def record_attributes(self, inode: Inode) -> None:
         """`record` after attributes or names have changed, and nothing else.  Raises `NoSpace`, `StoreError`."""
         if inode.names and inode.journaled:
-            self.journal.put_attributes(inode)
+            self._ledger.note_attributes(inode)
         else:
             self.record(inode)
 
-    def secure(self, inode: Inode, replaced: Inode) -> None:
+    def secure(self, inode: Inode) -> None:
         """What an inode is comes to stand where something is that may have been made to survive a power cut."""
-        self.journal.secure(inode, replaced)
+        self._ledger.secure(inode)
 
-    def follow(self, entries: Sequence[EntryHash]) -> None:
-        """What was published here has been seen here.
+    def follow(self, entries: Sequence[Entry]) -> list[Path]:
+        """What was published here has been seen here: returns the names whose version has changed.
 
         Those are not only the names that were published: an entry that changes a file under one name follows a version
         that its other names share.
         """
+        before: dict[Path, Version | None] = {}
         overlay = self.overlay
         for path, placed in self.replica.places(entries):
             for at in {path, *overlay.based_on(placed.entry.parent)}:
                 seen = overlay.seen(at)
                 if seen is not None:
+                    before.setdefault(at, seen)
                     overlay.see(at, follow(seen, placed, is_here=at == path))
+        return [at for at, seen in before.items() if seen != overlay.seen(at)]
+
+    def record_versions(self, changed: Iterable[Path]) -> None:
+        """What is still told of these paths was made on other versions than the journal knows.  Raises `StoreError`."""
+        for path in changed:
+            if self.overlay.get(path) is not MISSING:
+                self._ledger.note_version(path)
 
     def drop(self, path: Path) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
-        self.overlay.drop(path)
-
-    def withdraw(self, path: Path) -> None:
-        """What the overlay says of a name will not be published: the name is what the view shows."""
-        self.journal.withdraw(path)
+        self._ledger.note_drop(path)
         self.overlay.drop(path)
 
     def tidy(self) -> None:
-        """Begin the journal again if nothing is staged, or most of it is not needed.  Raises `StoreError`."""
-        with self.lock:
-            if not self.overlay or not self.journal.wants_compaction:
-                self.journal.tidy()
-                return
-        self.journal.sync_log()
-        with self.lock:
-            self.journal.tidy()
+        """Begin the journal again if nothing is pending, or most of it is superseded."""
+        self._ledger.tidy()
+
+    def rewrite(self) -> None:
+        """Write the journal anew: names have changed in ways that single records do not tell."""
+        self._ledger.rewrite()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether some of what is pending was made to survive a power cut, or is about to be."""
+        return self._ledger.is_synced
 
     @property
     def is_durable(self) -> bool:
-        """Whether all that is staged and published is synced, or another thread syncs it; without a lock."""
-        return self.journal.is_durable and self.replica.is_durable
+        """Whether nothing is pending, and all that was published is synced or another thread syncs it; without a lock.
+
+        What is pending may have to be promised (`sync`), whoever has synced the journal.
+        """
+        return not self.overlay and self._ledger.is_durable and self.replica.is_durable
 
     def sync(self, inode: Inode | None = None) -> None:
-        """Make all that was closed survive a power cut, and the content of one inode.  Raises `StoreError`."""
-        with self.lock:
-            if inode is not None and inode.spool is not None:
-                inode.spool.sync()
-            dead = self.journal.take_dead()
-        try:
-            self.journal.sync()
-            self.journal.sync_log()
-        except StoreError:
-            with self.lock:
-                self.journal.put_back(dead)
-            raise
-        self.journal.remove(dead)
-        with self.lock:
-            self.journal.tidy()
+        """Make all that was closed survive a power cut, and the content of one inode.  Raises `StoreError`.
 
-    def reclaim(self) -> bool:
-        """Give back the room that was needed by what is published already; returns whether there was any.
+        Of what was published until now the journal may say that it is no longer pending, so the log comes first; and
+        what is published from now on is in a log that was synced before the journal says so.
+        """
+        with self.lock:
+            self._ledger.promise()
+        # The log must not get ahead of the journal either: that would publish again what was replaced since.
+        self.sync_journal()
+        self.replica.sync_to_disk()
+        if inode is None:
+            self.sync_journal()
+            return
+        with self.lock:
+            self._ledger.sync(inode)
+
+    def sync_journal(self) -> None:
+        """Make what is in the journal survive a power cut, for who does not hold the lock: nobody waits for the disk.
 
         Raises `StoreError`.
         """
-        if not self.journal.has_dead:
-            return False
-        self.sync()
-        return True
-
-    # -- after a crash ------------------------------------------------------------------------------------------------
-
-    def _load(self) -> None:
-        """Put back what an earlier process left.  Raises `StoreError`."""
-        records, is_whole = self.journal.load()
-        self.journal.sync_log()
-        rows = [(decode(raw), hashes) for raw, hashes in self.replica.receipts(self.journal.generation)]
-        replay = Replay(self.overlay, self.follow, self._made)
+        must_sync, self.must_sync = self.must_sync, False
         try:
-            replay.run(records, [(row, hashes) for row, hashes in rows if isinstance(row, Published)])
-        except (ValueError, KeyError) as error:
-            self.journal.keep_unreadable(error)
-            is_whole = False
-        self._follow_all([hashes for _, hashes in rows])
-        for found in replay.inodes.values():
-            if found.inode.names:
-                self._reopen(found, replay.gone)
-            if found.inode.names:
-                self._enter(found)
-        used = [found.inode for found in replay.inodes.values() if found.inode.names]
-        self.journal.loaded(used, is_whole=is_whole, had_records=bool(records))
-        if self.overlay:
-            log.info("%d names were not published yet", len(self.overlay))
-
-    def _made(self, path: Path, entries: Sequence[EntryHash]) -> Made | None:
-        """Origin and content of a path after entries of this node; as the view shows it if they changed nothing."""
-        for where, placed in reversed(self.replica.places(entries)):
-            if where == path and (state := self.replica.state_after(placed.entry.hash)) is not None:
-                return (state.origin, state.content) if state.origin is not None else None
-        with contextlib.suppress(PathError):
-            attributes = self.replica.attributes(path)
-            return attributes.origin, attributes.content
-        return None
-
-    def _follow_all(self, transactions: Sequence[Sequence[EntryHash]]) -> None:
-        """What was staged while something was being published has seen that, too."""
-        for entries in transactions:
-            for where, placed in self.replica.places(entries):
-                for path in tuple(self.overlay.based_on(placed.entry.parent)):
-                    self.overlay.see(path, follow(self.overlay.seen(path) or (), placed, is_here=False))
-                if self.overlay.seen(where) == ():
-                    # It was made, and published, while it was being changed further.
-                    self.overlay.see(where, None)
-
-    def _reopen(self, found: Found, gone: Set[Path]) -> None:
-        """Give an inode the newest content that survived; without any it is as it was published, or is not there."""
-        inode = found.inode
-        torn: TornSpool | None = None
-        for candidate in found.candidates:
-            if candidate.content is None:
-                if candidate.base is None or self.replica.entry(candidate.base) is None:
-                    # The log has lost what it was published with, and the journal still has it.
-                    continue
-                inode.base = candidate.base
-                if not found.detached:
-                    inode.origin, inode.home = candidate.origin, candidate.home
-                break
-            try:
-                if isinstance(candidate.content, bytes):
-                    inode.spool = self.new_spool(BytesContent(candidate.content))
-                else:
-                    inode.spool = self.journal.reopen_spool(candidate.content)
-                inode.dirty = True
-                break
-            except TornSpool as error:
-                torn = torn or error
-        if torn is None:
-            return
-        where = display(min(inode.names))
-        log.error("%s is as before it was saved last, when the power was cut (%s)", where, torn)
-        inode.mtime = inode.ctime = None
-        inode.exact = False
-        if not inode.dirty and inode.base is None:
-            # There was nothing before, or what others still see and was removed here.
-            for path in inode.names:
-                if path in gone:
-                    self.overlay.put(path, None)
-                else:
-                    self.overlay.drop(path)
-            inode.names = {}
-
-    def _enter(self, found: Found) -> None:
-        """Find the place of a staged inode in the view."""
-        inode = found.inode
-        if inode.origin is None:
-            self._make_new(inode, found.face if found.detached else None)
-            return
-        self.catch_up(inode)
-        try:
-            inode.shown = self.replica.attributes(inode.home or ())
-        except PathError:
-            inode.shown = None
-        if inode.kind is Kind.DIRECTORY and (inode.shown is None or inode.shown.kind is not Kind.DIRECTORY):
-            # Another node has removed it, and what was set of it does not bring it back.
-            for path in inode.names:
-                self.overlay.drop(path)
-            inode.names = {}
-        elif inode.shown is None or inode.shown.origin != inode.origin:
-            # Its file is gone or another one now: it begins again as a new one.
-            self._make_new(inode, found.face)
-        else:
-            if not inode.dirty:
-                # Not an older one, if others have changed it or what was written here is torn.
-                inode.base = inode.shown.content
-            self.by_origin[inode.origin] = inode
-
-    def _make_new(self, inode: Inode, face: tuple[int, Owner | None] | None) -> None:
-        """It has no place in the view; what was not written here goes on being the content that was published."""
-        if inode.kind is Kind.FILE and inode.spool is None and inode.base is None:
-            inode.spool = self.new_spool()
-            inode.dirty = True
-        if face is not None:
-            inode.take_unset(*face)
-        if inode.base is not None and (raw := self.replica.entry(inode.base)) is not None:
-            inode.base_size = Entry.decode(raw).size
-        # The one that follows from its place in the view may be that of another file now.
-        inode.number = self.identities.new_number()
-        inode.origin = inode.home = inode.shown = None
+            self._ledger.sync(None)
+        except StoreError:
+            self.must_sync |= must_sync
+            raise
 
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""
