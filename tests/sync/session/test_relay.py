@@ -234,16 +234,20 @@ def test_any_sessions_cut_anywhere_bring_everything_to_all(seed, count, chunk):
 
 
 def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypatch):
+    """Chance decides which peer a node asks while it waits, so the mean of three clusters counts."""
     monkeypatch.setattr(protocol, "LARGE_ANSWER", 100_000)
     monkeypatch.setattr(receiver, "MAX_REPEATED", 400_000)
     monkeypatch.setattr(shell, "TICK", 0.05)
+    size = 16_000_000
+    one = size * 4 / 3
+    #: Bytes by cluster and node.
+    sent = []
 
-    async def main():
-        size = 16_000_000
+    async def main(seed):
         writer = Writer()
         logs = [writer.log() for _ in range(5)]
         peers = []
-        services = [Syncing(log, peers, rng=random.Random(number)) for number, log in enumerate(logs)]
+        services = [Syncing(log, peers, rng=random.Random(seed + number)) for number, log in enumerate(logs)]
         async with running(*services):
             peers += [("127.0.0.1", each.port) for each in services]
             writer.write((b"large",), random_bytes(size))
@@ -251,9 +255,9 @@ def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypat
             for each in services[1:]:
                 each.request(("127.0.0.1", services[0].port), "news")
             await until(lambda: all(log.root_hash() == logs[0].root_hash() for log in logs))
-            sent = [each.traffic.total().bytes_sent for each in services]
-        one = size * 4 / 3
-        assert sent[0] < 3 * one, "it would be 4"
-        assert sum(sent) < 6 * one, "and not much goes twice"
+            sent.append([each.traffic.total().bytes_sent for each in services])
 
-    run(main())
+    for seed in (10, 20, 30):
+        run(main(seed))
+    assert sum(first for first, *_ in sent) / len(sent) < 3 * one, "it would be 4"
+    assert all(sum(each) < 6 * one for each in sent), "and not much goes twice"
