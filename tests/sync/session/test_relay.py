@@ -257,7 +257,7 @@ def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypat
             await until(lambda: all(log.root_hash() == logs[0].root_hash() for log in logs))
             sent.append([each.traffic.total().bytes_sent for each in services])
 
-    for seed in (10, 20, 30):
+    for seed in (0, 10, 20):
         run(main(seed))
     assert sum(first for first, *_ in sent) / len(sent) < 3 * one, "it would be 4"
     assert all(sum(each) < 6 * one for each in sent), "and not much goes twice"
