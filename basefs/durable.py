@@ -48,19 +48,24 @@ def replace_file(fresh: Path, path: Path) -> None:
 
     Raises OSError.
     """
-    descriptor = os.open(fresh, os.O_RDONLY)
-    try:
-        # Without this the rename may reach the disk before the data: an empty file after a power cut.
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # Without this the rename may reach the disk before the data: an empty file after a power cut.
+    sync_file(fresh)
     os.replace(fresh, path)
     sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable.  Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(path, os.O_DIRECTORY)
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file durable, whoever has written them.  Raises OSError."""
+    _sync(path, 0)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:

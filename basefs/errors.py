@@ -20,11 +20,13 @@
     |   |-- DamagedLog            a row does not match its hash
     |   |-- ReadOnly              the filesystem refuses writes until it is repaired
     |   |-- NoSpace               the disk that holds the log is full
-    |   `-- IncompleteContent     blocks of a content have not arrived yet
+    |   |-- IncompleteContent     blocks of a content have not arrived yet
+    |   `-- UnreadableContent     its blocks are here and do not decode: an error of one file
     |-- ArchiveError              the file of an export is damaged, or no archive
     |-- ProtocolError (abstract)
     |   |-- RemoteProtocolError   the peer broke the rules: close it, nothing else
     |   |   `-- InvalidEntry      an entry or block that can never be accepted
+    |   |       `-- UnsupportedEntry  it needs a later version
     |   `-- LocalProtocolError    we broke the rules: a bug of ours, loud
     |-- NetworkError
     |   |-- PeerUnreachable
@@ -43,7 +45,15 @@ this tree and requires one of each.  Messages are one line: what happened, why, 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """` (did you mean WORD?)` for a message about a word that is not known; nothing if none is like it."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 class BaseFSError(Exception):
@@ -63,7 +73,7 @@ class NotFound(PathError):
 
 
 class Exists(PathError):
-    """The path exists already."""
+    """The path, or a key of that name, exists already."""
 
 
 class NotADirectory(PathError):
@@ -130,6 +140,10 @@ class IncompleteContent(StoreError):
     """Blocks of this content have not arrived yet."""
 
 
+class UnreadableContent(StoreError):
+    """The blocks of this content are what their writer signed, and no content within the limits of the format."""
+
+
 class ArchiveError(BaseFSError):
     """The file of an export is damaged, of another format, or no archive."""
 
@@ -149,6 +163,13 @@ class RemoteProtocolError(ProtocolError):
 
 class InvalidEntry(RemoteProtocolError):
     """An entry or a block that can never be accepted: bad encoding, hash, signature or position."""
+
+
+class UnsupportedEntry(InvalidEntry):
+    """An entry of a later version of BaseFS, which this one cannot accept; `what` says which part is unknown."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs a later version of BaseFS: upgrade the package basefs on this node")
 
 
 class LocalProtocolError(ProtocolError):

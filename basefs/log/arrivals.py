@@ -47,6 +47,15 @@ class Arrivals:
         ).fetchone()
         return None if row[0] is None else int(row[0])
 
+    def is_end(self, sequence: int) -> bool:
+        """Whether the entry with this number was the last one of its transaction."""
+        return self._db.execute("SELECT 1 FROM arrivals WHERE seq = ?", (sequence,)).fetchone() is not None
+
+    def time_of(self, sequence: int) -> float | None:
+        """When the entry with this number arrived, in UNIX seconds; `None` if its row is damaged."""
+        row = self._db.execute("SELECT time FROM arrivals WHERE seq >= ? ORDER BY seq LIMIT 1", (sequence,)).fetchone()
+        return None if row is None else float(row[0])
+
     def first(self) -> float | None:
         """When the first entries arrived, in UNIX seconds; `None` for an empty log."""
         row = self._db.execute("SELECT min(time) FROM arrivals").fetchone()

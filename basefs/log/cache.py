@@ -24,6 +24,7 @@ from basefs.errors import NoSpace, StoreError
 from basefs.log.content import LARGE_CONTENT, Content, FileContent, digest_of
 from basefs.log.database import as_store_error
 from basefs.log.hashes import HASH_SIZE, EntryHash, new_digest, sha224
+from basefs.log.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ DISK_CACHE_BYTES = 256 * 1024 * 1024
 FILE_CACHE_BYTES = 1024 * 1024 * 1024
 #: A large content that finds no room on disk is kept in memory for its reader, up to this size.
 MAX_HOMELESS = 64 * 1024 * 1024
+#: Contents of which it is known that they cannot be decoded, about 400 bytes each.
+_REMEMBERED_UNREADABLE = 4096
 
 
 class ContentCache:
@@ -46,6 +49,8 @@ class ContentCache:
         self._lock = threading.Lock()
         self._memory: OrderedDict[EntryHash, bytes] = OrderedDict()
         self._memory_bytes = 0
+        #: Why contents cannot be decoded, so that they are not tried again and again.
+        self.unreadable: Remembered[EntryHash, str] = Remembered(_REMEMBERED_UNREADABLE)
         self._db: sqlite3.Connection | None = None
         self.directory: Path | None = None
         #: The files that this process has written, or compared with their hash.

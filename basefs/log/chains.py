@@ -5,26 +5,52 @@ Invariants
 1. A block from elsewhere is stored after the one that names it, so every chain is verified from its start.
 2. A chain has a row in `chains` exactly while a write names it and a block is missing, and that row names the first
    block that is.
-3. While a chain is *receiving* its writes contribute nothing to the Merkle tree; while it is *stalled*, each one its
-   hash XOR the hash of the last block that came.
+3. While a chain is *receiving* its writes contribute nothing to the Merkle tree; while it is *stalled*, each one the
+   hash of its own and that of the last block that came.
+4. A chain gets no more bytes than the largest size that one of its writes states allows.  One that would need more is
+   *overlong*: in the tree it is like a stalled one, and its next block is not asked for.
+5. A chain that no view shows is *withheld*, and while there is no room for contents all incomplete chains have *no
+   room*: each write contributes its hash, as where the chain is complete, so that nobody compares because of it.
 """
 
 from __future__ import annotations
 
+import enum
+import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
+from basefs.log.codecs import chain_limit
 from basefs.log.database import Database
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
+from basefs.log.entries import Entry
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, stalled_hash
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
 
+log = logging.getLogger(__name__)
+
 #: The row of a block.
 BLOCK_QUERY = "SELECT data FROM blocks WHERE hash = ?"
+
+
+class ChainState(enum.IntEnum):
+    """The column `stalled`."""
+
+    RECEIVING = 0
+    STALLED = 1
+    OVERLONG = 2
+    NO_ROOM = 3
+    WITHHELD = 4
+
+
+#: The chains of which the Merkle tree does not tell what is missing.
+UNTOLD = f"stalled IN ({ChainState.RECEIVING:d}, {ChainState.NO_ROOM:d})"
+#: The chains whose next block is asked for.
+WANTED = f"stalled < {ChainState.OVERLONG:d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +59,25 @@ class Incomplete:
 
     Attributes:
         entry: hash of the write.
-        stalled: whether no block has come for a while.
+        state: of its chain.
         changed: UNIX seconds when the last block came, or the write if none did.
         blocks: how many blocks are here.
         held: bytes of content in them; a content is a delta, so the file may have more, or fewer.
     """
 
     entry: EntryHash
-    stalled: bool
+    state: ChainState
     changed: float
     blocks: int
     held: int
 
 
 class Chains:
-    """The tables `blocks`, `chains` and `waiting`."""
+    """The tables `blocks`, `chains` and `waiting`.
+
+    Attributes:
+        withholding: whether there is no room for contents of others.
+    """
 
     def __init__(self, database: Database, paths: Paths) -> None:
         self._database = database
@@ -55,14 +85,25 @@ class Chains:
         self._paths = paths
         #: Chain -> the block that it waits for, as in the table: every write that arrives asks.
         self._missing: dict[BlockHash, BlockHash] = {}
+        #: Those that are overlong or withheld.
+        self._closed: set[BlockHash] = set()
+        self._withheld: set[BlockHash] = set()
+        self.withholding = False
         #: The blocks that chains wait for, and how many wait for each.
         self._expected: Counter[BlockHash] = Counter()
+        #: Chain -> bytes that it may still get, of those that got any since the log was opened.
+        self._room: dict[BlockHash, int] = {}
 
     def load(self) -> None:
         """Load the state in memory."""
-        rows = self._db.execute("SELECT first, missing FROM chains")
-        self._missing = {BlockHash(first): BlockHash(missing) for first, missing in rows}
+        rows = self._db.execute("SELECT first, missing, stalled FROM chains").fetchall()
+        self._missing = {BlockHash(first): BlockHash(missing) for first, missing, _ in rows}
+        self._withheld = {BlockHash(first) for first, _, stalled in rows if stalled == ChainState.WITHHELD}
+        self._closed = {BlockHash(first) for first, _, stalled in rows if stalled == ChainState.OVERLONG}
+        self._closed |= self._withheld
+        self.withholding = any(stalled == ChainState.NO_ROOM for _, _, stalled in rows)
         self._expected = Counter(self._missing.values())
+        self._room.clear()
 
     def _wait_for(self, first: BlockHash, missing: BlockHash | None) -> None:
         before = self._missing.pop(first, None)
@@ -73,6 +114,10 @@ class Chains:
         if missing is not None:
             self._missing[first] = missing
             self._expected[missing] += 1
+        else:
+            self._room.pop(first, None)
+            self._closed.discard(first)
+            self._withheld.discard(first)
 
     def total(self) -> int:
         """Number of blocks."""
@@ -113,21 +158,34 @@ class Chains:
             aside.executemany("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", rows)
         return True
 
-    def open(self, placed: Placed, now: float, complete: bool) -> bool:
+    def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> bool:
         """Record the block that a write waits for; True if all its blocks are here."""
         first = BlockHash(placed.entry.content)
         if first in self._missing:
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
-            self.set_stalled(first, stalled=False, now=now)
+            if not self.withholding and (needed or first not in self._withheld):
+                self.set_state(first, ChainState.RECEIVING, now=now)
+            if first in self._room:
+                held = self._count(first)[1]
+                self._room[first] = max(self._room[first], chain_limit(placed.entry.size) - held)
         elif complete:
             return True
         else:
             missing, last = self._follow(first, BlockHash(ZERO_HASH))
             if missing == ZERO_HASH:
                 return True
-            self._db.execute("INSERT INTO chains VALUES (?, ?, ?, 0, ?)", (first, missing, last, now))
+            state = ChainState.RECEIVING
+            if not needed:
+                state = ChainState.WITHHELD
+                self._closed.add(first)
+                self._withheld.add(first)
+            elif self.withholding:
+                state = ChainState.NO_ROOM
+            self._db.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?)", (first, missing, last, state, now))
             self._wait_for(first, missing)
         self._db.execute("INSERT INTO waiting VALUES (?, ?)", (first, placed.entry.hash))
+        if self.withholding or first in self._withheld:
+            self._paths.contribute(placed.path_id, placed.entry.hash)
         return False
 
     def _follow(self, hash: BlockHash, last: BlockHash) -> tuple[BlockHash, BlockHash]:
@@ -143,6 +201,30 @@ class Chains:
         """Whether some chain waits for exactly this block."""
         return hash in self._expected
 
+    def admits(self, block: Block, *, now: float) -> bool:
+        """Whether one of the chains that wait for a block has room for it, inside a transaction.
+
+        Otherwise they are *overlong* from now on.
+        """
+        if self.withholding:
+            return False
+        chains = [first for first in self.chains_waiting_for(block.hash) if first not in self._closed]
+        if any(len(block.data) <= self._room_of(first) for first in chains):
+            return True
+        for first in chains:
+            self.set_state(first, ChainState.OVERLONG, now=now)
+            log.info("content %s goes on behind the size that its entry states: its rest is ignored", first.hex()[:12])
+        return False
+
+    def _room_of(self, first: BlockHash) -> int:
+        """Bytes that a chain may still get: what the largest size allows that one of its writes states."""
+        room = self._room.get(first)
+        if room is None:
+            query = "SELECT e.data FROM waiting w JOIN entries e ON e.hash = w.entry WHERE w.first = ?"
+            limits = [chain_limit(_size_in(data)) for (data,) in self._db.execute(query, (first,))]
+            room = self._room[first] = max(limits, default=0) - self._count(first)[1]
+        return room
+
     def chains_waiting_for(self, hash: BlockHash) -> list[BlockHash]:
         """The first blocks of the chains that wait for exactly this block."""
         rows = self._db.execute("SELECT first FROM chains WHERE missing = ?", (hash,))
@@ -154,12 +236,23 @@ class Chains:
         chains = self._db.execute("SELECT first FROM chains WHERE missing = ?", (hash,)).fetchall()
         self.insert_block(block)
         missing, last = self._follow(block.next, hash)
+        # What follows may have been here, too.
+        more = len(block.data) if last == hash else None
         completed: list[EntryHash] = []
         for (first,) in chains:
-            self.set_stalled(first, stalled=False, now=now)
+            withheld = first in self._withheld
+            self.set_state(first, ChainState.RECEIVING, now=now)
+            if more is None:
+                self._room.pop(first, None)
+            elif first in self._room:
+                self._room[first] -= more
             if missing != ZERO_HASH:
                 self._db.execute("UPDATE chains SET missing = ?, last = ? WHERE first = ?", (missing, last, first))
                 self._wait_for(first, missing)
+                if withheld:
+                    self.set_state(first, ChainState.WITHHELD, now=now)
+                elif self.withholding:
+                    self.set_state(first, ChainState.NO_ROOM, now=now)
                 continue
             for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
                 self._paths.contribute(self._path_of(entry), entry)
@@ -170,21 +263,79 @@ class Chains:
         return completed
 
     def missing_block(self, first: BlockHash) -> BlockHash | None:
-        """The block that one chain waits for, `None` if it is complete or unknown."""
-        return self._missing.get(first)
+        """The block that one chain waits for and may have, `None` if it is complete or unknown."""
+        return None if first in self._closed or self.withholding else self._missing.get(first)
 
     def overdue(self, older_than: float) -> list[BlockHash]:
         """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""
         rows = self._db.execute("SELECT first FROM chains WHERE NOT stalled AND changed < ?", (older_than,))
         return [BlockHash(first) for (first,) in rows]
 
-    def set_stalled(self, first: BlockHash, *, stalled: bool, now: float) -> None:
-        """Make a chain *stalled* or *receiving*, inside a transaction."""
+    def withhold(self, withholding: bool, *, now: float) -> int:
+        """Let all chains wait for room, or have them go on, inside a transaction; returns how many."""
+        self.withholding = withholding
+        state = ChainState.NO_ROOM if withholding else ChainState.RECEIVING
+        chains = [first for first in self._missing if first not in self._withheld]
+        for first in chains:
+            self.set_state(first, state, now=now)
+        return len(chains)
+
+    @property
+    def any_withheld(self) -> bool:
+        """Whether any chain does not come because no view shows it."""
+        return bool(self._withheld)
+
+    def is_withheld(self, first: bytes) -> bool:
+        """Whether a chain does not come because no view shows it."""
+        return first in self._withheld
+
+    def waiting_writes(self) -> dict[int, dict[EntryHash, BlockHash]]:
+        """The writes whose chains are incomplete, by the id of their path."""
+        found: dict[int, dict[EntryHash, BlockHash]] = {}
+        query = "SELECT e.path, w.entry, w.first FROM waiting w JOIN entries e ON e.hash = w.entry"
+        for path_id, entry, first in self._db.execute(query):
+            found.setdefault(path_id, {})[EntryHash(entry)] = BlockHash(first)
+        return found
+
+    def set_needed(self, needed: Mapping[BlockHash, bool], *, now: float) -> int:
+        """Note which incomplete chains are needed, inside a transaction; returns how many are now and were not."""
+        count = 0
+        for first, is_needed in needed.items():
+            if first not in self._missing:
+                # It is complete now.
+                continue
+            if is_needed == (first not in self._withheld):
+                continue
+            state = ChainState.WITHHELD
+            if is_needed:
+                count += 1
+                state = ChainState.NO_ROOM if self.withholding else ChainState.RECEIVING
+            self.set_state(first, state, now=now)
+        return count
+
+    def release(self, missing: BlockHash, *, now: float) -> None:
+        """Let the withheld chains that wait for a block have it, inside a transaction."""
+        for first in self.chains_waiting_for(missing):
+            if first in self._withheld:
+                self.set_state(first, ChainState.RECEIVING, now=now)
+
+    def set_state(self, first: BlockHash, state: ChainState, *, now: float) -> None:
+        """Give an incomplete chain another state, inside a transaction."""
+        self._closed.discard(first)
+        self._withheld.discard(first)
+        if state in (ChainState.OVERLONG, ChainState.WITHHELD):
+            self._closed.add(first)
+        if state is ChainState.WITHHELD:
+            self._withheld.add(first)
         last, was = self._db.execute("SELECT last, stalled FROM chains WHERE first = ?", (first,)).fetchone()
-        if bool(was) != stalled:
+        if was != state:
             for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
-                self._paths.contribute(self._path_of(entry), xor(entry, last))
-        self._db.execute("UPDATE chains SET stalled = ?, changed = ? WHERE first = ?", (stalled, now, first))
+                before, after = _contributed(was, entry, last), _contributed(state, entry, last)
+                if before is not None:
+                    self._paths.withdraw(self._path_of(entry), before)
+                if after is not None:
+                    self._paths.contribute(self._path_of(entry), after)
+        self._db.execute("UPDATE chains SET stalled = ?, changed = ? WHERE first = ?", (state, now, first))
 
     def incomplete(self) -> list[Incomplete]:
         """The writes whose content is not complete, those that changed last first."""
@@ -193,7 +344,7 @@ class Chains:
             "ORDER BY c.changed DESC, w.entry"
         ).fetchall()
         return [
-            Incomplete(EntryHash(entry), bool(stalled), changed, *self._count(BlockHash(first)))
+            Incomplete(EntryHash(entry), ChainState(stalled), changed, *self._count(BlockHash(first)))
             for entry, first, stalled, changed in rows
         ]
 
@@ -209,6 +360,21 @@ class Chains:
 
     def _path_of(self, entry: bytes) -> int:
         return int(self._db.execute("SELECT path FROM entries WHERE hash = ?", (entry,)).fetchone()[0])
+
+
+def _contributed(state: int, entry: bytes, last: bytes) -> bytes | None:
+    """What a write contributes to the tree whose chain is in this state."""
+    if state == ChainState.RECEIVING:
+        return None
+    return stalled_hash(entry, last) if state in (ChainState.STALLED, ChainState.OVERLONG) else entry
+
+
+def _size_in(data: bytes) -> int:
+    """The size that an encoded write states; 0 in a damaged row."""
+    try:
+        return Entry.decode(data).size
+    except InvalidEntry:
+        return 0
 
 
 def decoded_block(row: tuple[bytes] | None, hash: BlockHash) -> Block | None:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from basefs.errors import StoreError
+from basefs.log.chains import ChainState
 from basefs.log.database import require_format
+from basefs.log.paths import sum_of
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.rebuild import Damage, Rebuild, Rebuilt
 from basefs.log.store import Store
@@ -184,18 +186,19 @@ class _Comparison:
 
     def _paths(self) -> None:
         theirs = self._names()
-        rows = self._source.execute("SELECT id, parent, hash FROM paths").fetchall()
+        rows = self._source.execute("SELECT id, parent, hash, sum FROM paths").fetchall()
         store = self._rebuilt.store
-        mine = self._ours.execute("SELECT id, hash FROM paths").fetchall()
-        ours = {store.paths.path_of(id): hash for id, hash in mine}
-        lost = [id for id, _, _ in rows if id not in theirs]
+        mine = self._ours.execute("SELECT id, hash, sum FROM paths").fetchall()
+        ours = {store.paths.path_of(id): (hash, sum_of(total)) for id, hash, total in mine}
+        lost = [id for id, *_ in rows if id not in theirs]
         self._findings.extend(Damage("paths", str(id), "it hangs on no path") for id in lost)
         query = f"SELECT parent, name FROM paths WHERE id = {ROOT_PATH_ID}"
         if self._source.execute(query).fetchone() != self._ours.execute(query).fetchone():
             self._findings.append(Damage("paths", str(ROOT_PATH_ID), "the root hangs on another path, or has a name"))
-        if len({theirs[id] for id, _, _ in rows if id in theirs}) != len(rows) - len(lost):
+        if len({theirs[id] for id, *_ in rows if id in theirs}) != len(rows) - len(lost):
             self._findings.append(Damage("paths", "all", "a path is there twice"))
-        self._differ("paths", {theirs[id]: hash for id, _, hash in rows if id in theirs}, ours)  # type: ignore[arg-type]
+        said = {theirs[id]: (hash, sum_of(total)) for id, _, hash, total in rows if id in theirs}
+        self._differ("paths", said, ours)  # type: ignore[arg-type]
 
     def _chains(self) -> None:
         """Whether a chain is stalled does not follow from the rows; it is copied, and the Merkle tree shows it."""
@@ -206,10 +209,10 @@ class _Comparison:
         known = {row[0] for row in mine}
         with store.transaction():
             for first, _, _, stalled, kind in rows:
-                if stalled not in (0, 1) or kind != b"real":
+                if stalled not in tuple(ChainState) or kind != b"real":
                     self._findings.append(Damage("chains", _text(first), "it says something else than the log"))
                 elif first in known:
-                    store.chains.set_stalled(first, stalled=bool(stalled), now=0.0)
+                    store.chains.set_state(first, ChainState(stalled), now=0.0)
         theirs, ours = self._both("SELECT first, entry FROM waiting")
         self._differ("waiting", dict.fromkeys(theirs), dict.fromkeys(ours))
 

@@ -24,6 +24,8 @@ from basefs.errors import InvalidEntry
 from basefs.log.blocks import block_count
 from basefs.log.content import PIECE, Content
 
+#: Largest content, bytes.  An entry could state 2**48 - 1, and each reader needs space to unpack it.
+MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
 #: bsdiff needs 17 times the old size in memory; above this another codec serves (docs/formats.md, section 6).
 MAX_BSDIFF = 1024 * 1024
 #: zstandard keeps the old content as dictionary in memory; a larger one is refused.
@@ -40,6 +42,15 @@ _ZSTD_FRAME_WINDOW_LOG = 23
 _FRAME_LEVEL = 3
 #: Bytes of each of the 16 samples that decide whether a large content is worth compressing.
 _SAMPLE = 64 * 1024
+#: A chain has at most the size of its content, a 256th of it and this: more than any codec adds to noise.
+_CHAIN_SLACK = 1024
+#: A content has at most so many bytes for each byte of its chain, besides those of the content that a delta builds on.
+MAX_RATIO = 1000
+#: Bytes of a content for which any chain will do.
+RATIO_SLACK = 1024 * 1024
+#: Begins a skippable frame, with its size (RFC 8878, section 3.1.2).
+_SKIPPABLE = struct.Struct("<II")
+_SKIPPABLE_MAGIC = 0x184D2A50
 _BSDIFF_MAGIC = b"BSDIFF40"
 _BSDIFF_HEADER = struct.Struct("<8sQQQ")
 #: The fields of each entry of the control block; numbers that are not negative are the same as in C.
@@ -229,6 +240,19 @@ FRAME = ContentCodec(4, "zstd frame", True, _frame_encode, _by_pieces(_frame_pie
 CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD, FRAME)}
 
 
+def chain_limit(size: int) -> int:
+    """Bytes that the chain of a content of `size` bytes may have; none of one that no node can hold."""
+    return size + size // 256 + _CHAIN_SLACK if size <= MAX_CONTENT_BYTES else 0
+
+
+def shortest_chain(size: int, old_size: int = 0) -> int:
+    """Bytes that the chain of a content of `size` bytes must have, where a delta builds on `old_size` bytes.
+
+    So the bytes that a peer makes others unpack are in proportion to what it sends.
+    """
+    return max(0, -(-(size - old_size - RATIO_SLACK) // MAX_RATIO))
+
+
 def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
     """The chain's bytes for `new`, with the codec that takes the fewest bytes, and so the fewest blocks of one size.
 
@@ -246,7 +270,8 @@ def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
                 choices.append(_chain(BSDIFF, new, old))
         elif max(len(old), len(new)) <= MAX_DELTA_CONTENT:
             choices.append(_chain(ZSTD, new, old))
-    return min(choices, key=len)
+    shortest = shortest_chain(len(new), len(old))
+    return min((chain for chain in choices if len(chain) >= shortest), key=len)
 
 
 def _chain(codec: ContentCodec, new: bytes, old: bytes = b"") -> bytes:
@@ -269,17 +294,27 @@ def encode_large(new: Content, old: Content | None, chain: BinaryIO) -> None:
         for piece in new.pieces():
             chain.write(compressor.compress(piece))
         chain.write(compressor.flush())
+        _pad(chain, shortest_chain(new.size))
     else:
         chain.write(bytes((STORED.tag,)))
         for piece in new.pieces():
             chain.write(piece)
     if old is not None and 0 < old.size <= MAX_DELTA_CONTENT >= new.size:
         delta = _zstd_encode(new.whole(), old.whole())
-        if len(delta) + 1 < chain.tell():
+        if shortest_chain(new.size, old.size) <= len(delta) + 1 < chain.tell():
             chain.seek(0)
             chain.truncate()
             chain.write(bytes((ZSTD.tag,)))
             chain.write(delta)
+
+
+def _pad(chain: BinaryIO, shortest: int) -> None:
+    """Bring a chain that is too short for its content to its length, with a frame that decoders skip."""
+    missing = shortest - chain.tell() - _SKIPPABLE.size
+    if missing > -_SKIPPABLE.size:
+        chain.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, max(missing, 0)))
+        for start in range(0, missing, PIECE):
+            chain.write(bytes(min(PIECE, missing - start)))
 
 
 def _compresses(content: Content) -> bool:
@@ -301,6 +336,31 @@ def check_delta(chain_start: bytes, old_size: int, size: int) -> None:
     limit = 2 * MAX_BSDIFF if codec is BSDIFF else MAX_ZSTD_DICTIONARY
     if not codec.keyframe and max(old_size, size) > limit:
         raise InvalidEntry(f"a {codec.name} delta between contents that are too large for it")
+
+
+def check_chain(chain: bytes, old_size: int, size: int) -> None:
+    """Raise `InvalidEntry` for a chain that is too long or too short for its content, before it is decoded."""
+    if len(chain) > chain_limit(size):
+        raise InvalidEntry(f"its {size} bytes are in a chain that is longer than {chain_limit(size)} bytes")
+    if len(chain) < shortest_chain(size, 0 if is_keyframe(chain) else old_size):
+        raise InvalidEntry(_too_short(len(chain), size))
+
+
+def _too_short(length: int, size: int) -> str:
+    return f"{length} bytes unpack to {size}: more than {MAX_RATIO} for each"
+
+
+def _long_enough(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The pieces of a keyframe's chain; as many are read now as its content needs at least."""
+    pieces: list[bytes] = []
+    length, shortest = 0, shortest_chain(size)
+    while length < shortest:
+        piece = next(chain, b"")
+        if not piece:
+            raise InvalidEntry(_too_short(length, size))
+        pieces.append(piece)
+        length += len(piece)
+    return itertools.chain(pieces, chain)
 
 
 def decode(chain: bytes, old: bytes, size: int) -> bytes:
@@ -328,6 +388,7 @@ def decode_pieces(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
 
     Raises `InvalidEntry` as soon as the chain is found to be damaged or of another size, or for a delta.
     """
+    chain = _long_enough(chain, size)
     start = next(chain, b"")
     pieces = _codec(start).decode_pieces
     if pieces is None:

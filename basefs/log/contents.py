@@ -9,30 +9,31 @@ read by several threads at once.  Small ones that the view shows are looked up w
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
+from basefs.errors import IncompleteContent, InvalidEntry, StoreError, UnreadableContent
 from basefs.log import codecs
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
-from basefs.log.lineage import MAX_DELTAS, ContentSource, Lineages, begins_anew
+from basefs.log.lineage import MAX_DELTAS, MOST_DELTAS, ContentSource, Lineages, begins_anew
 from basefs.log.placement import Placed
+
+log = logging.getLogger(__name__)
 
 #: Contents behind this many deltas are kept on disk as well: fewer are quicker to decode than to look up.
 MIN_CACHED_DELTAS = 4
-#: Largest content, bytes.  An entry could state 2**48 - 1, and each reader needs space to unpack it.
-MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
 #: Bytes of a content whose blocks are looked up at once: a reader that opens a small file while a batch is arriving
 #: waits for the lock once, and not for each step.
 _AT_ONCE = 64 * 1024
 #: The most of that: steps, and blocks of all of them.  Our own writer stays below; others could write a million.
 _STEPS_AT_ONCE, _ALL_BLOCKS_AT_ONCE = MAX_DELTAS + 1, 512
-#: Bytes by which a delta's chain may exceed its content: no writer makes one that exceeds it by more than a tag.
-_CHAIN_SLACK = 64 * 1024
+#: Bytes of all contents on the way to one that is decoded at once.
+_ALL_AT_ONCE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +75,55 @@ class Contents:
         return placed.entry.size
 
     def open(self, write: EntryHash) -> Content:
-        """The content of a write entry: a small one is read now, a large one at the first read.
+        """The content of a write entry: one that takes a moment is decoded now, any other one at the first read.
 
-        Raises `IncompleteContent` while blocks are missing and `DamagedLog` if the chain does not decode, both also
-        when a large one is read.
+        So the caller may hold a lock now, and must hold none then.
+
+        Raises `IncompleteContent` while blocks are missing, `UnreadableContent` if the chain does not decode and
+        `DamagedLog` if a block is damaged, all of them also when it is read.
         """
         content = self.open_small(write)
-        if content is not None:
-            return content
-        size = self.size(write)
-        return LoggedContent(self, write, size) if size > LARGE_CONTENT else self.materialise(write)
+        return LoggedContent(self, write, self.size(write)) if content is None else content
 
     def open_small(self, write: EntryHash) -> Content | None:
         """A content in memory, or one that is small enough to look all up at once; else `None`.  Raises as `open`."""
         cached = self._cache.get(write, only_memory=True)
         if cached is not None:
             return BytesContent(cached)
+        self._check_readable(write)
         with self.lock:
             found = self._steps_at_once(write)
         return None if found is None else self._follow(write, *found)
 
+    def _check_readable(self, write: EntryHash) -> None:
+        reason = self._cache.unreadable.get(write)
+        if reason is not None:
+            raise UnreadableContent(reason)
+
+    def _refuse(self, write: EntryHash, why: InvalidEntry) -> UnreadableContent:
+        """The error for a content that can never be decoded; it is logged once."""
+        with self.lock:
+            placed = self._store.get(write)
+        name = "" if placed is None else placed.entry.name.decode("utf-8", "backslashreplace")
+        reason = (
+            f"the content of {name!r} at entry {write.hex()[:12]} cannot be read, {why}: write the file again, or "
+            "restore an earlier version, which 'basefs log' lists"
+        )
+        if write not in self._cache.unreadable:
+            self._cache.unreadable.keep(write, reason)
+            log.error("%s", reason)
+        return UnreadableContent(reason)
+
+    def is_at_hand(self, write: EntryHash) -> bool:
+        """Whether the content of a write entry is read in a moment, or cannot be read at all."""
+        try:
+            return self.open_small(write) is not None
+        except StoreError:
+            return True
+
     def materialise(self, write: EntryHash) -> Content:
         """The content of a write entry, decoded, in memory or in a file.  Raises as `open`."""
+        self._check_readable(write)
         if self.size(write) <= LARGE_CONTENT:
             return self._materialise(write)
         # Of several first readers of a large file one unpacks it.
@@ -107,6 +135,11 @@ class Contents:
             self._busy.pop(write, None)
 
     def _materialise(self, write: EntryHash) -> Content:
+        with self.lock:
+            # Whatever the cache holds: a content is readable on all nodes or on none.
+            deltas = self.lineages.deltas(write)
+        if deltas > MOST_DELTAS:
+            raise self._refuse(write, InvalidEntry(f"it is more than {MOST_DELTAS} deltas behind a complete version"))
         return self._follow(write, *self._steps(write))
 
     def _follow(self, write: EntryHash, steps: list[_Step], content: Content) -> Content:
@@ -116,7 +149,7 @@ class Contents:
             try:
                 content = self._decode(step, before)
             except InvalidEntry as error:
-                raise DamagedLog(f"the content of entry {write.hex()[:12]} cannot be read: {error}") from None
+                raise self._refuse(write, error) from None
             finally:
                 before.close()
         if steps and isinstance(content, BytesContent):
@@ -148,16 +181,19 @@ class Contents:
         The writer of an entry decides the amount, and the lock is held.
         """
         steps: list[_Step] = []
-        room = _ALL_BLOCKS_AT_ONCE
+        room, total = _ALL_BLOCKS_AT_ONCE, 0
         hash: EntryHash | None = write
         while hash is not None:
             cached = self._cache.get(hash, only_memory=True)
             if cached is not None:
-                return steps, BytesContent(cached)
-            found = self._store.get(hash)
-            if len(steps) == _STEPS_AT_ONCE or (found is not None and found.entry.size > _AT_ONCE):
+                is_few = len(steps) + self.lineages.deltas(hash) <= MOST_DELTAS
+                return (steps, BytesContent(cached)) if is_few else None
+            if len(steps) == _STEPS_AT_ONCE:
                 return None
-            placed = self._whole(found, write)
+            placed = self._whole(self._store.get(hash), write)
+            total += placed.entry.size
+            if placed.entry.size > _AT_ONCE or total > _ALL_AT_ONCE:
+                return None
             first = BlockHash(placed.entry.content)
             chain = self._whole_chain(first, room)
             if chain is None:
@@ -177,7 +213,7 @@ class Contents:
     def _whole_chain(self, first: BlockHash, room: int) -> list[bytes] | None:
         """The blocks of a chain; `None` where it has more than `room` of them or much data, or where one is missing."""
         found: list[bytes] = []
-        left = _AT_ONCE + _CHAIN_SLACK
+        left = codecs.chain_limit(_AT_ONCE)
         hash = BlockHash(first or ZERO_HASH)
         while hash != ZERO_HASH:
             block = self._store.block(hash)
@@ -191,7 +227,7 @@ class Contents:
     def _decode(self, step: _Step, before: Content) -> Content:
         if not step.first:
             return BytesContent(b"")
-        if step.size > MAX_CONTENT_BYTES:
+        if step.size > codecs.MAX_CONTENT_BYTES:
             raise InvalidEntry(f"a content of {step.size} bytes is more than a node can hold")
         if step.size > LARGE_CONTENT and step.keyframe:
             content = codecs.decode_pieces(step.chain, step.size)
@@ -201,8 +237,9 @@ class Contents:
             if not chain:
                 codecs.check_delta(piece, before.size, step.size)
             chain += piece
-            if len(chain) > step.size + _CHAIN_SLACK:
-                raise InvalidEntry("its chain is longer than any writer makes one")
+            if len(chain) > codecs.chain_limit(step.size):
+                break
+        codecs.check_chain(bytes(chain), before.size, step.size)
         old = b"" if step.keyframe else before.whole()
         data = codecs.decode(bytes(chain), old, step.size)
         if step.size > LARGE_CONTENT:
@@ -224,7 +261,9 @@ class Contents:
 
 
 class LoggedContent(Content):
-    """A large content of the log: unpacked when it is first read, whatever happens to its path meanwhile."""
+    """A content of the log that takes time to unpack: that is done when it is first read, whatever happens to its path
+    meanwhile.
+    """
 
     def __init__(self, contents: Contents, write: EntryHash, size: int) -> None:
         self.size = size

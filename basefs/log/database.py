@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from basefs.durable import sync_file
 from basefs.errors import DamagedLog, NoSpace, StoreError
 from basefs.log.schema import FORMAT, SCHEMA
 
@@ -147,11 +148,7 @@ class Database:
         (sqlite.org/wal.html, "Performance considerations"), so one fsync of it is enough.
         """
         try:
-            descriptor = os.open(f"{self.path}-wal", os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_file(Path(f"{self.path}-wal"))
         except FileNotFoundError:
             return
         except OSError as error:

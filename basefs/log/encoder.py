@@ -17,12 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from basefs.errors import NoSpace, StoreError
+from basefs.errors import IncompleteContent, NoSpace, StoreError, UnreadableContent
 from basefs.log import codecs
 from basefs.log.blocks import SYNC_BLOCK_DATA, Block, split
 from basefs.log.cache import disk_error
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
-from basefs.log.contents import Contents
+from basefs.log.contents import Contents, LoggedContent
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.lineage import MAX_DELTAS
 
@@ -131,6 +131,8 @@ class Encoder:
         self._store = store
         self._done: dict[tuple[bytes, EntryHash | None], EncodedContent] = {}
         self._same: dict[tuple[bytes, EntryHash], bool] = {}
+        #: Contents of the log that cannot be read, which is an error of the drafts that need them only.
+        self._failed: dict[bytes, StoreError] = {}
         #: The bases that `prepare` was called with, by content.
         self._prepared: dict[bytes, set[EntryHash | None]] = {}
 
@@ -139,6 +141,12 @@ class Encoder:
 
         Takes the lock for moments; the caller holds none.  Raises `NoSpace`, `StoreError`.
         """
+        try:
+            self._prepare(content, base)
+        except (IncompleteContent, UnreadableContent) as error:
+            self._failed[content.key] = error
+
+    def _prepare(self, content: Content, base: EntryHash | None) -> None:
         self._prepared.setdefault(content.key, set()).add(base)
         if not content.size or (content.key, base) in self._done:
             return
@@ -151,9 +159,14 @@ class Encoder:
     # -- while drafting, under the lock -------------------------------------------------------------------------------
 
     def encoded(self, content: Content, base: EntryHash | None) -> EncodedContent:
-        """A content encoded against that of the write `base`, or a keyframe.  Raises `NotEncoded`."""
+        """A content encoded against that of the write `base`, or a keyframe.
+
+        Raises `NotEncoded`, and `IncompleteContent` or `UnreadableContent` for one of the log that cannot be read.
+        """
         if not content.size:
             return EncodedContent(BlockHash(b""))
+        if content.key in self._failed:
+            raise self._failed[content.key]
         found = self._done.get((content.key, base))
         if found is None and self._is_quick(content, base):
             found = self._done[content.key, base] = self._encode(content, base)
@@ -167,14 +180,20 @@ class Encoder:
         return found
 
     def is_same(self, content: Content, write: EntryHash) -> bool:
-        """Whether a content is that of a write entry.  Raises `NotEncoded`, `IncompleteContent`, `DamagedLog`."""
+        """Whether a content is that of a write entry.  Raises as `encoded`."""
         if content.size != self._contents.size(write):
             return False
         same = self._same.get((content.key, write))
         if same is not None:
             return same
-        if content.size <= _QUICK_KEYFRAME:
-            return self._contents.open(write).whole() == content.whole()
+        if content.size <= _QUICK_KEYFRAME and not isinstance(content, LoggedContent):
+            try:
+                other = self._contents.open_small(write)
+            except StoreError:
+                # What cannot be read is replaced.
+                return False
+            if other is not None:
+                return other.whole() == content.whole()
         if self._may_prepare(content, write):
             raise NotEncoded(content, write)
         return False
@@ -184,9 +203,11 @@ class Encoder:
         return base not in tried and len(tried - {None}) < _MOST_BASES
 
     def _is_quick(self, content: Content, base: EntryHash | None) -> bool:
+        if isinstance(content, LoggedContent):
+            return False
         if base is None:
             return content.size <= _QUICK_KEYFRAME
-        return content.size + self._contents.size(base) <= _QUICK_DELTA
+        return content.size + self._contents.size(base) <= _QUICK_DELTA and self._contents.is_at_hand(base)
 
     # -- encoding -----------------------------------------------------------------------------------------------------
 

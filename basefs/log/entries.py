@@ -1,14 +1,14 @@
 """Entries: the signed operations that form the Merkle DAG (paper, section 3.0.1; layout in `docs/formats.md`).
 
     offset  size     field
-    0       1        tag, 0x01: an entry of format 1
+    0       1        tag, 0x03: an entry of format 3
     1       28       parent: hash of the parent entry; of the root entry: a random nonce
-    29      4        timestamp: unsigned UNIX seconds, big endian; informative only
-    33      1        action
-    34      1 + n    name: length, then bytes ('/' for the root)
+    29      8        made: nanoseconds since 1970 at which it was signed, signed big endian; informative only
+    37      1        action
+    38      1 + n    name: length, then bytes ('/' for the root)
             v + n    content: varint length, then bytes
-            0 - 6    size of the file in bytes, big endian without leading zeros; only in `write`
-            16       fingerprint of the signing key
+            n        extensions (`basefs/log/extensions.py`)
+            28       fingerprint of the signing key
             64       Ed25519 signature over DOMAIN and all the bytes before it
 
 The encoding does not contain its length: the store or the sender frames it.  An entry has exactly one
@@ -22,26 +22,30 @@ import struct
 from dataclasses import InitVar, dataclass, field
 
 from basefs import path
-from basefs.errors import InvalidEntry, PathError
+from basefs.errors import InvalidEntry, PathError, UnsupportedEntry
 from basefs.log import varint
+from basefs.log.extensions import MAX_EXTENSIONS, NO_EXTENSIONS, Extensions
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
-TAG = 0x01
+TAG = 0x03
 SIGNATURE_SIZE = 64
 #: Prefix of the signed bytes, so that a signature of an entry is never valid for anything else.
-DOMAIN = b"basefs entry v1\x00"
+DOMAIN = b"basefs entry v3\x00"
 
 #: Longest content: a symbolic link's target (Linux PATH_MAX less the terminating NUL).
 MAX_CONTENT = 4095
-MAX_SIZE = 2**48 - 1
-MAX_TIMESTAMP = 2**32 - 1
 ROOT_NAME = b"/"
+#: Actions from this number up are annotations: stored and synced by every version, known to it or not.
+FIRST_ANNOTATION = 64
 
-_HEADER = struct.Struct(">B28sIB")
+_HEADER = struct.Struct(">B28sqB")
+#: Places in an encoding, where decoding all of it costs too much.
+_ACTION_AT = _HEADER.size - 1
+_NAME_AT = _HEADER.size
 _TRAILER_SIZE = FINGERPRINT_SIZE + SIGNATURE_SIZE
-_MIN_ENTRY = _HEADER.size + 2 + 1 + _TRAILER_SIZE
-MAX_ENTRY = _HEADER.size + 1 + MAX_NAME + 2 + MAX_CONTENT + 6 + _TRAILER_SIZE
+_MIN_ENTRY = _HEADER.size + 1 + 1 + _TRAILER_SIZE
+MAX_ENTRY = _HEADER.size + 1 + MAX_NAME + 2 + MAX_CONTENT + MAX_EXTENSIONS + _TRAILER_SIZE
 
 
 class Action(enum.IntEnum):
@@ -57,14 +61,35 @@ class Action(enum.IntEnum):
     LINK = 8
     SLINK = 9
     MODE = 10
+    NODE = 11
+    XATTR = 12
+    ADMIT = 13
+
+    @classmethod
+    def _missing_(cls, value: object) -> Action | None:
+        if not isinstance(value, int) or not FIRST_ANNOTATION <= value <= 255:
+            return None
+        annotation = int.__new__(cls, value)
+        annotation._name_, annotation._value_ = f"ANNOTATION_{value}", value
+        return annotation
+
+    @property
+    def is_annotation(self) -> bool:
+        """Whether it only says something about its path, and this version ignores what."""
+        return self >= FIRST_ANNOTATION
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is a step in the life of its path, and does not merely hang on it."""
+        return self not in KEY_ACTIONS and not self.is_annotation
 
 
 #: Looking one up in a dictionary takes a tenth of the time that the class takes.
-_ACTIONS = {int(action): action for action in Action}
+_ACTIONS = {int(action): action for action in (*Action, *map(Action, range(FIRST_ANNOTATION, 256)))}
 #: Actions that begin the chain of a path when their parent is a mkdir.
-CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK})
-#: Actions that hang on a path without being a state of it.
-KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE})
+CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK, Action.NODE})
+#: Actions about the keys of a path.
+KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
 
 #: Allowed lengths of the content of each action, in bytes.
 _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {
@@ -78,7 +103,11 @@ _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {
     Action.LINK: frozenset({HASH_SIZE}),
     Action.SLINK: range(1, MAX_CONTENT + 1),
     Action.MODE: range(2, MAX_CONTENT + 1),
+    Action.NODE: frozenset({1, 9}),
+    Action.XATTR: range(3, MAX_CONTENT + 1),
+    Action.ADMIT: frozenset({32}),
 }
+_ANY_CONTENT = range(MAX_CONTENT + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +116,23 @@ class Entry:
 
     Attributes:
         parent: hash of the parent entry (28 bytes).
-        timestamp: UNIX seconds, 0 to 2**32 - 1; affects no decision.
+        made: when it was signed by the signer's clock, nanoseconds since 1970; affects no decision.
         action: its operation.
-        name: last component of the path, or the key's name for grant and revoke; `b"/"` for the root.
+        name: last component of the path, or the key's name for grant, revoke and admit; `b"/"` for the root.
         content: depends on the action, see `docs/formats.md`.
-        size: size in bytes of the file after a write, otherwise 0.
-        fingerprint: of the key that signed (16 bytes).
+        extensions: its optional fields.
+        fingerprint: of the key that signed (28 bytes).
         signature: Ed25519 (64 bytes).
         hash: SHA-224 of the encoding before the signature; derived.
         body: the bytes before the signature; derived.
     """
 
     parent: EntryHash
-    timestamp: int
+    made: int
     action: Action
     name: bytes
     content: bytes
-    size: int
+    extensions: Extensions
     fingerprint: Fingerprint
     signature: bytes
     hash: EntryHash = field(init=False, compare=False, repr=False)
@@ -113,7 +142,7 @@ class Entry:
     def __post_init__(self, known_body: bytes | None) -> None:
         """`known_body`: the bytes before the signature, if the caller has just decoded the fields from them."""
         body = known_body or signed_part(
-            self.parent, self.timestamp, self.action, self.name, self.content, self.size, self.fingerprint
+            self.parent, self.made, self.action, self.name, self.content, self.extensions, self.fingerprint
         )
         object.__setattr__(self, "body", body)
         object.__setattr__(self, "hash", EntryHash(sha224(body)))
@@ -123,42 +152,51 @@ class Entry:
         """Whether this can only be a root entry: no other may be named '/' and make a directory."""
         return self.action is Action.MKDIR and self.name == ROOT_NAME
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file after a write, otherwise 0."""
+        return self.extensions.size
+
+    @property
+    def mtime(self) -> int:
+        """The modification time of what it makes, nanoseconds since 1970."""
+        return self.made if self.extensions.mtime is None else self.extensions.mtime
+
     def encode(self) -> bytes:
         """The canonical encoding."""
         return self.body + self.signature
 
     @classmethod
     def decode(cls, data: bytes) -> Entry:
-        """Parse the canonical encoding.  Raises `InvalidEntry` for anything else; the signature is not verified."""
+        """Parse the canonical encoding; the signature is not verified.
+
+        Raises `UnsupportedEntry` for an entry that a later version may know, `InvalidEntry` for anything else.
+        """
         if not _MIN_ENTRY <= len(data) <= MAX_ENTRY:
             raise InvalidEntry(f"an entry has {_MIN_ENTRY} to {MAX_ENTRY} bytes, not {len(data)}")
-        tag, parent, timestamp, code = _HEADER.unpack_from(data)
+        tag, parent, made, code = _HEADER.unpack_from(data)
         if tag != TAG:
             raise InvalidEntry(f"tag {tag:#04x} is not an entry of a known format")
         action = _ACTIONS.get(code)
         if action is None:
-            raise InvalidEntry(f"unknown action {code}")
-        offset = _HEADER.size
+            raise UnsupportedEntry(f"an entry with action {code}")
         end = len(data) - _TRAILER_SIZE
-        name_end = offset + 1 + data[offset]
-        name = data[offset + 1 : name_end]
+        name_end = _NAME_AT + 1 + data[_NAME_AT]
+        name = data[_NAME_AT + 1 : name_end]
         length, offset = varint.decode(data, name_end, max_bytes=2)
         content = data[offset : offset + length]
         offset += length
-        if not 0 <= end - offset <= 6:
-            raise InvalidEntry("the fields do not fill the entry")
-        raw_size = data[offset:end]
-        if raw_size[:1] == b"\x00":
-            raise InvalidEntry("the size is not in its shortest form")
-        size = int.from_bytes(raw_size, "big")
-        check_fields(action, name, content, size)
+        if offset > end:
+            raise InvalidEntry("the fields do not fit into the entry")
+        extensions = Extensions.decode(data[offset:end]) if offset < end else NO_EXTENSIONS
+        check_fields(action, name, content, extensions)
         return cls(
             parent=EntryHash(parent),
-            timestamp=timestamp,
+            made=made,
             action=action,
             name=name,
             content=content,
-            size=size,
+            extensions=extensions,
             fingerprint=Fingerprint(data[end : end + FINGERPRINT_SIZE]),
             signature=data[end + FINGERPRINT_SIZE :],
             # An entry has one encoding, so these are the bytes to which the fields would be encoded.
@@ -176,37 +214,77 @@ def parent_of(encoded: bytes) -> EntryHash:
     return EntryHash(encoded[1 : 1 + HASH_SIZE])
 
 
+def blocks_of(encoded: bytes) -> bytes:
+    """The hash under which an encoded entry names its blocks, without decoding it; empty if it names none."""
+    content = _NAME_AT + 2 + encoded[_NAME_AT]
+    if encoded[_ACTION_AT] != Action.WRITE or encoded[content - 1] != HASH_SIZE:
+        return b""
+    return encoded[content : content + HASH_SIZE]
+
+
 def signed_part(
-    parent: bytes, timestamp: int, action: Action, name: bytes, content: bytes, size: int, fingerprint: bytes
+    parent: bytes,
+    made: int,
+    action: Action,
+    name: bytes,
+    content: bytes,
+    extensions: Extensions,
+    fingerprint: bytes,
 ) -> bytes:
     """The bytes of an entry before its signature: they are hashed, and signed after DOMAIN."""
     return b"".join(
         (
-            _HEADER.pack(TAG, parent, timestamp, action),
+            _HEADER.pack(TAG, parent, made, action),
             bytes((len(name),)),
             name,
             varint.encode(len(content)),
             content,
-            size.to_bytes((size.bit_length() + 7) // 8, "big"),
+            extensions.encode(),
             fingerprint,
         )
     )
 
 
-def check_fields(action: Action, name: bytes, content: bytes, size: int) -> None:
+def check_fields(action: Action, name: bytes, content: bytes, extensions: Extensions) -> None:
     """The rules that an entry obeys whatever its place in the DAG.  Raises `InvalidEntry`."""
-    if action not in KEY_ACTIONS:
+    if action.is_state:
         check_name(name)
     elif len(name) > MAX_NAME or b"\x00" in name:
         raise InvalidEntry("the name of a key has up to 255 bytes and no NUL")
-    if len(content) not in _CONTENT_SIZES[action]:
+    if len(content) not in _CONTENT_SIZES.get(action, _ANY_CONTENT):
         raise InvalidEntry(f"{action.name.lower()} cannot have a content of {len(content)} bytes")
-    if size and action is not Action.WRITE:
+    if action is Action.WRITE:
+        if bool(extensions.size) != bool(content):
+            raise InvalidEntry("a write has blocks exactly if the file is not empty")
+    elif extensions.size:
         raise InvalidEntry("only a write has a size")
-    if action is Action.WRITE and bool(size) != bool(content):
-        raise InvalidEntry("a write has blocks exactly if the file is not empty")
-    if action is Action.SLINK and b"\x00" in content:
+    if extensions.quota is not None and action is not Action.GRANT:
+        raise InvalidEntry("only a grant has a quota")
+    check = _CHECKS.get(action)
+    if check is not None:
+        check(content)
+
+
+def _check_target(content: bytes) -> None:
+    if b"\x00" in content:
         raise InvalidEntry("the target of a symbolic link holds a NUL byte")
+
+
+def _check_node(content: bytes) -> None:
+    if content[0] not in (_DEVICES if len(content) > 1 else _PLAIN_NODES):
+        raise InvalidEntry("a node is a fifo (1) or a socket (2), or a character (3) or block device (4) with numbers")
+
+
+def _check_xattr(content: bytes) -> None:
+    name = content[2 : 2 + content[1]]
+    if content[0] > 1 or not name or len(name) < content[1] or b"\x00" in name:
+        raise InvalidEntry("an extended attribute is removed (0) or set (1), and has a name of 1 to 255 bytes")
+    if content[0] == 0 and len(content) > 2 + len(name):
+        raise InvalidEntry("an extended attribute that is removed has no value")
+
+
+_PLAIN_NODES, _DEVICES = (1, 2), (3, 4)
+_CHECKS = {Action.SLINK: _check_target, Action.NODE: _check_node, Action.XATTR: _check_xattr}
 
 
 def check_name(name: bytes) -> None:

@@ -6,16 +6,22 @@ import hashlib
 from typing import NewType
 
 HASH_SIZE = 28
-FINGERPRINT_SIZE = 16
+FINGERPRINT_SIZE = HASH_SIZE
 
 #: SHA-224 of the signed part of an entry.
 EntryHash = NewType("EntryHash", bytes)
 #: SHA-224 of a block: next hash and data.
 BlockHash = NewType("BlockHash", bytes)
-#: The first 16 bytes of the SHA-224 of a raw Ed25519 public key.
+#: SHA-224 of a raw Ed25519 public key.
 Fingerprint = NewType("Fingerprint", bytes)
 
 ZERO_HASH = bytes(HASH_SIZE)
+
+#: Bytes of a sum of the Merkle tree.  So many keep the holder of a key from choosing entries whose sum it wants: with
+#: 2^30 of them in a log that costs 2^96 steps (Wagner's k-list algorithm), against 2^112 for a collision of SHA-224.
+SUM_SIZE = 256
+#: Sums are modulo 2^2048.
+SUM_MASK = (1 << 8 * SUM_SIZE) - 1
 
 
 def sha224(data: bytes) -> bytes:
@@ -23,9 +29,20 @@ def sha224(data: bytes) -> bytes:
     return hashlib.sha224(data).digest()
 
 
-def xor(left: bytes, right: bytes) -> bytes:
-    """Bitwise XOR of two digests of equal size."""
-    return (int.from_bytes(left, "big") ^ int.from_bytes(right, "big")).to_bytes(len(left), "big")
+def stalled_hash(entry: bytes, last: bytes) -> bytes:
+    """What a stalled write contributes to the Merkle tree: a hash over its own and that of the last block that came."""
+    # No entry is as short as the two, so none has this hash.
+    return sha224(entry + last)
+
+
+def addend(contribution: bytes) -> int:
+    """What a hash adds to the sum of a path in the Merkle tree (docs/formats.md, section 7)."""
+    return int.from_bytes(hashlib.shake_128(contribution).digest(SUM_SIZE), "big")
+
+
+def sum_hash(total: int) -> bytes:
+    """The hash of a path with this sum; `ZERO_HASH` where nothing contributes."""
+    return sha224(total.to_bytes(SUM_SIZE, "big")) if total else ZERO_HASH
 
 
 def new_digest() -> hashlib._Hash:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
 from basefs.log.blocks import Block
+from basefs.log.codecs import chain_limit
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.keys import fingerprint_of, verify
@@ -105,11 +106,24 @@ class Intake:
         new_blocks: how many blocks from others were stored.
     """
 
-    def __init__(self, store: Store, orphans: Orphans, newcomer: Newcomer, *, now: float, local: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        orphans: Orphans,
+        newcomer: Newcomer,
+        *,
+        now: float,
+        local: bool,
+        needs: Callable[[Placed], bool] | None = None,
+    ) -> None:
+        """`needs`: whether the content of a write of others should come at once, as far as a quick look tells; `None`:
+        all should, also those that were withheld before.
+        """
         self._store = store
         self._orphans = orphans
         self._newcomer = newcomer
         self._local = local
+        self._needs = needs
         self.now = now
         #: Those that were kept on disk until now.
         self._detached: set[EntryHash] = set()
@@ -248,8 +262,9 @@ class Intake:
         entry = placed.entry
         is_write = entry.action is Action.WRITE
         # The blocks of this node's own entries are stored before them.
-        complete = is_ours or (is_write and self._store_offered(BlockHash(entry.content)))
-        self._accept(self._store.insert(placed, now=self.now, complete=complete))
+        needed = is_ours or not is_write or not entry.content or self._needs is None or self._needs(placed)
+        complete = is_ours or (is_write and needed and self._store_offered(entry))
+        self._accept(self._store.insert(placed, now=self.now, complete=complete, needed=needed))
         if is_write and entry.content:
             first = BlockHash(entry.content)
             missing = self._store.chains.missing_block(first)
@@ -257,9 +272,15 @@ class Intake:
                 self.chains[first] = None
                 self._use_held_blocks(missing)
 
-    def _store_offered(self, hash: BlockHash) -> bool:
-        """Store the blocks of a verified write that came with it, from this one on; returns whether these are all."""
+    def _store_offered(self, write: Entry) -> bool:
+        """Store the blocks of a verified write that came with it; returns whether these are all."""
+        hash = BlockHash(write.content)
+        room = 0 if self._store.chains.withholding else chain_limit(write.size)
         while (block := self._offered.get(hash)) is not None and not self._store.chains.expects(hash):
+            room -= len(block.data)
+            if room < 0:
+                # `add_blocks` judges it, with the other writes of this chain.
+                break
             del self._offered[hash]
             self.new_blocks += self._store.chains.insert_block(block)
             hash = block.next
@@ -296,14 +317,24 @@ class Intake:
         """Take in blocks from others: those that a chain waits for; the others wait in memory."""
         for block in blocks:
             if self._store.chains.expects(block.hash):
-                self._append(block)
+                if self._needs is None:
+                    self._store.chains.release(block.hash, now=self.now)
+                self._append_admitted(block)
             elif self._store.chains.block(block.hash) is None:
                 self._orphans.hold_block(block)
 
     def _use_held_blocks(self, missing: BlockHash | None) -> None:
         while missing is not None and (block := self._orphans.release_block(missing)) is not None:
-            self._append(block)
+            if not self._append_admitted(block):
+                return
             missing = block.next if self._store.chains.expects(block.next) else None
+
+    def _append_admitted(self, block: Block) -> bool:
+        """Append a block of others, if a chain that waits for it has room; returns whether."""
+        admitted = self._store.chains.admits(block, now=self.now)
+        if admitted:
+            self._append(block)
+        return admitted
 
     def _append(self, block: Block) -> None:
         self.completed.extend(self._store.chains.append_block(block, now=self.now))

@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from basefs.durable import write_file
-from basefs.errors import InvalidEntry, UsageError
+from basefs.errors import Exists, InvalidEntry, UsageError
+from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed, is_sound
 from basefs.log.entries import DOMAIN, Action, Entry, check_fields, signed_part
-from basefs.log.hashes import FINGERPRINT_SIZE, EntryHash, Fingerprint, sha224
-
-PUBLIC_KEY_SIZE = 32
+from basefs.log.extensions import NO_EXTENSIONS, Extensions
+from basefs.log.hashes import EntryHash, Fingerprint, sha224
 
 
 def fingerprint_of(public: bytes) -> Fingerprint:
-    """The fingerprint of a raw public key: the first 16 bytes of its SHA-224."""
-    return Fingerprint(sha224(public)[:FINGERPRINT_SIZE])
-
-
-@lru_cache(maxsize=1024)
-def _public_key(public: bytes) -> Ed25519PublicKey:
-    return Ed25519PublicKey.from_public_bytes(public)
+    """The fingerprint of a raw public key: its SHA-224."""
+    return Fingerprint(sha224(public))
 
 
 def verify(entry: Entry, public: bytes) -> None:
-    """Check an entry's signature against a raw public key.  Raises `InvalidEntry`."""
-    try:
-        _public_key(public).verify(entry.signature, DOMAIN + entry.body)
-    except (InvalidSignature, ValueError):
-        raise InvalidEntry(
-            f"entry {entry.hash.hex()[:12]} has a wrong signature of key {entry.fingerprint.hex()[:12]}"
-        ) from None
+    """Check an entry's signature against a raw public key, and the key that it grants.  Raises `InvalidEntry`."""
+    if not is_sound(public) or not is_signed(DOMAIN + entry.body, entry.signature, public):
+        raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has a wrong signature of key {entry.fingerprint.hex()[:12]}")
+    # Only now, since it costs as much as many signatures.
+    if entry.action in (Action.GRANT, Action.ADMIT) and not is_sound(entry.content):
+        raise InvalidEntry(f"entry {entry.hash.hex()[:12]} grants or admits what is no Ed25519 key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,37 +81,43 @@ class SigningKey:
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the private key to `path` (mode 0600) and the public key, in hex, to `path`.pub, both durably.
 
-        Raises `UsageError` if the file exists and `overwrite` is not set, or if it cannot be written.
+        Raises `Exists` if there is a file and `overwrite` is not set, and `UsageError` if it cannot be written.
         """
         if path.exists() and not overwrite:
-            raise UsageError(f"{path} exists already: -f replaces it, and what it signed can no longer be continued")
+            raise Exists(f"{path} exists already: -f replaces it, and files that only it may write become read-only")
         pem = self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_file(path, pem, mode=0o600)
             write_file(path.with_name(path.name + ".pub"), self.public.hex().encode() + b"\n", mode=0o644)
         except OSError as error:
             raise UsageError(f"cannot write the key {path}: {os.strerror(error.errno or 0)}") from None
 
     def sign(
-        self, parent: bytes, timestamp: int, action: Action, name: bytes, content: bytes = b"", size: int = 0
+        self,
+        parent: bytes,
+        made: int,
+        action: Action,
+        name: bytes,
+        content: bytes = b"",
+        extensions: Extensions = NO_EXTENSIONS,
     ) -> Entry:
-        """Make an entry.  Raises `InvalidEntry` if the fields break a rule of the format."""
-        check_fields(action, name, content, size)
-        body = signed_part(parent, timestamp, action, name, content, size, self.fingerprint)
+        """Make an entry; `made`: nanoseconds since 1970.  Raises `InvalidEntry` if it breaks a rule of the format."""
+        check_fields(action, name, content, extensions)
+        body = signed_part(parent, made, action, name, content, extensions, self.fingerprint)
         signature = self.private.sign(DOMAIN + body)
-        return Entry(EntryHash(parent), timestamp, action, name, content, size, self.fingerprint, signature)
+        return Entry(EntryHash(parent), made, action, name, content, extensions, self.fingerprint, signature)
 
 
 def parse_public_key(text: str) -> bytes:
     """The raw public key of 64 hexadecimal digits.  Raises `UsageError`."""
     try:
         public = bytes.fromhex(text.strip())
-        _public_key(public)
     except ValueError:
-        raise UsageError(
-            f"a public key is {2 * PUBLIC_KEY_SIZE} hexadecimal digits, as in the .pub file of genkey"
-        ) from None
+        public = b""
+    if len(public) != PUBLIC_KEY_SIZE:
+        raise UsageError(f"a public key is {2 * PUBLIC_KEY_SIZE} hexadecimal digits, as in the .pub file of genkey")
+    if not is_sound(public):
+        raise UsageError(f"{text.strip()} is no public key of Ed25519: anybody could sign with it, or nobody")
     return public

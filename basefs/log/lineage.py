@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from basefs.errors import IncompleteContent, InvalidEntry
+from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
 from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action
@@ -22,12 +22,16 @@ from basefs.log.remembered import Remembered
 #: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
 #: would save blocks on files that change often, fewer would make them quicker to read.
 MAX_DELTAS = 32
+#: No reader decodes more than this many: other writers may count differently, or mean harm.
+MOST_DELTAS = 64
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
 _BLOCKS_AT_ONCE = 16
 #: Chains whose length and kind are kept in memory, about 250 bytes each.
 _REMEMBERED_CHAINS = 10_000
 #: Writes that are known to be complete, about 100 bytes each.
 _REMEMBERED_COMPLETE = 100_000
+#: Writes of which it is known how many deltas they are behind a keyframe, about 100 bytes each.
+_REMEMBERED_DEPTHS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,13 @@ class Lineages:
         self._complete: set[EntryHash] = set()
         self._sizes: Remembered[BlockHash, int] = Remembered(_REMEMBERED_CHAINS)
         self._keyframes: Remembered[BlockHash, bool] = Remembered(_REMEMBERED_CHAINS)
+        self._depths: Remembered[EntryHash, int] = Remembered(_REMEMBERED_DEPTHS)
 
     def source(self, entry: EntryHash) -> EntryHash | None:
         """The write entry whose content the path had at `entry`; `None` where it was no file.
 
-        Raises `IncompleteContent` if an entry on the way is unknown.
+        Raises `IncompleteContent` if an entry on the way is unknown, or a revert names an entry of another path: what
+        lies elsewhere cannot change this path by its arrival.
         """
         hash = entry
         path_id: int | None = None
@@ -80,15 +86,14 @@ class Lineages:
                 raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
             action = placed.entry.action
             if path_id not in (None, placed.path_id):
-                # A revert to an entry of another path is none.
-                return None
+                raise IncompleteContent(f"entry {hash.hex()[:12]} is no revision of the path that is reverted to it")
             path_id = None
             if action is Action.WRITE:
                 return hash
             if action in (Action.REVERT, Action.LINK):
                 path_id = placed.path_id if action is Action.REVERT else None
                 hash = EntryHash(placed.entry.content)
-            elif action in (Action.MODE, Action.ACK):
+            elif action in (Action.MODE, Action.XATTR, Action.ACK):
                 hash = placed.entry.parent
             else:
                 return None
@@ -118,6 +123,25 @@ class Lineages:
         self._complete.update(visited)
         return True
 
+    def lacking(self, write: EntryHash) -> set[BlockHash]:
+        """The incomplete chains without which the content of a write entry cannot be read, as far as is known."""
+        found: set[BlockHash] = set()
+        hash: EntryHash | None = write
+        for _ in range(MOST_DELTAS + 1):
+            placed = None if hash is None else self._store.get(hash)
+            if placed is None:
+                break
+            first = BlockHash(placed.entry.content)
+            if not self._store.is_complete(first):
+                found.add(first)
+            if not first or self.is_keyframe(first):
+                break
+            try:
+                hash = self.base(placed)
+            except IncompleteContent:
+                break
+        return found
+
     def is_keyframe(self, first: BlockHash) -> bool:
         """Whether the chain that this block begins decodes without the content before, or not at all."""
         known = self._keyframes.get(first)
@@ -129,12 +153,41 @@ class Lineages:
             self._keyframes.keep(first, known)
         return known
 
+    def deltas(self, write: EntryHash) -> int:
+        """How many deltas decode the content of a write entry; counts up to `MOST_DELTAS` + 1.
+
+        Raises `IncompleteContent`.
+        """
+        passed: list[EntryHash] = []
+        count = 0
+        hash: EntryHash | None = write
+        while hash is not None and len(passed) <= MOST_DELTAS:
+            known = self._depths.get(hash)
+            if known is not None:
+                count = known
+                break
+            placed = self._store.get(hash)
+            if placed is None:
+                raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+            first = BlockHash(placed.entry.content)
+            if not first or self.is_keyframe(first):
+                break
+            passed.append(hash)
+            hash = self.base(placed)
+        if len(passed) <= MOST_DELTAS:
+            for number, each in enumerate(reversed(passed), count + 1):
+                self._depths.keep(each, number)
+        return min(count + len(passed), MOST_DELTAS + 1)
+
     def of(self, write: EntryHash) -> Lineage:
-        """The lineage that decodes the content of a write entry.  Takes the lock.  Raises `IncompleteContent`."""
+        """The lineage that decodes the content of a write entry, or as much of it as is too long for another delta.
+
+        Takes the lock.  Raises `IncompleteContent`.
+        """
         writes: list[Placed] = []
         delta_bytes = 0
         hash: EntryHash | None = write
-        while hash is not None:
+        while hash is not None and len(writes) <= MAX_DELTAS:
             with self._lock:
                 placed = self._store.get(hash)
                 if placed is None:
@@ -153,13 +206,13 @@ class Lineages:
         if size is None:
             try:
                 size = sum(map(len, self.chain(first)))
-            except InvalidEntry as error:
+            except DamagedLog as error:
                 raise IncompleteContent(str(error)) from None
             self._sizes.keep(first, size)
         return size
 
     def chain(self, first: BlockHash) -> Iterator[bytes]:
-        """The bytes of a chain, some blocks at a time.  Raises `InvalidEntry` where one is missing or damaged.
+        """The bytes of a chain, some blocks at a time.  Raises `DamagedLog` where one is missing or damaged.
 
         Takes the lock.
         """
@@ -170,7 +223,7 @@ class Lineages:
                 while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
                     block = self._store.block(hash)
                     if block is None:
-                        raise InvalidEntry(f"block {hash.hex()[:12]} is missing or damaged")
+                        raise DamagedLog(f"block {hash.hex()[:12]} is missing or damaged: see 'basefs check'")
                     parts.append(block.data)
                     hash = block.next
             yield b"".join(parts)

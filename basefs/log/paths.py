@@ -1,7 +1,9 @@
 """Paths: every path that an entry ever named, and the Merkle tree over them (docs/formats.md, section 7).
 
-Invariant: after a transaction the hash of a path is the XOR of the contributions of its own entries and of the hashes
-of its sub-paths.  `store` and `chains` decide the contribution of an entry.
+Invariant: after a transaction the sum of a path is that of the contributions at and below it, and its hash follows from
+the sum.  `store` and `chains` decide the contribution of an entry.
+
+Most paths are files with a single entry: instead of the sum, their row has that one contribution.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from basefs.errors import DamagedLog
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH
+from basefs.log.hashes import HASH_SIZE, SUM_MASK, SUM_SIZE, ZERO_HASH, addend, sum_hash
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.remembered import Remembered
 from basefs.path import Path
 
-#: Places kept in memory, and hashes, about 200 bytes each.
+#: Places kept in memory, about 200 bytes each, and sums, up to 400 bytes each.
 _REMEMBERED_PLACES = 16384
+_REMEMBERED_SUMS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +38,18 @@ class Paths:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        #: Path id -> change of its hash; as numbers, which are quicker to combine than bytes.
-        self._pending: dict[int, int] = {}
+        #: Path id -> change of its sum, and the contribution that this is, if it is one alone.
+        self._pending: dict[int, tuple[int, bytes]] = {}
         #: Path id -> path above and name, which never change, of recently used paths.
         self._places: Remembered[int, tuple[int, bytes]] = Remembered(_REMEMBERED_PLACES)
-        #: Path id -> hash, of recently changed paths; only this object changes hashes.
-        self._hashes: Remembered[int, int] = Remembered(_REMEMBERED_PLACES)
+        #: Path id -> sum as in its row, of recently changed paths; only this object changes sums.
+        self._sums: Remembered[int, bytes] = Remembered(_REMEMBERED_SUMS)
 
     def row(self, path_id: int) -> PathRow:
         """The path with this id.  Raises `DamagedLog` where there is none: entries name only paths that are here."""
         row = self._db.execute("SELECT id, parent, name, hash FROM paths WHERE id = ?", (path_id,)).fetchone()
         if row is None:
-            raise DamagedLog(f"the log has no path {path_id}, which an entry names: see 'basefs check'")
+            raise _no_path(path_id)
         return PathRow(*row)
 
     def find(self, parent: int, name: bytes) -> PathRow | None:
@@ -97,56 +100,86 @@ class Paths:
         return place
 
     def root_hash(self) -> bytes:
-        """XOR of everything in the Merkle tree; `ZERO_HASH` for an empty log."""
+        """The hash of everything in the Merkle tree; `ZERO_HASH` for an empty log."""
         row = self._db.execute("SELECT hash FROM paths WHERE id = ?", (ROOT_PATH_ID,)).fetchone()
         return ZERO_HASH if row is None else row[0]
 
     def add_root(self) -> None:
         """Make the root's path, inside a transaction."""
-        self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?)", (ROOT_PATH_ID, b"", ZERO_HASH))
+        self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?, ?)", (ROOT_PATH_ID, b"", ZERO_HASH, b""))
 
     def make(self, parent: int, name: bytes) -> int:
         """Make the path `name` below `parent`, which must not be there, inside a transaction; returns its id."""
-        cursor = self._db.execute("INSERT INTO paths (parent, name, hash) VALUES (?, ?, ?)", (parent, name, ZERO_HASH))
+        cursor = self._db.execute(
+            "INSERT INTO paths (parent, name, hash, sum) VALUES (?, ?, ?, ?)", (parent, name, ZERO_HASH, b"")
+        )
         path_id = cursor.lastrowid
         assert path_id is not None
         self._places.keep(path_id, (parent, name))
-        self._hashes.keep(path_id, 0)
+        self._sums.keep(path_id, b"")
         return path_id
 
     def contribute(self, path_id: int, hash: bytes) -> None:
-        """XOR a hash into a path.  Collected until `flush`: a batch updates each ancestor once."""
-        self._pending[path_id] = self._pending.get(path_id, 0) ^ int.from_bytes(hash, "big")
+        """Add a hash to a path.  Collected until `flush`: a batch updates each ancestor once."""
+        before = self._pending.get(path_id)
+        self._pending[path_id] = (addend(hash), hash) if before is None else (before[0] + addend(hash), b"")
+
+    def withdraw(self, path_id: int, hash: bytes) -> None:
+        """Take a hash that was added away from a path, likewise."""
+        self._pending[path_id] = self._pending.get(path_id, (0, b""))[0] - addend(hash), b""
 
     def flush(self) -> None:
         """Write the pending changes, at the end of a transaction."""
         pending, self._pending = self._pending, {}
         while pending:
-            above: dict[int, int] = {}
-            rows: list[tuple[bytes, int]] = []
-            for path_id, change in pending.items():
-                before = self._hashes.get(path_id)
-                hash = change ^ (int.from_bytes(self.row(path_id).hash, "big") if before is None else before)
-                rows.append((hash.to_bytes(HASH_SIZE, "big"), path_id))
-                self._hashes.keep(path_id, hash)
+            above: dict[int, tuple[int, bytes]] = {}
+            rows: list[tuple[bytes, bytes, int]] = []
+            for path_id, (change, alone) in pending.items():
+                before = self._sum(path_id)
+                total = (sum_of(before) + change) & SUM_MASK if before or not alone else change
+                # A path is back to nothing where what has stalled goes on, and then begins anew.
+                after = b"" if not total else alone if not before and alone else total.to_bytes(SUM_SIZE, "big")
+                rows.append((sum_hash(total), after, path_id))
+                self._sums.keep(path_id, after)
                 if parent := self.above(path_id):
-                    above[parent] = above.get(parent, 0) ^ change
-            self._db.executemany("UPDATE paths SET hash = ? WHERE id = ?", rows)
+                    above[parent] = above.get(parent, (0, b""))[0] + change, b""
+            self._db.executemany("UPDATE paths SET hash = ?, sum = ? WHERE id = ?", rows)
             pending = above
 
-    def take_pending(self) -> dict[int, int]:
+    def _sum(self, path_id: int) -> bytes:
+        """The sum of a path as in its row."""
+        known = self._sums.get(path_id)
+        if known is None:
+            row = self._db.execute("SELECT sum FROM paths WHERE id = ?", (path_id,)).fetchone()
+            if row is None:
+                raise _no_path(path_id)
+            known = bytes(row[0])
+        return known
+
+    def take_pending(self) -> dict[int, tuple[int, bytes]]:
         """Take and drop the pending changes; for `restore`."""
         pending, self._pending = self._pending, {}
         return pending
 
-    def restore(self, pending: dict[int, int]) -> None:
+    def restore(self, pending: dict[int, tuple[int, bytes]]) -> None:
         """Make the taken changes pending again, and only these."""
         self._pending = pending
         self._places.clear()
-        self._hashes.clear()
+        self._sums.clear()
 
     def forget(self) -> None:
         """Drop the pending changes: the transaction has failed."""
         self._pending.clear()
         self._places.clear()
-        self._hashes.clear()
+        self._sums.clear()
+
+
+def sum_of(stored: bytes) -> int:
+    """The sum of a path by the column `sum`: none, that of a single contribution, or all of it."""
+    if len(stored) == HASH_SIZE:
+        return addend(stored)
+    return int.from_bytes(stored, "big")
+
+
+def _no_path(path_id: int) -> DamagedLog:
+    return DamagedLog(f"the log has no path {path_id}, which an entry names: see 'basefs check'")

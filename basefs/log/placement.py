@@ -20,10 +20,18 @@ class EntryKind(IntEnum):
     SUCCESSOR = 0
     CHILD = 1
     KEY = 2
+    ANNOTATION = 3
+
+    @property
+    def is_state(self) -> bool:
+        """Whether such an entry is a step in the life of its path, and does not merely hang on it."""
+        return self <= EntryKind.CHILD
 
 
 def kind_of(action: Action, parent: Action | None) -> EntryKind:
     """The place that an action takes behind a parent; `None` is the root entry's missing parent."""
+    if action.is_annotation:
+        return EntryKind.ANNOTATION
     if action in KEY_ACTIONS:
         return EntryKind.KEY
     if parent is None or (parent is Action.MKDIR and action in CHILD_ACTIONS):
@@ -37,7 +45,7 @@ class Placed:
 
     Attributes:
         entry: the entry.
-        kind: child, successor, or grant/revoke.
+        kind: child, successor, about a key, or an annotation.
         path_id: id of its static path; `NEW_PATH` before the first entry of a path is inserted.
         directory: hash of the mkdir under which its chain lives; `ZERO_HASH` for the root's own chain.
         above: id of the path that holds this one; 0 for the root, and where `path_id` determines it.
@@ -63,18 +71,22 @@ def place_behind(entry: Entry, parent: Placed) -> Placed:
     Raises `InvalidEntry` if it can stand nowhere.
     """
     kind = kind_of(entry.action, parent.entry.action)
+    if kind is EntryKind.ANNOTATION:
+        return Placed(entry, kind, parent.path_id, parent.directory)
+    if parent.kind is EntryKind.ANNOTATION:
+        raise InvalidEntry("only an annotation may follow an annotation")
     if kind is EntryKind.KEY:
         if parent.entry.action not in KEY_ACTIONS | {Action.MKDIR, Action.WRITE}:
-            raise InvalidEntry("a grant or revoke hangs on a mkdir, a write, or another grant or revoke")
+            raise InvalidEntry("a grant, revoke or admit hangs on a mkdir, a write, or another one of these")
         return Placed(entry, kind, parent.path_id, parent.directory)
     if parent.entry.action in KEY_ACTIONS:
-        raise InvalidEntry("only a grant or revoke may follow a grant or revoke")
+        raise InvalidEntry("only a grant, revoke or admit may follow a grant, revoke or admit")
     if kind is EntryKind.CHILD:
         if entry.name == ROOT_NAME:
             raise InvalidEntry("only the root is named '/'")
         return Placed(entry, kind, NEW_PATH, parent.entry.hash, parent.path_id)
     if entry.name != parent.entry.name:
         raise InvalidEntry("a successor carries the name of its parent")
-    if parent.path_id == ROOT_PATH_ID and entry.action not in (Action.MODE, Action.ACK):
+    if parent.path_id == ROOT_PATH_ID and entry.action not in (Action.MODE, Action.XATTR, Action.ACK):
         raise InvalidEntry("the root directory cannot become anything else")
     return Placed(entry, kind, parent.path_id, parent.directory)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 #: SQLite's `user_version`: a log of another format is not opened.
-FORMAT = 2
+FORMAT = 3
 
 SCHEMA = """
 -- Facts about the file itself: format, and identity (the hash of the root entry).
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
 -- One row per entry, in order of arrival.  All columns but `data` are copies of its fields, or derived:
---   kind       0 successor on its parent's path, 1 child: first of its path, 2 grant or revoke
+--   kind       0 successor on its parent's path, 1 child: first of its path, 2 about a key, 3 annotation
 --   path       static path, see `paths`
 --   checksum   first bytes of the SHA-224 of `data`: the hash does not cover the signature
 --   directory  hash of the mkdir under which the chain of this path lives; zero for the root's own chain
@@ -26,15 +26,18 @@ CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
 CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, data BLOB NOT NULL);
 CREATE UNIQUE INDEX blocks_hash ON blocks (hash);
 
--- Merkle tree over all paths that any entry ever named.
-CREATE TABLE paths (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name BLOB NOT NULL, hash BLOB NOT NULL);
+-- Merkle tree over all paths that any entry ever named: `hash` follows from `sum`, which is of all contributions at and
+-- below the path; empty if there are none, and of a path to which only one was ever added that one, a hash.
+CREATE TABLE paths (
+    id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name BLOB NOT NULL, hash BLOB NOT NULL, sum BLOB NOT NULL
+);
 CREATE UNIQUE INDEX paths_name ON paths (parent, name);
 
 -- One row a chain of blocks whose end has not arrived:
 --   first    hash of its first block, as write entries name it
 --   missing  hash of the block that it waits for
 --   last     hash of the last block that came; zero if none
---   stalled  whether the Merkle tree shows it, see invariant 3
+--   stalled  0 receiving; in the Merkle tree: 1 stalled, 2 overlong, 3 no room, 4 withheld
 --   changed  UNIX seconds of the last arrival
 CREATE TABLE chains (
     first BLOB PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, stalled INTEGER NOT NULL, changed REAL NOT NULL
@@ -45,7 +48,7 @@ CREATE TABLE waiting (first BLOB NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (fir
 
 -- Keys that any accepted grant names, and where; signatures are checked against them.
 CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,
-    PRIMARY KEY (fingerprint, path, public)) WITHOUT ROWID;
+    PRIMARY KEY (fingerprint, path)) WITHOUT ROWID;
 
 -- Hard links: `path` is the path of the target entry, NULL while that is unknown.
 CREATE TABLE links (entry BLOB PRIMARY KEY, target BLOB NOT NULL, path INTEGER) WITHOUT ROWID;
@@ -54,6 +57,12 @@ CREATE INDEX links_path ON links (path);
 
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
+
+-- What transactions have published of a staging area: the journal that this is about, what its records say, and the
+-- hashes of the transaction's entries.  Rows go when their journal is gone for good.
+CREATE TABLE published (
+    seq INTEGER PRIMARY KEY, journal INTEGER NOT NULL, record BLOB NOT NULL, entries BLOB NOT NULL
+);
 
 -- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
 CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;

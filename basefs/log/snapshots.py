@@ -17,7 +17,7 @@ from types import TracebackType
 from basefs.errors import StoreError
 from basefs.log.blocks import Block
 from basefs.log.cache import ContentCache
-from basefs.log.chains import BLOCK_QUERY, decoded_block, next_of
+from basefs.log.chains import BLOCK_QUERY, UNTOLD, WANTED, ChainState, decoded_block, next_of
 from basefs.log.contents import Contents
 from basefs.log.database import Database
 from basefs.log.entries import Entry, hash_of
@@ -34,8 +34,18 @@ _REMEMBERED_ENTRIES = 2048
 #: Children of one path compete with each other, successors with those of the same parent; grants with none.
 _FORKS = f"""
     SELECT DISTINCT path FROM (
-        SELECT path FROM entries WHERE kind != {EntryKind.KEY.value}
+        SELECT path FROM entries WHERE kind < {EntryKind.KEY.value}
         GROUP BY path, CASE kind WHEN {EntryKind.CHILD.value} THEN x'' ELSE parent END HAVING count(*) > 1
+    )
+"""
+
+
+#: The path of an entry, if another one competes with it.
+_COMPETES = f"""
+    SELECT path FROM entries AS one WHERE hash = ? AND kind != {EntryKind.KEY.value} AND EXISTS (
+        SELECT 1 FROM entries AS other
+        WHERE other.path = one.path AND other.kind = one.kind AND other.hash != one.hash
+        AND (one.kind = {EntryKind.CHILD.value} OR other.parent = one.parent)
     )
 """
 
@@ -85,14 +95,18 @@ class Snapshot:
         return data
 
     def waiting_at(self, path_id: int) -> tuple[list[EntryHash], list[tuple[EntryHash, BlockHash]]]:
-        """The incomplete writes of a path: those *receiving*, and those *stalled* with their last block's hash."""
+        """The incomplete writes of a path: those *receiving*, and those *stalled* with their last block's hash.
+
+        Those that are withheld or have no room are neither: in the tree they are like complete ones.
+        """
         rows = self.db.execute(
             "SELECT w.entry, c.last, c.stalled FROM waiting w JOIN entries e ON e.hash = w.entry "
             "JOIN chains c ON c.first = w.first WHERE e.path = ?",
             (path_id,),
         ).fetchall()
-        receiving = [EntryHash(entry) for entry, _, stalled in rows if not stalled]
-        return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, stalled in rows if stalled]
+        receiving = [EntryHash(entry) for entry, _, state in rows if state == ChainState.RECEIVING]
+        stalled = (ChainState.STALLED, ChainState.OVERLONG)
+        return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, state in rows if state in stalled]
 
 
 class _Loan:
@@ -214,6 +228,12 @@ class SnapshotReader:
             rows = snapshot.db.execute(_FORKS).fetchall()
             return sorted(snapshot.paths.path_of(path_id) for (path_id,) in rows)
 
+    def competing(self, entries: Iterable[EntryHash]) -> list[Path]:
+        """The paths of those of these entries that compete with another one, in their order."""
+        with self._moment() as snapshot:
+            rows = (snapshot.db.execute(_COMPETES, (entry,)).fetchone() for entry in entries)
+            return list(dict.fromkeys(snapshot.paths.path_of(row[0]) for row in rows if row is not None))
+
     # -- the interface of the sync protocol ---------------------------------------------------------------------------
 
     def path_hash(self, path: Path) -> bytes:
@@ -293,5 +313,12 @@ class SnapshotReader:
     def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
         """The blocks that incomplete chains wait for, at most `limit` of them."""
         with self._connected() as snapshot:
-            rows = snapshot.db.execute("SELECT DISTINCT missing FROM chains LIMIT ?", (limit,)).fetchall()
+            rows = snapshot.db.execute(
+                f"SELECT DISTINCT missing FROM chains WHERE {WANTED} LIMIT ?", (limit,)
+            ).fetchall()
         return tuple(BlockHash(missing) for (missing,) in rows)
+
+    def is_settled(self) -> bool:
+        """Whether the root hash tells what is missing of all contents, but for those that nothing shows."""
+        with self._connected() as snapshot:
+            return snapshot.db.execute(f"SELECT 1 FROM chains WHERE {UNTOLD} LIMIT 1").fetchone() is None

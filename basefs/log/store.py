@@ -14,7 +14,7 @@ Not thread-safe: `Replica` holds its lock around every call.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,16 +22,17 @@ from pathlib import Path
 from basefs.errors import DamagedLog, InvalidEntry
 from basefs.log.arrivals import Arrivals
 from basefs.log.blocks import Block
-from basefs.log.chains import Chains
+from basefs.log.chains import Chains, ChainState
 from basefs.log.database import Database
 from basefs.log.detached import Detached
 from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
-from basefs.log.keys import fingerprint_of
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
+from basefs.log.receipts import Receipts
 from basefs.log.remembered import Remembered
+from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve
 
 #: What `placed_of` needs of an entry.
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
@@ -51,6 +52,8 @@ class Store:
         granted: the keys that a signature may be of.
         arrivals: when entries came.
         detached: intact entries whose parent or grant was lost.
+        receipts: what was published of a staging area.
+        reserve: says whether there is room for the contents of others.
         committed: the Merkle hash of everything and the number of entries after the last transaction, to be read
             without the lock.
     """
@@ -64,10 +67,15 @@ class Store:
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
+        self.receipts = Receipts(self._db)
+        self.reserve = Reserve(path, NO_LIMITS)
         #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
-        #: The paths that some link names.
-        self._linked: set[int] = set()
+        #: The paths that some link names, each with the number of these links.
+        self._linked: dict[int, int] = {}
+        #: Counts what `version` and `keys_version` cannot see: entries that vanish again.
+        self._rollbacks = 0
+        self._keys = 0
         #: Entries that were read or stored lately: new entries build on recent ones.
         self._recent: Remembered[EntryHash, Placed] = Remembered(_REMEMBERED_ENTRIES)
         try:
@@ -78,15 +86,14 @@ class Store:
 
     def _load(self) -> None:
         """Load the state in memory; also after a failed transaction."""
+        self._rollbacks += 1
         self._recent.clear()
         self.chains.load()
         self.granted.load()
         self.detached.load()
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
         self._unresolved = {EntryHash(target) for (target,) in rows}
-        self._linked = {
-            path_id for (path_id,) in self._db.execute("SELECT DISTINCT path FROM links WHERE path NOT NULL")
-        }
+        self._linked = dict(self._db.execute("SELECT path, count(*) FROM links WHERE path NOT NULL GROUP BY path"))
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
@@ -105,7 +112,9 @@ class Store:
                 self.arrivals.flush()
                 digest = self._digest()
             self.committed = digest
+            self.receipts.end(committed=True)
         except BaseException:
+            self.receipts.end(committed=False)
             self.paths.forget()
             self.arrivals.pending = None
             self._load()
@@ -132,11 +141,23 @@ class Store:
         # A temporary view hides the table of the same name, whose indexes it uses.
         self._db.execute(f"CREATE TEMP VIEW entries AS SELECT * FROM main.entries WHERE seq <= {int(sequence)}")
         self._recent.clear()
+        self._rollbacks += 1
         try:
             yield
         finally:
             self._recent.clear()
+            self._rollbacks += 1
             self._db.execute("DROP VIEW temp.entries")
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one after each change of what is read here."""
+        return self._rollbacks, self._db.total_changes
+
+    @property
+    def keys_version(self) -> tuple[int, int]:
+        """Another one after each grant and revoke."""
+        return self._rollbacks, self._keys
 
     def sequence(self, hash: EntryHash) -> int | None:
         """The number of an entry in the order of arrival, from 1 on; `None` if it is unknown."""
@@ -201,9 +222,15 @@ class Store:
         row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return None if row is None else self._placed(row)
 
-    def entries_at(self, path_id: int) -> list[Placed]:
-        """All entries of one path, in order of arrival (so parents first)."""
-        rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? ORDER BY seq", (path_id,))
+    def entries_at(self, path_id: int, directories: Collection[EntryHash] | None = None) -> list[Placed]:
+        """All entries of one path, or those in these incarnations of its directory, in order of arrival.
+
+        So parents come first.
+        """
+        within, values = _within(directories)
+        rows = self._db.execute(
+            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ?{within} ORDER BY seq", (path_id, *values)
+        )
         return self._all_placed(rows)
 
     def keys_at(self, path_id: int) -> list[Placed]:
@@ -214,12 +241,13 @@ class Store:
         )
         return self._all_placed(rows)
 
-    def entries_under(self, path_id: int) -> dict[PathRow, list[Placed]]:
-        """All entries of all paths directly below `path`, by path; in one query, for a whole directory."""
+    def entries_under(self, path_id: int, directories: Collection[EntryHash]) -> dict[PathRow, list[Placed]]:
+        """The entries of all paths directly below `path` in these incarnations of it, by path; in one query."""
+        within, values = _within(directories)
         rows = self._db.execute(
             "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum, p.name, p.hash FROM paths p "
-            "JOIN entries e ON e.path = p.id WHERE p.parent = ? ORDER BY p.id, e.seq",
-            (path_id,),
+            f"JOIN entries e ON e.path = p.id WHERE p.parent = ?{within} ORDER BY p.id, e.seq",
+            (path_id, *values),
         )
         found: dict[int, tuple[PathRow, list[Placed]]] = {}
         for *columns, name, hash in rows:
@@ -265,16 +293,9 @@ class Store:
         """Whether a link entry ever named an entry of this path."""
         return path_id in self._linked
 
-    def key_names(self) -> dict[Fingerprint, str]:
-        """The names under which keys were granted, the latest where there are several; for people."""
-        names: dict[Fingerprint, str] = {}
-        # Literally 2, EntryKind.KEY: SQLite uses a partial index for a condition that it can see.
-        rows = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = 2 ORDER BY seq")
-        for row in rows:
-            placed = self._placed(row)
-            if placed is not None and placed.entry.action is Action.GRANT:
-                names[fingerprint_of(placed.entry.content)] = placed.entry.name.decode("utf-8", "backslashreplace")
-        return names
+    def links_version(self, path_id: int) -> int:
+        """Another one after each new link to this path."""
+        return self._linked.get(path_id, 0)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -295,10 +316,10 @@ class Store:
             return replace(placed, path_id=row.id)
         return placed
 
-    def insert(self, placed: Placed, *, now: float, complete: bool = False) -> Placed:
+    def insert(self, placed: Placed, *, now: float, complete: bool = False, needed: bool = True) -> Placed:
         """Append a placed and verified entry, inside a transaction; returns it with its path's id.
 
-        `complete`: the caller knows that the blocks which it names are here.
+        `complete`: the caller knows that the blocks which it names are here; `needed`: they should come.
         """
         entry = placed.entry
         if placed.path_id == NEW_PATH:
@@ -318,11 +339,12 @@ class Store:
             self.granted.add(placed.path_id, entry.content)
         elif entry.action is Action.LINK:
             self._link(entry)
+        self._keys += placed.kind is EntryKind.KEY
         if entry.hash in self._unresolved:
             self._unresolved.discard(entry.hash)
-            self._linked.add(placed.path_id)
-            self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path_id, entry.hash))
-        if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete):
+            cursor = self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path_id, entry.hash))
+            self._linked[placed.path_id] = self._linked.get(placed.path_id, 0) + cursor.rowcount
+        if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete, needed):
             self.paths.contribute(placed.path_id, entry.hash)
         if placed.kind is EntryKind.SUCCESSOR:
             # Few other entries will build on that one.
@@ -336,8 +358,24 @@ class Store:
         if row is None:
             self._unresolved.add(target)
         else:
-            self._linked.add(row[0])
+            self._linked[row[0]] = self._linked.get(row[0], 0) + 1
         self._db.execute("INSERT INTO links VALUES (?, ?, ?)", (entry.hash, target, None if row is None else row[0]))
+
+    def set_limits(self, limits: DiskLimits) -> None:
+        """Keep the contents of others within limits from now on."""
+        self.reserve = Reserve(self.database.path, limits)
+
+    def review(self, now: float) -> int:
+        """Let contents wait once a limit is reached, or have them come again, in a transaction of its own.
+
+        Returns how many come again.
+        """
+        reached = bool(self.reserve.reached())
+        if reached == self.chains.withholding:
+            return 0
+        with self.transaction():
+            count = self.chains.withhold(reached, now=now)
+        return 0 if reached else count
 
     def stall(self, *, older_than: float) -> int:
         """Chains without a block since `older_than` (UNIX seconds) become *stalled*, in a transaction of its own.
@@ -348,8 +386,15 @@ class Store:
         if overdue:
             with self.transaction():
                 for first in overdue:
-                    self.chains.set_stalled(first, stalled=True, now=older_than)
+                    self.chains.set_state(first, ChainState.STALLED, now=older_than)
         return len(overdue)
+
+
+def _within(directories: Collection[EntryHash] | None) -> tuple[str, Collection[EntryHash]]:
+    """A condition for entries under some incarnations of a directory; more of them than one are rare."""
+    if directories is None or len(directories) > _HASHES_A_QUERY:
+        return "", ()
+    return f" AND directory IN ({','.join('?' * len(directories))})", directories
 
 
 def placed_of(row: Sequence[object]) -> Placed | None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from basefs.errors import DamagedLog
+from basefs.errors import IncompleteContent, UnreadableContent
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, split
 from basefs.log.cache import ContentCache
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.lineage import MAX_DELTAS
 from basefs.replica.replica import CACHE_FILE, Applied, Replica
@@ -184,12 +185,15 @@ def test_the_cache_may_be_lost_or_damaged_at_any_time(tmp_path: Path, damage: Ca
     again.close()
 
 
+@pytest.mark.logs("cannot be read")
 def test_a_content_that_does_not_decode_is_an_error_of_its_file_only(tmp_path: Path) -> None:
     replica = make_replica(tmp_path)
     parent = replica.identity
-    lying = ROOT_KEY.sign(parent, 1, Action.WRITE, b"f", write(replica, b"hello", path("/g")).blocks[0].hash, 6)
+    lying = ROOT_KEY.sign(
+        parent, 1, Action.WRITE, b"f", write(replica, b"hello", path("/g")).blocks[0].hash, Extensions(6)
+    )
     assert replica.apply([lying], []).entries == (lying,)
-    with pytest.raises(DamagedLog):
+    with pytest.raises(UnreadableContent):
         replica.read(F)
     assert replica.read(path("/g")) == b"hello"
     assert replica.check_view() == []
@@ -198,6 +202,7 @@ def test_a_content_that_does_not_decode_is_an_error_of_its_file_only(tmp_path: P
     replica.close()
 
 
+@pytest.mark.logs("cannot be read")
 def test_a_lineage_that_no_writer_makes_is_not_looked_up_at_once(tmp_path: Path) -> None:
     replica = make_replica(tmp_path)
     # 512 KiB that every one of 300 revisions names as its delta: the log has them once.
@@ -205,11 +210,11 @@ def test_a_lineage_that_no_writer_makes_is_not_looked_up_at_once(tmp_path: Path)
     entries: list[Entry] = []
     for number in range(300):
         parent = entries[-1].hash if entries else replica.identity
-        entries.append(ROOT_KEY.sign(parent, number, Action.WRITE, b"f", blocks[0].hash, 10))
+        entries.append(ROOT_KEY.sign(parent, number, Action.WRITE, b"f", blocks[0].hash, Extensions(600_000)))
     assert len(replica.apply(entries, blocks).entries) == 300
     tracemalloc.start()
     try:
-        with pytest.raises(DamagedLog):
+        with pytest.raises(UnreadableContent):
             replica.read(F)
         assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
     finally:
@@ -224,9 +229,9 @@ def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> N
     first = write(replica, b"x").entries[0]
     astray = ROOT_KEY.sign(first.hash, 1, Action.REVERT, b"f", other.hash)
     replica.apply([astray], [])
-    contents = replica._contents
-    assert contents.lineages.source(other.hash) == other.hash
-    assert contents.lineages.source(astray.hash) is None
+    assert replica.content_at(other.hash) == old
+    with pytest.raises(IncompleteContent):
+        replica.content_at(astray.hash)
     replica.close()
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -110,11 +110,11 @@ def test_an_entry_is_in_the_log_before_it_is_in_the_view(replica: Replica, monke
     update = Tree.update
     seen: list[bool] = []
 
-    def look(self: Tree, placed: Placed, *, now: int, is_new: bool) -> None:
+    def look(self: Tree, accepted: Sequence[Placed], completed: Sequence[Placed], *, now: int) -> None:
         with closing(sqlite3.connect(replica.directory / LOG_FILE)) as db:
             query = "SELECT count(*) FROM entries WHERE hash = ?"
-            seen.append(db.execute(query, (placed.entry.hash,)).fetchone() == (1,))
-        update(self, placed, now=now, is_new=is_new)
+            seen.extend(db.execute(query, (placed.entry.hash,)).fetchone() == (1,) for placed in accepted)
+        update(self, accepted, completed, now=now)
 
     monkeypatch.setattr(Tree, "update", look)
     replica.commit(lambda author: author.make_directory(path("/d"), mode=0o700))

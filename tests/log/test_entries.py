@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.errors import InvalidEntry
+from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log.entries import (
     MAX_CONTENT,
     MAX_ENTRY,
-    MAX_SIZE,
-    MAX_TIMESTAMP,
     SIGNATURE_SIZE,
     TAG,
     Action,
     Entry,
+    blocks_of,
     check_fields,
 )
+from basefs.log.extensions import MAX_EXTENSIONS, MAX_SIZE, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions, Quota
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
@@ -36,18 +36,22 @@ CONTENTS = {
     Action.LINK: b"h" * HASH_SIZE,
     Action.SLINK: b"target",
     Action.MODE: b"\x01\xa4",
+    Action.NODE: b"\x01",
+    Action.XATTR: b"\x01\x06user.avalue",
+    Action.ADMIT: b"k" * 32,
 }
+SEVEN = Extensions(size=7)
 
 
 def make(action: Action = Action.WRITE, **changes: object) -> Entry:
     """An entry of an action, with default fields."""
     fields: dict[str, object] = {
         "parent": PARENT,
-        "timestamp": 1,
+        "made": 1,
         "action": action,
         "name": b"name",
-        "content": CONTENTS[action],
-        "size": 7 if action is Action.WRITE else 0,
+        "content": CONTENTS.get(action, b""),
+        "extensions": SEVEN if action is Action.WRITE else NO_EXTENSIONS,
         "fingerprint": TRAILER[:FINGERPRINT_SIZE],
         "signature": TRAILER[FINGERPRINT_SIZE:],
         **changes,
@@ -61,22 +65,26 @@ def raw(
     tag: int = TAG,
     name: bytes = b"\x04name",
     content: bytes = bytes((HASH_SIZE,)) + b"h" * HASH_SIZE,
-    size: bytes = b"\x07",
+    extensions: bytes = b"\x02\x01\x07",
 ) -> bytes:
     """An encoding put together by hand, right or wrong."""
-    return bytes((tag,)) + PARENT + b"\x00\x00\x00\x01" + bytes((action,)) + name + content + size + TRAILER
+    return bytes((tag,)) + PARENT + bytes(7) + b"\x01" + bytes((action,)) + name + content + extensions + TRAILER
 
 
 NAMES = st.binary(min_size=1, max_size=MAX_NAME).filter(
     lambda name: b"/" not in name and b"\x00" not in name and name not in (b".", b"..")
 )
+TIMES = st.integers(MIN_TIME, MAX_TIME)
+LIMITS = st.integers(0, 2**64 - 1)
+#: Numbers of extensions that this version ignores.
+UNKNOWN = st.integers(2, 127).map(lambda half: 2 * half + 1)
 
 
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     """Any valid entry, signature aside."""
-    action = draw(st.sampled_from(Action))
-    content, size = CONTENTS[action], 0
+    action = draw(st.sampled_from([*Action, Action(64), Action(255)]))
+    content, size = CONTENTS.get(action, b"anything"), 0
     if action is Action.WRITE and draw(st.booleans()):
         content = b""
     elif action is Action.WRITE:
@@ -85,13 +93,19 @@ def entries(draw: st.DrawFn) -> Entry:
         content = draw(st.binary(min_size=1, max_size=300)).replace(b"\x00", b"0")
     elif action is Action.MODE:
         content = draw(st.binary(min_size=2, max_size=200))
+    extensions = Extensions(
+        size,
+        mtime=draw(st.none() | TIMES),
+        quota=draw(st.none() | st.builds(Quota, LIMITS, LIMITS)) if action is Action.GRANT else None,
+        unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=20), max_size=3)).items())),
+    )
     return make(
         action,
         parent=draw(st.binary(min_size=HASH_SIZE, max_size=HASH_SIZE)),
-        timestamp=draw(st.integers(0, MAX_TIMESTAMP)),
+        made=draw(TIMES),
         name=draw(NAMES),
         content=content,
-        size=size,
+        extensions=extensions,
     )
 
 
@@ -156,11 +170,21 @@ AT_THE_LIMIT = [
     make(Action.SLINK, content=b"t" * MAX_CONTENT),
     make(Action.SLINK, content=b"t"),
     make(Action.MODE, content=b"\x01\xa4"),
-    make(size=MAX_SIZE),
-    make(size=1),
-    make(content=b"", size=0),
-    make(timestamp=0),
-    make(timestamp=MAX_TIMESTAMP),
+    make(extensions=Extensions(size=MAX_SIZE)),
+    make(extensions=Extensions(size=1)),
+    make(content=b"", extensions=NO_EXTENSIONS),
+    make(made=MIN_TIME),
+    make(made=MAX_TIME),
+    make(extensions=Extensions(size=7, mtime=MIN_TIME)),
+    make(extensions=Extensions(size=7, mtime=MAX_TIME)),
+    make(Action.GRANT, extensions=Extensions(quota=Quota(0, 2**64 - 1))),
+    make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))),
+    make(Action.NODE, content=b"\x02"),
+    make(Action.NODE, content=b"\x04" + bytes(8)),
+    make(Action.XATTR, content=b"\x00\x01a"),
+    make(Action.XATTR, content=b"\x01\xff" + b"a" * 255 + bytes(3838)),
+    make(Action(64), content=b""),
+    make(Action(255), name=b"", content=bytes(MAX_CONTENT)),
     make(Action.MKDIR, name=b"/"),
     make(name=b"..."),
     make(name=b"\xff\n"),
@@ -173,10 +197,11 @@ def test_accepted_at_the_limit(entry: Entry) -> None:
 
 
 def test_the_longest_entry() -> None:
-    longest = make(Action.SLINK, name=b"n" * MAX_NAME, content=b"t" * MAX_CONTENT)
-    assert len(longest.encode()) == MAX_ENTRY - 6, "a symbolic link has no size"
+    extensions = Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))
+    longest = make(Action.SLINK, name=b"n" * MAX_NAME, content=b"t" * MAX_CONTENT, extensions=extensions)
+    assert len(longest.encode()) == MAX_ENTRY
     with pytest.raises(InvalidEntry):
-        Entry.decode(longest.encode() + b"x" * 7)
+        Entry.decode(longest.encode() + b"x")
 
 
 BEYOND = {
@@ -185,26 +210,49 @@ BEYOND = {
     "name with NUL": raw(name=b"\x03a\x00b"),
     "name of this directory": raw(name=b"\x01."),
     "name of the directory above": raw(name=b"\x02.."),
-    "key name with NUL": raw(Action.GRANT, name=b"\x03a\x00b", content=b"\x20" + b"k" * 32, size=b""),
+    "key name with NUL": raw(Action.GRANT, name=b"\x03a\x00b", content=b"\x20" + b"k" * 32, extensions=b""),
     "name longer than the rest": raw(name=b"\xffname"),
     "tag 0": raw(tag=0),
     "tag 2": raw(tag=2),
     "action 0": raw(0),
-    "action 11": raw(max(Action) + 1),
-    "target one byte too long": raw(Action.SLINK, content=b"\x80\x20" + b"t" * 4096, size=b""),
-    "target empty": raw(Action.SLINK, content=b"\x00", size=b""),
-    "target with NUL": raw(Action.SLINK, content=b"\x03a\x00b", size=b""),
+    "action 14": raw(max(Action) + 1),
+    "action 63": raw(63),
+    "target one byte too long": raw(Action.SLINK, content=b"\x80\x20" + b"t" * 4096, extensions=b""),
+    "target empty": raw(Action.SLINK, content=b"\x00", extensions=b""),
+    "target with NUL": raw(Action.SLINK, content=b"\x03a\x00b", extensions=b""),
     "content length not minimal": raw(content=bytes((HASH_SIZE | 0x80, 0)) + b"h" * HASH_SIZE),
-    "content length of three bytes": raw(Action.SLINK, content=b"\x80\x80\x01" + b"t" * 16384, size=b""),
+    "content length of three bytes": raw(Action.SLINK, content=b"\x80\x80\x01" + b"t" * 16384, extensions=b""),
     "content longer than the rest": raw(content=b"\xff\x01" + b"h" * HASH_SIZE),
-    "size with a leading zero": raw(size=b"\x00\x07"),
-    "size of one zero byte": raw(content=b"\x00", size=b"\x00"),
-    "size of seven bytes": raw(size=b"\x01" * 7),
-    "size without blocks": raw(content=b"\x00", size=b"\x07"),
-    "blocks without size": raw(size=b""),
+    "size with a leading zero": raw(extensions=b"\x02\x02\x00\x07"),
+    "size of one zero byte": raw(content=b"\x00", extensions=b"\x02\x01\x00"),
+    "size of no byte": raw(content=b"\x00", extensions=b"\x02\x00"),
+    "size of seven bytes": raw(extensions=b"\x02\x07" + b"\x01" * 7),
+    "size without blocks": raw(content=b"\x00"),
+    "blocks without size": raw(extensions=b""),
+    "time of seven bytes": raw(extensions=b"\x01\x07" + bytes(7) + b"\x02\x01\x07"),
+    "quota of a write": raw(extensions=b"\x02\x01\x07\x03\x10" + bytes(16)),
+    "quota cut off": raw(Action.GRANT, content=b"\x20" + b"k" * 32, extensions=b"\x03\x0f" + bytes(15)),
+    "extension twice": raw(extensions=b"\x02\x01\x07" * 2),
+    "extensions out of order": raw(extensions=b"\x02\x01\x07\x01\x08" + bytes(8)),
+    "extension cut off": raw(extensions=b"\x02\x01\x07\x05"),
+    "extension longer than the rest": raw(extensions=b"\x02\x01\x07\x05\x02a"),
+    "length of an extension not minimal": raw(extensions=b"\x02\x81\x00\x07"),
+    "unknown even extension": raw(extensions=b"\x02\x01\x07\x04\x00"),
+    "more extensions than there is room for": raw(
+        extensions=b"\x02\x01\x07\x05\xfe\x07" + bytes(1022),
+    ),
+    "node of kind 0": raw(Action.NODE, content=b"\x01\x00", extensions=b""),
+    "node of kind 5": raw(Action.NODE, content=b"\x09\x05" + bytes(8), extensions=b""),
+    "fifo with numbers": raw(Action.NODE, content=b"\x09\x01" + bytes(8), extensions=b""),
+    "device without numbers": raw(Action.NODE, content=b"\x01\x03", extensions=b""),
+    "attribute neither set nor removed": raw(Action.XATTR, content=b"\x03\x02\x01a", extensions=b""),
+    "attribute without a name": raw(Action.XATTR, content=b"\x03\x01\x00a", extensions=b""),
+    "attribute with NUL in its name": raw(Action.XATTR, content=b"\x04\x01\x02a\x00", extensions=b""),
+    "attribute with its name cut off": raw(Action.XATTR, content=b"\x04\x01\x03ab", extensions=b""),
+    "removed attribute with a value": raw(Action.XATTR, content=b"\x04\x00\x01ab", extensions=b""),
     **{
         f"{action.name.lower()} with a size": raw(
-            action, content=bytes((len(CONTENTS[action]),)) + CONTENTS[action], size=b"\x07"
+            action, content=bytes((len(CONTENTS[action]),)) + CONTENTS[action], extensions=b"\x02\x01\x07"
         )
         for action in Action
         if action is not Action.WRITE
@@ -213,19 +261,19 @@ BEYOND = {
         f"{action.name.lower()} with a content one byte longer": raw(
             action,
             content=bytes((len(CONTENTS[action]) + 1,)) + CONTENTS[action] + b"x",
-            size=b"\x07" if action is Action.WRITE else b"",
+            extensions=b"\x02\x01\x07" if action is Action.WRITE else b"",
         )
         for action in Action
-        if action not in (Action.SLINK, Action.MODE)
+        if action not in (Action.SLINK, Action.MODE, Action.XATTR)
     },
     **{
         f"{action.name.lower()} with a content one byte shorter": raw(
             action,
             content=bytes((len(CONTENTS[action]) - 1,)) + CONTENTS[action][1:],
-            size=b"\x07" if action is Action.WRITE else b"",
+            extensions=b"\x02\x01\x07" if action is Action.WRITE else b"",
         )
         for action in Action
-        if CONTENTS[action] and action is not Action.SLINK
+        if CONTENTS[action] and action not in (Action.SLINK, Action.XATTR)
     },
 }
 
@@ -240,6 +288,7 @@ def test_action_numbers_never_change() -> None:
     assert {action.name: action.value for action in Action} == {
         "MKDIR": 1, "WRITE": 2, "DELETE": 3, "REVERT": 4, "GRANT": 5,
         "REVOKE": 6, "ACK": 7, "LINK": 8, "SLINK": 9, "MODE": 10,
+        "NODE": 11, "XATTR": 12, "ADMIT": 13,
     }  # fmt: skip
 
 
@@ -247,8 +296,9 @@ def test_the_hash_covers_all_but_the_signature() -> None:
     entry = make()
     assert dataclasses.replace(entry, signature=b"x" * SIGNATURE_SIZE).hash == entry.hash
     for change in (
-        {"parent": EntryHash(PARENT[::-1])}, {"timestamp": 2}, {"action": Action.LINK, "size": 0}, {"name": b"x"},
-        {"content": b"i" * HASH_SIZE}, {"size": 8}, {"fingerprint": Fingerprint(b"g" * FINGERPRINT_SIZE)},
+        {"parent": EntryHash(PARENT[::-1])}, {"made": 2}, {"action": Action.LINK, "extensions": NO_EXTENSIONS},
+        {"name": b"x"}, {"content": b"i" * HASH_SIZE}, {"extensions": Extensions(size=8)},
+        {"fingerprint": Fingerprint(b"g" * FINGERPRINT_SIZE)},
     ):  # fmt: skip
         assert dataclasses.replace(entry, **change).hash != entry.hash
 
@@ -261,4 +311,30 @@ def test_only_mkdir_slash_is_a_root() -> None:
 
 def test_what_is_signed_obeys_the_same_rules() -> None:
     with pytest.raises(InvalidEntry):
-        check_fields(Action.WRITE, b"a/b", b"", 0)
+        check_fields(Action.WRITE, b"a/b", b"", NO_EXTENSIONS)
+
+
+@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x04\x00")])
+def test_an_entry_of_a_later_version_says_what_to_upgrade(data: bytes) -> None:
+    with pytest.raises(UnsupportedEntry, match="upgrade the package basefs on this node"):
+        Entry.decode(data)
+
+
+def test_an_unknown_annotation_is_an_entry() -> None:
+    entry = Entry.decode(make(Action(200), content=b"later").encode())
+    assert entry.action.is_annotation and not entry.action.is_state
+    assert entry.action.name == "ANNOTATION_200"
+    assert not any(action.is_annotation for action in Action)
+    with pytest.raises(ValueError):
+        Action(256)
+
+
+def test_the_time_of_a_file_is_that_of_the_entry_unless_it_has_another() -> None:
+    assert make(Action.MKDIR, made=5).mtime == 5
+    assert make(Action.MKDIR, made=5, extensions=Extensions(mtime=-1)).mtime == -1
+
+
+def test_the_blocks_of_an_entry_are_found_without_decoding_it() -> None:
+    assert blocks_of(make().encode()) == b"h" * HASH_SIZE
+    assert blocks_of(make(content=b"", extensions=NO_EXTENSIONS).encode()) == b""
+    assert blocks_of(make(Action.LINK).encode()) == b""

@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, xor
+from basefs.log.hashes import HASH_SIZE, SUM_SIZE, ZERO_HASH, addend, sha224, stalled_hash, sum_hash
 
 DIGESTS = st.binary(min_size=HASH_SIZE, max_size=HASH_SIZE)
 
@@ -18,9 +18,20 @@ def test_sha224_is_sha224() -> None:
     assert hashlib.sha224(b"").digest() == sha224(b"")
 
 
+def test_an_addend_is_shake128() -> None:
+    # FIPS 202, the empty message.
+    assert addend(b"").to_bytes(SUM_SIZE, "big").startswith(bytes.fromhex("7f9c2ba4e88f827d616045507605853e"))
+    assert SUM_SIZE * 8 == 2048
+
+
+@given(st.sets(DIGESTS, max_size=4), st.sets(DIGESTS, max_size=4))
+def test_sets_have_one_hash_if_they_are_equal(one: set[bytes], other: set[bytes]) -> None:
+    hashes = [sum_hash(sum(map(addend, each)) % 2**2048) for each in (one, other)]
+    assert (hashes[0] == hashes[1]) == (one == other)
+    assert (hashes[0] == ZERO_HASH) == (not one)
+
+
 @given(DIGESTS, DIGESTS, DIGESTS)
-def test_xor_is_a_group(a: bytes, b: bytes, c: bytes) -> None:
-    assert xor(a, b) == xor(b, a)
-    assert xor(xor(a, b), c) == xor(a, xor(b, c))
-    assert xor(a, a) == ZERO_HASH
-    assert xor(a, ZERO_HASH) == a
+def test_what_stalls_elsewhere_is_something_else(entry: bytes, last: bytes, other: bytes) -> None:
+    assert stalled_hash(entry, last) not in (entry, last)
+    assert (stalled_hash(entry, last) == stalled_hash(entry, other)) == (last == other)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import reduce
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +13,8 @@ from hypothesis import strategies as st
 
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, BlockHash, sha224, xor
+from basefs.log.extensions import Extensions
+from basefs.log.hashes import SUM_MASK, ZERO_HASH, BlockHash, addend, sha224, stalled_hash, sum_hash
 from basefs.log.interface import AddResult, LogState
 from basefs.replica.replica import Replica
 from basefs.sync.session.protocol import SyncProtocol
@@ -86,7 +86,7 @@ def log(new_log: Callable[[], Log]) -> Log:
 def signed(parent: Entry, action: Action, name: bytes, content: list[Block] | None = None, time: int = 1) -> Entry:
     first = content[0].hash if content else b""
     size = sum(len(block.data) for block in content or [])
-    return ROOT_KEY.sign(parent.hash, BIRTH + time, action, name, first, size=size)
+    return ROOT_KEY.sign(parent.hash, BIRTH + time, action, name, first, Extensions(size))
 
 
 def chain(seed: int, count: int) -> list[Block]:
@@ -97,6 +97,11 @@ def chain(seed: int, count: int) -> list[Block]:
         blocks.append(Block(following, noise(seed * 100 + number, 100)))
         following = blocks[-1].hash
     return blocks[::-1]
+
+
+def hash_of(*entries: Entry) -> bytes:
+    """The hash of a path at and below which these entries are."""
+    return sum_hash(sum(addend(entry.hash) for entry in entries) & SUM_MASK)
 
 
 def encoded(*items: Entry | Block) -> list[bytes]:
@@ -135,16 +140,16 @@ class TestLogState:
         log.add([stranger.encode(), forged], ())
         assert log.listing((b"d",)) is None and log.listing((b"e",)) is None
 
-    def test_the_hash_of_a_path_is_the_xor_of_all_that_is_at_it_and_below(self, log: Log) -> None:
+    def test_the_hash_of_a_path_is_that_of_the_sum_of_all_that_is_at_it_and_below(self, log: Log) -> None:
         directory = signed(ROOT, Action.MKDIR, b"d")
         below = [signed(directory, Action.MKDIR, b"a"), signed(directory, Action.MKDIR, b"b")]
         log.add(encoded(directory, *below), ())
-        assert log.path_hash((b"d",)) == reduce(xor, [entry.hash for entry in (directory, *below)])
-        assert log.root_hash() == reduce(xor, [log.path_hash((b"d",)), *(entry.hash for entry in GENESIS)])
+        assert log.path_hash((b"d",)) == hash_of(directory, *below)
+        assert log.root_hash() == hash_of(directory, *below, *GENESIS)
         listing = log.listing((b"d",))
         assert listing is not None and listing.entries == (directory.hash,)
-        assert listing.children == ((b"a", below[0].hash), (b"b", below[1].hash))
-        assert log.child_hashes((b"d",), [b"b", b"x"]) == {b"b": below[1].hash}
+        assert listing.children == ((b"a", hash_of(below[0])), (b"b", hash_of(below[1])))
+        assert log.child_hashes((b"d",), [b"b", b"x"]) == {b"b": hash_of(below[1])}
 
     def test_of_what_is_not_there_nothing_is_known(self, log: Log) -> None:
         assert log.listing((b"x",)) is None and log.path_hash((b"x",)) == ZERO_HASH
@@ -163,10 +168,10 @@ class TestLogState:
         log.stop_arriving()
         listing = log.listing((b"f",))
         assert listing is not None and listing.stalled == ((write.hash, blocks[0].hash),)
-        assert log.path_hash((b"f",)) == xor(write.hash, blocks[0].hash)
+        assert log.path_hash((b"f",)) == sum_hash(addend(stalled_hash(write.hash, blocks[0].hash)))
         assert log.add((), encoded(*blocks[1:])).missing_blocks == () == log.missing_blocks(9)
         listing = log.listing((b"f",))
-        assert listing is not None and listing.entries == (write.hash,) and log.path_hash((b"f",)) == write.hash
+        assert listing is not None and listing.entries == (write.hash,) and log.path_hash((b"f",)) == hash_of(write)
 
     def test_blocks_are_found_by_hash_and_by_their_place_in_the_chain(self, log: Log) -> None:
         blocks = chain(1, 5)

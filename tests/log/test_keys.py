@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from basefs.errors import InvalidEntry, UsageError
+from basefs.errors import Exists, InvalidEntry, UsageError
 from basefs.log.entries import DOMAIN, Action
 from basefs.log.hashes import HASH_SIZE, sha224
 from basefs.log.keys import SigningKey, fingerprint_of, parse_public_key, verify
@@ -30,7 +30,7 @@ def test_rfc_8032_keys() -> None:
 
 
 def test_fingerprint() -> None:
-    assert ALICE.fingerprint == fingerprint_of(ALICE.public) == sha224(ALICE.public)[:16]
+    assert ALICE.fingerprint == fingerprint_of(ALICE.public) == sha224(ALICE.public)
 
 
 def test_signature_covers_the_domain_and_the_body() -> None:
@@ -38,7 +38,7 @@ def test_signature_covers_the_domain_and_the_body() -> None:
     verify(entry, ALICE.public)
     ALICE.private.public_key().verify(entry.signature, DOMAIN + entry.body)
     for wrong in (
-        dataclasses.replace(entry, timestamp=2),
+        dataclasses.replace(entry, made=2),
         dataclasses.replace(entry, signature=ALICE.private.sign(entry.body)),
         dataclasses.replace(entry, signature=bytes(64)),
     ):
@@ -59,19 +59,19 @@ def test_sign_refuses_what_the_format_forbids() -> None:
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "key"
+    file = tmp_path / "key"
     ALICE.save(file)
     loaded = SigningKey.load(file)
     assert (loaded.public, loaded.fingerprint) == (ALICE.public, ALICE.fingerprint)
     assert loaded.sign(PARENT, 1, Action.MKDIR, b"d") == ALICE.sign(PARENT, 1, Action.MKDIR, b"d")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert parse_public_key((tmp_path / "new" / "key.pub").read_text()) == ALICE.public
+    assert parse_public_key((tmp_path / "key.pub").read_text()) == ALICE.public
 
 
 def test_save_never_replaces_by_accident(tmp_path: Path) -> None:
     file = tmp_path / "key"
     ALICE.save(file)
-    with pytest.raises(UsageError):
+    with pytest.raises(Exists):
         ROOT_KEY.save(file)
     assert SigningKey.load(file).public == ALICE.public
     ROOT_KEY.save(file, overwrite=True)

@@ -16,11 +16,12 @@ from typing import BinaryIO
 import pytest
 
 from basefs import path as paths
-from basefs.errors import DamagedLog, NoSpace, NotEmpty, StoreError
+from basefs.errors import NoSpace, NotEmpty, StoreError, UnreadableContent
 from basefs.log import cache, codecs
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
 from basefs.log.encoder import Encoder
 from basefs.log.entries import Action
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
 from basefs.replica.replica import CACHE_FILE, Applied, Replica
 from basefs.view.author import Author
@@ -361,13 +362,14 @@ def test_a_disk_without_room_to_unpack(monkeypatch: pytest.MonkeyPatch, tmp_path
     other.close()
 
 
+@pytest.mark.logs("cannot be read")
 def test_an_entry_that_lies_about_a_large_content(replica: Replica) -> None:
     made = write(replica, noise(0, LARGE), path("/g"))
     first = made.entries[0].content
     for number, size in enumerate((LARGE - 1, LARGE + 1, 2**40, LARGE_CONTENT)):
-        lying = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"%d" % number, first, size)
+        lying = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"%d" % number, first, Extensions(size))
         assert replica.apply([lying], []).entries == (lying,)
-        with pytest.raises((DamagedLog, NoSpace)):
+        with pytest.raises((UnreadableContent, NoSpace)):
             replica.read((b"%d" % number,))
     assert replica.read(path("/g")) == noise(0, LARGE)
 

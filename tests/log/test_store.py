@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import reduce
 
 import pytest
 from hypothesis import given
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 from basefs.errors import BaseFSError, DamagedLog, NoSpace, ReadOnly, StoreError
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
-from basefs.log.hashes import ZERO_HASH, xor
+from basefs.log.hashes import ZERO_HASH, addend, stalled_hash, sum_hash
 from basefs.log.schema import FORMAT
 from basefs.log.store import Store
 from basefs.path import Path
@@ -139,15 +138,17 @@ class Expected:
     def hashes(self, stalled: dict[bytes, tuple[bytes, int]]) -> dict[Path, bytes]:
         """The hash of every path, given which chains are stalled."""
         incomplete = self.incomplete()
-        found: dict[Path, list[bytes]] = {}
+        found: dict[Path, int] = {}
         for entry in self.entries:
-            hash = bytes(entry.hash)
+            value = addend(entry.hash)
             if entry.action is Action.WRITE and entry.content in incomplete:
-                hash = xor(hash, stalled[entry.content][0]) if entry.content in stalled else ZERO_HASH
+                value = 0
+                if entry.content in stalled:
+                    value = addend(stalled_hash(entry.hash, stalled[entry.content][0]))
             names = self.names[entry.hash]
             for depth in range(len(names) + 1):
-                found.setdefault(names[:depth], []).append(hash)
-        return {names: reduce(xor, hashes) for names, hashes in found.items()}
+                found[names[:depth]] = found.get(names[:depth], 0) + value
+        return {names: sum_hash(total % 2**2048) for names, total in found.items()}
 
 
 @part(3)

@@ -6,7 +6,8 @@ import pytest
 
 from basefs.log import codecs
 from basefs.log.blocks import Block
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import FIRST_ANNOTATION, Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.keys import SigningKey, verify
 from tests.log.vectors import load, table, vectors
 from tests.support.project import ROOT
@@ -39,18 +40,18 @@ def test_entry(vector: dict[str, object]) -> None:
     verify(entry, key.public)
     signed = key.sign(
         field(vector, "parent"),
-        number(vector, "timestamp"),
+        number(vector, "made"),
         Action(number(vector, "action")),
         field(vector, "name"),
         field(vector, "content"),
-        number(vector, "size"),
+        Extensions.decode(field(vector, "extensions")),
     )
     assert signed == entry
     assert entry.fingerprint == field(vector, "fingerprint")
 
 
 def test_every_action_has_a_vector() -> None:
-    assert {number(vector, "action") for vector in load()["entries"]} == {int(action) for action in Action}
+    assert {number(vector, "action") for vector in load()["entries"]} == {*map(int, Action), FIRST_ANNOTATION}
 
 
 @pytest.mark.parametrize("vector", load()["blocks"], ids=lambda vector: str(vector["label"]))

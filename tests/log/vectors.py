@@ -10,6 +10,7 @@ import json
 
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
 from basefs.view.states import encode_mode
@@ -21,7 +22,8 @@ SECRETS = (
     bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"),
     bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"),
 )
-BIRTH = 1_400_000_000
+#: Nanoseconds since 1970.
+BIRTH = 1_400_000_000 * 10**9
 OLD = b"".join(b"option%d = %d\n" % (number, number * number) for number in range(100))
 NEW = OLD.replace(b"option50 = 2500", b"option50 = 1")
 
@@ -32,15 +34,22 @@ def entries() -> dict[str, Entry]:
     first = blocks.split(bytes((codecs.STORED.tag,)) + b"hello\n")[0].hash
     made = {"root": root.sign(bytes(range(HASH_SIZE)), BIRTH, Action.MKDIR, b"/")}
 
-    def add(label: str, behind: str, action: Action, name: bytes, content: bytes = b"", size: int = 0) -> None:
-        made[label] = root.sign(made[behind].hash, BIRTH + len(made), action, name, content, size)
+    def add(
+        label: str,
+        behind: str,
+        action: Action,
+        name: bytes,
+        content: bytes = b"",
+        extensions: Extensions = NO_EXTENSIONS,
+    ) -> None:
+        made[label] = root.sign(made[behind].hash, BIRTH + len(made), action, name, content, extensions)
 
     add("grant", "root", Action.GRANT, b"root", root.public)
     add("grant other", "grant", Action.GRANT, "clé".encode(), other.public)
     add("mkdir", "root", Action.MKDIR, b"etc")
-    add("write", "mkdir", Action.WRITE, b"motd", first, 6)
+    add("write", "mkdir", Action.WRITE, b"motd", first, Extensions(6))
     add("write empty", "mkdir", Action.WRITE, b"empty")
-    add("write largest", "mkdir", Action.WRITE, b"huge", first, 2**48 - 1)
+    add("write largest", "mkdir", Action.WRITE, b"huge", first, Extensions(2**48 - 1, mtime=-1))
     add("mode", "write", Action.MODE, b"motd", encode_mode(0o640, None))
     add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, (b"root", b"adm")))
     add("ack", "mode owner", Action.ACK, b"motd")
@@ -50,6 +59,16 @@ def entries() -> dict[str, Entry]:
     add("slink", "mkdir", Action.SLINK, b"issue", b"../usr/share/issue")
     add("name of 255 bytes", "mkdir", Action.MKDIR, b"n" * 255)
     add("revoke", "grant other", Action.REVOKE, "clé".encode(), other.fingerprint)
+    add("mode special", "write", Action.MODE, b"motd", encode_mode(0o4755, None), Extensions(mtime=BIRTH + 123_456_789))
+    add("fifo", "mkdir", Action.NODE, b"pipe", b"\x01")
+    add("block device", "mkdir", Action.NODE, b"disk", b"\x04" + (8).to_bytes(4, "big") + (1).to_bytes(4, "big"))
+    add("xattr", "mode special", Action.XATTR, b"motd", b"\x01\x0cuser.comment" + b"greeting")
+    add("xattr removed", "xattr", Action.XATTR, b"motd", b"\x00\x0cuser.comment")
+    quota = Extensions(quota=Quota(10**9, 2**64 - 1))
+    add("grant quota", "revoke", Action.GRANT, "clé".encode(), other.public, quota)
+    add("admit", "grant quota", Action.ADMIT, b"reader", other.public)
+    add("annotation 64", "mode", Action(64), b"", b"of a later version")
+    add("extension 255", "mkdir", Action.MKDIR, b"later", extensions=Extensions(unknown=((255, b"ignored"),)))
     return made
 
 
@@ -61,11 +80,11 @@ def vectors() -> dict[str, object]:
                 "label": label,
                 "secret": SECRETS[0].hex(),
                 "parent": entry.parent.hex(),
-                "timestamp": entry.timestamp,
+                "made": entry.made,
                 "action": int(entry.action),
                 "name": entry.name.hex(),
                 "content": entry.content.hex(),
-                "size": entry.size,
+                "extensions": entry.extensions.encode().hex(),
                 "fingerprint": entry.fingerprint.hex(),
                 "signature": entry.signature.hex(),
                 "hash": entry.hash.hex(),
@@ -97,13 +116,14 @@ def vectors() -> dict[str, object]:
 def table() -> str:
     """The table of `docs/formats.md`."""
     lines = [
-        "| vector | action | name | content | size | hash |",
+        "| vector | action | name | content | extensions | hash |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for label, entry in entries().items():
         name = "255 x `6e`" if len(entry.name) > 100 else f"`{entry.name.hex()}`"
         content = f"`{entry.content.hex()}`" if entry.content else ""
-        lines.append(f"| {label} | {int(entry.action)} | {name} | {content} | {entry.size} | `{entry.hash.hex()}` |")
+        extensions = f"`{entry.extensions.encode().hex()}`" if entry.extensions != NO_EXTENSIONS else ""
+        lines.append(f"| {label} | {int(entry.action)} | {name} | {content} | {extensions} | `{entry.hash.hex()}` |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,63 @@
+"""The reserve: what this node keeps free of contents that other nodes send (docs/operations.md).
+
+At the limit contents wait and entries go on: an entry has some hundred bytes, a content up to 16 GiB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Bytes that must be free beyond `min_free` before contents come again, so that a few do not stop and begin in turn.
+_MORE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """What a node's owner allows; 0 is no limit.
+
+    Attributes:
+        max_log_bytes: of the log on disk.
+        min_free: bytes that stay free on the disk of the log.
+    """
+
+    max_log_bytes: int = 0
+    min_free: int = 0
+
+
+NO_LIMITS = DiskLimits()
+
+
+class Reserve:
+    """Says when the contents of others have to wait."""
+
+    def __init__(self, log: Path, limits: DiskLimits, free: Callable[[Path], int] | None = None) -> None:
+        """`log`: its file; `free`: bytes that are free in a directory."""
+        self._files = (log, log.with_name(f"{log.name}-wal"))
+        self._limits = limits
+        self._free = free or _free_bytes
+        self._is_short = False
+
+    def reached(self) -> str:
+        """The setting that lets contents wait now, empty if none does."""
+        limits = self._limits
+        if limits.max_log_bytes and sum(map(_size_of, self._files)) >= limits.max_log_bytes:
+            return "max_log_bytes"
+        if limits.min_free:
+            needed = limits.min_free + (_MORE_BYTES if self._is_short else 0)
+            self._is_short = self._free(self._files[0].parent) < needed
+        return "min_free" if self._is_short else ""
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _free_bytes(directory: Path) -> int:
+    facts = os.statvfs(directory)
+    return facts.f_bavail * facts.f_frsize
