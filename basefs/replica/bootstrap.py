@@ -11,7 +11,6 @@ from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from basefs.view.signer import clamp_time
 
 #: The file in which newcomers find addresses to join, one `ip:port` a line.
 CLUSTER_FILE = b".cluster"
@@ -28,7 +27,7 @@ def bootstrap(directory: Path, keys: Sequence[tuple[bytes, SigningKey]], address
     The root entry's parent is a random nonce, so two filesystems are never the same.  Raises `StoreError` if the
     directory holds a log already.
     """
-    now = clamp_time(time.time())
+    now = time.time_ns()
     signer = keys[0][1]
     root = signer.sign(os.urandom(HASH_SIZE), now, Action.MKDIR, ROOT_NAME)
     entries = [root]

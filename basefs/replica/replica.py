@@ -28,7 +28,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from basefs.errors import BaseFSError, InvalidEntry, IsADirectory, NotADirectory, NotFound, ReadOnly, StoreError
+from basefs.errors import (
+    BaseFSError,
+    InvalidEntry,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    ReadOnly,
+    StoreError,
+    UnsupportedEntry,
+)
 from basefs.log.blocks import Block
 from basefs.log.cache import ContentCache
 from basefs.log.chains import Incomplete
@@ -43,16 +52,21 @@ from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import SigningKey
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
+from basefs.log.receipts import Receipt
+from basefs.log.reserve import NO_LIMITS, DiskLimits
 from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.replica.applied import Applied
+from basefs.replica.audit import ViewAudit
 from basefs.replica.feed import CommitFeed
 from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
 from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
+from basefs.view.keynames import key_names
+from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
 from basefs.view.seen import Version
@@ -87,6 +101,7 @@ class Replica:
     Attributes:
         keys: the private keys of this node.
         directory: where log and cache are.
+        audit: hashes of what the view shows, and the peers that show something else.
     """
 
     def __init__(
@@ -95,13 +110,18 @@ class Replica:
         keys: Sequence[SigningKey] = (),
         *,
         clock: Callable[[], float] = time.time,
+        limits: DiskLimits = NO_LIMITS,
     ) -> None:
-        """Open the log in a directory.  Raises `StoreError`, or `DamagedLog` without a readable root entry."""
+        """Open the log in a directory, with limits for what other nodes send.
+
+        Raises `StoreError`, or `DamagedLog` without a readable root entry.
+        """
         self.keys = list(keys)
         self.directory = directory
         self._clock = clock
         self._signer = Signer(self.keys, clock)
         self._store = Store(directory / LOG_FILE)
+        self._store.set_limits(limits)
         #: Every writer holds it, and takes it before the lock: blocks of large contents are stored under it alone, so
         #: that no reader waits for the disk.
         self._write_lock = Guard(self._store.database.translate)
@@ -119,6 +139,14 @@ class Replica:
         self._identity: bytes | None = None
         self._live: _View | None = None
         self._observed = False
+        self._quick_look = QuickLook()
+        #: How many contents have become complete since the log was opened: a directory may show because of one.
+        self._completed = 0
+        #: The numbers of entries and of these when the needs were looked at, and when they are looked at next,
+        #: monotonic seconds.
+        self._reviewed = 0, 0
+        self._next_review = 0.0
+        self.audit = ViewAudit(self.root_hash, self._peek, self._has_all_needed)
         with self._lock:
             if self._store.entry_count():
                 self._open_view()
@@ -180,7 +208,7 @@ class Replica:
         for _ in self.observed():
             pass
 
-    def observed(self) -> Iterator[list[tuple[Path, State, EntryHash]]]:
+    def observed(self) -> Iterator[list[tuple[Path, State, Entry]]]:
         """`observe`, and what is there: live paths with their states and the entries that they end with.
 
         A directory at a time, before what is in it, and without the lock in between.  So what changes meanwhile may be
@@ -194,7 +222,7 @@ class Replica:
             portion = tree.begin_observing()
         todo: list[Path] = []
         while True:
-            yield [(path, node.state, node.outcome.tips[0].hash) for path, node in portion]
+            yield [(path, node.state, node.outcome.tips[0]) for path, node in portion]
             todo.extend(path for path, node in reversed(portion) if node.is_directory)
             if not todo:
                 return
@@ -207,6 +235,7 @@ class Replica:
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
         contents: Iterable[tuple[Path, Content, Version | None]] = (),
+        receipt: Callable[[], Receipt] | None = None,
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
@@ -216,6 +245,9 @@ class Replica:
         `contents` says beforehand what will be written where, and on which version that was made (`None`: the current
         one), so that it is encoded before the lock is taken.  For what it leaves out `make` is called again; so it must
         do nothing but draft (`basefs/log/encoder.py`).
+
+        `receipt` is called when a series is drafted, and what it returns is recorded in the same transaction; see
+        `receipts`.
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
@@ -227,7 +259,7 @@ class Replica:
         while True:
             try:
                 with self._write_lock, self._lock:
-                    applied, kept = self._draft(make, self._writable(encoder))
+                    applied, kept = self._draft(make, self._writable(encoder), receipt)
                     self._put(applied)
                 break
             except NotEncoded as missing:
@@ -245,7 +277,10 @@ class Replica:
         return self._author(encoder)
 
     def _draft(
-        self, make: Callable[[Author], Draft | Iterable[Draft]], author: Author
+        self,
+        make: Callable[[Author], Draft | Iterable[Draft]],
+        author: Author,
+        receipt: Callable[[], Receipt] | None,
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
@@ -263,9 +298,11 @@ class Replica:
                     whole.contents |= draft.contents
                     whole.large |= draft.large
                     # The next draft builds on this one; nobody else sees the view before the transaction ends.
-                    self._show(batch.accepted[shown:], (), now=int(batch.now))
+                    self._show(batch.accepted[shown:], (), now=int(batch.now * 10**9))
                     shown = len(batch.accepted)
                     author.applied(draft.entries)
+                if receipt is not None:
+                    self._store.receipts.add(receipt(), [placed.entry.hash for placed in batch.accepted])
         except BaseException:
             if shown:
                 self._undo_view()
@@ -289,9 +326,10 @@ class Replica:
                 with self._lock:
                     self._put(replace(self._write(Draft(blocks=list(blocks), large=True)), blocks=()))
         self._feed.deliver()
-        self._checkpoint()
+        self.write_back()
 
-    def _checkpoint(self) -> None:
+    def write_back(self) -> None:
+        """Give back the room of SQLite's WAL if it has grown.  Raises `StoreError`."""
         with self._sync_lock:
             self._store.database.checkpoint()
 
@@ -314,14 +352,17 @@ class Replica:
         with self._lock:
             return self._store.known(hashes), self._store.entry_count()
 
-    def _apply(self, delivery: Delivery) -> Applied:
+    def _apply(self, delivery: Delivery, *, everything: bool = False) -> Applied:
         # Nobody waits for signatures: they take as long as all the rest.
         delivery.verify(self._publics(delivery.entries))
         parts: list[Applied] = []
         while not parts or delivery.entries:
             with self._write_lock, self._lock:
                 enough = partial(self._has_held_long, time.monotonic())
-                batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=False)
+                now = self._clock()
+                self._store.review(now)
+                needs = None if everything else self._is_soon_needed
+                batch = Intake(self._store, self._orphans, self._newcomer, now=now, local=False, needs=needs)
                 with self._store.transaction():
                     batch.add(delivery, enough)
                 parts.append(self._taken(batch))
@@ -363,8 +404,8 @@ class Replica:
     def _publics(self, entries: Collection[Entry]) -> dict[EntryHash, bytes]:
         """The key that each of these entries names, of those whose key was granted anywhere."""
         with self._lock:
-            only_key = self._store.granted.only_key
-            keys = {fingerprint: only_key(fingerprint) for fingerprint in {entry.fingerprint for entry in entries}}
+            key = self._store.granted.key
+            keys = {fingerprint: key(fingerprint) for fingerprint in {entry.fingerprint for entry in entries}}
         return {entry.hash: public for entry in entries if (public := keys[entry.fingerprint]) is not None}
 
     def _has_held_long(self, since: float) -> bool:
@@ -383,8 +424,9 @@ class Replica:
         """What a transaction did that was committed now, and of which the view has seen the first `shown` entries."""
         accepted = {placed.entry.hash for placed in batch.accepted}
         completed = tuple(hash for hash in batch.completed if hash not in accepted)
-        changes = self._see(batch.accepted, shown, completed, now=int(batch.now))
+        changes = self._see(batch.accepted, shown, completed, now=int(batch.now * 10**9))
         self._commits += 1
+        self._completed += len(completed)
         return Applied(
             commit=self._commits,
             entries=tuple(placed.entry for placed in batch.accepted),
@@ -445,12 +487,8 @@ class Replica:
             if accepted:
                 self._open_view()
             return
-        for placed in accepted:
-            self._live.tree.update(placed, now=now, is_new=True)
-        for hash in completed:
-            write = self._store.get(hash)
-            if write is not None:
-                self._live.tree.update(write, now=now, is_new=False)
+        writes = [write for hash in completed if (write := self._store.get(hash)) is not None]
+        self._live.tree.update(accepted, writes, now=now)
 
     @property
     def is_durable(self) -> bool:
@@ -469,18 +507,74 @@ class Replica:
             except BaseException:
                 self._store.database.mark_unsynced()
                 raise
-            self._store.database.checkpoint()
 
     def stall(self, seconds: float) -> int:
-        """Chains without a block for that long become *stalled* (paper, section 3.2.2); returns how many."""
+        """Chains without a block for that long become *stalled* (paper, section 3.2.2), and withheld ones go on once
+        there is room.  Returns how many should be asked for again.
+        """
         with self._write_lock, self._lock:
-            return self._store.stall(older_than=self._clock() - seconds)
+            now = self._clock()
+            again = self._store.review(now) + self._store.stall(older_than=now - seconds)
+        return again + self.review_needs()
 
-    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
-        """`apply` for encoded entries and blocks."""
+    def _is_soon_needed(self, write: Placed) -> bool:
+        """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
+        return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
+
+    def _has_all_needed(self) -> bool:
+        """Whether the view lacks no content that another node with the same log may show."""
+        if self._store.chains.any_withheld and self._reviewed != self._needs_version:
+            return False
+        return self._snapshots.is_settled()
+
+    @property
+    def _needs_version(self) -> tuple[int, int]:
+        return self._store.committed[1], self._completed
+
+    def review_needs(self, *, at_once: bool = False) -> int:
+        """Find out anew which of the contents that are not here are needed, if entries have come since.
+
+        A review takes a tenth of the time at the most, unless `at_once`.  Returns how many should be asked for again.
+        """
+        started = time.monotonic()
+        if started < self._next_review and not at_once:
+            return 0
+        with self._lock:
+            seen = self._needs_version
+            if self._live is None or seen == self._reviewed:
+                return 0
+            waiting = self._store.chains.waiting_writes()
+            # What comes meanwhile causes another review.
+            needs = Needs(self._store, self._contents, self._view.tree)
+        found = {first: False for writes in waiting.values() for first in writes.values()}
+        while waiting:
+            self._let_others()
+            with self._lock:
+                since = time.monotonic()
+                while waiting and time.monotonic() - since < LONG_HOLD:
+                    path_id, writes = waiting.popitem()
+                    found.update((writes[write], True) for write in needs.of(path_id, writes))
+        count = 0
+        if found:
+            with self._write_lock, self._lock, self._store.transaction():
+                count = self._store.chains.set_needed(found, now=self._clock())
+        self._reviewed = seen
+        self._next_review = started + 10 * (time.monotonic() - started)
+        return count
+
+    def withholds(self) -> str:
+        """The setting because of which the contents of other nodes wait, empty if they come."""
+        with self._lock:
+            return self._store.reserve.reached() if self._store.chains.withholding else ""
+
+    def add(
+        self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "", everything: bool = False
+    ) -> AddResult:
+        """`apply` for encoded entries and blocks; `everything`: also contents that no view shows."""
         decoded: list[Entry] = []
         pieces: list[Block] = []
         rejected: list[str] = []
+        unsupported = 0
         # Before they are decoded, which costs more: a peer that sends known entries again and again should cost little.
         hashes = [hash_of(raw) for raw in entries]
         known, seen = self._known(hashes)
@@ -491,18 +585,20 @@ class Replica:
                 decoded.append(Entry.decode(raw))
             except InvalidEntry as error:
                 rejected.append(str(error))
+                unsupported += isinstance(error, UnsupportedEntry)
         for raw in blocks:
             try:
                 pieces.append(Block.decode(raw))
             except InvalidEntry as error:
                 rejected.append(str(error))
-        applied = self._apply(Delivery.of(decoded, pieces, peer, seen))
+        applied = self._apply(Delivery.of(decoded, pieces, peer, seen), everything=everything)
         return AddResult(
             accepted=len(applied.entries) + applied.new_blocks,
             missing_parents=applied.missing_parents,
             missing_blocks=applied.missing_blocks,
             rejected=(*rejected, *applied.rejected),
             ungranted=applied.ungranted,
+            unsupported=unsupported,
         )
 
     def totals(self) -> dict[str, int]:
@@ -613,15 +709,23 @@ class Replica:
 
     def survey(self, path: Path) -> Survey:
         """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
+        return self.examine(path, lambda found: found)
+
+    def examine(self, path: Path, look: Callable[[Survey], T]) -> T:
+        """What `look` makes of a path's survey under the lock, which its revisions need.  Raises `NotFound`."""
         with self._lock:
             found = survey(self._store, self._view.tree, path)
             if found is None:
                 raise NotFound(f"nothing was ever at {display(path)}")
-            return found
+            return look(found)
 
     def forked_paths(self) -> list[Path]:
         """The paths where something can have lost, live or not; takes no lock."""
         return self._snapshots.forked_paths()
+
+    def competing_paths(self, entries: Iterable[EntryHash]) -> list[Path]:
+        """The paths of those of these entries beside which there is another one; takes no lock."""
+        return self._snapshots.competing(entries)
 
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.
@@ -655,10 +759,19 @@ class Replica:
         with self._lock:
             return self._store.find(prefix)
 
-    def places(self, entries: Iterable[Entry]) -> list[tuple[Path, Placed]]:
+    def receipts(self, journal: int) -> list[tuple[bytes, list[EntryHash]]]:
+        """The records that commits have left about a journal, oldest first, with the entries of each commit."""
+        with self._lock:
+            return self._store.receipts.of(journal)
+
+    def receipt_count(self, journal: int) -> int:
+        """How many commits of this process have left a record about a journal; takes no lock."""
+        return self._store.receipts.count(journal)
+
+    def places(self, entries: Iterable[EntryHash]) -> list[tuple[Path, Placed]]:
         """Where entries stand that are in the log."""
         with self._lock:
-            placed = (self._store.get(entry.hash) for entry in entries)
+            placed = (self._store.get(hash) for hash in entries)
             return [(self._store.paths.path_of(one.path_id), one) for one in placed if one is not None]
 
     def state_after(self, entry: EntryHash) -> State | None:
@@ -670,22 +783,6 @@ class Replica:
             found = survey(self._store, self._view.tree, self._store.paths.path_of(placed.path_id))
             return None if found is None else found.states.get(entry)
 
-    def is_version(self, path: Path, version: Version) -> bool:
-        """Whether entries that are in the log told once what this path was."""
-        with self._lock:
-            placed = [self._store.get(hash) for hash in version]
-            return None not in placed and all(
-                self._store.paths.path_of(one.path_id) == path for one in placed[:1] if one
-            )
-
-    def is_own_since(self, path: Path, version: Version) -> bool:
-        """Whether a path is another version now, and a key of this node has signed that."""
-        with self._lock:
-            node = self._view.tree.find(path)
-            own = {key.fingerprint for key in self.keys}
-            since = [] if node is None else [tip for tip in node.outcome.tips if tip.hash not in version]
-            return bool(since) and all(tip.fingerprint in own for tip in since)
-
     def signer_of(self, entry: EntryHash) -> Fingerprint:
         """The key that signed an entry.  Raises `NotFound` for an unknown one."""
         with self._lock:
@@ -695,9 +792,23 @@ class Replica:
             return placed.entry.fingerprint
 
     def key_names(self) -> dict[Fingerprint, str]:
-        """The names of the keys that were ever granted; the latest one where there are several."""
+        """The names of keys, for people (`basefs/view/keynames.py`)."""
         with self._lock:
-            return self._store.key_names()
+            return key_names(self._store, self._view.tree)
+
+    def _peek(self, node: Node | None) -> tuple[Node, list[tuple[bytes, Node]]]:
+        """A directory and what is in it, `None` being the root; valid as long as the log does not change."""
+        with self._lock:
+            node = node or self._view.tree.root
+            portions = self._view.tree.peek(node)
+        children: list[tuple[bytes, Node]] = []
+        while True:
+            self._lock.let_others()
+            with self._lock:
+                portion = next(portions, None)
+            if portion is None:
+                return node, children
+            children += portion
 
     def check_view(self) -> list[Path]:
         """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
@@ -720,7 +831,7 @@ class Replica:
         return self._identity or ZERO_HASH
 
     def root_hash(self) -> bytes:
-        """XOR of everything in the Merkle tree."""
+        """The Merkle hash of everything."""
         return self._store.committed[0]
 
     def digest(self) -> Digest:

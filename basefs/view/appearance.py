@@ -32,7 +32,7 @@ class Attributes:
         mode: permission bits.
         owner: names of owner and group, or `None` for the mounting user.
         size: bytes.
-        mtime: UNIX seconds.
+        mtime: nanoseconds since 1970.
         links: number of live names.
         writable: whether a key of this node may write there.
         version: the entries that it comes from.
@@ -130,7 +130,9 @@ class StatCache:
         mtime = state.mtime
         version = tuple(tip.hash for tip in node.outcome.tips)
         if state.link is not None:
-            version = (*version, self._tree.resolver.linked_end(state.link))
+            end = self._tree.resolver.linked_end(state.link)
+            # A copy ends with its own entry.
+            version = version if end in version else (*version, end)
         if node.is_directory:
             links = 2
             mtime = max(mtime, node.touched)

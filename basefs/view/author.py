@@ -20,10 +20,12 @@ from basefs.errors import (
     StoreError,
     TooLarge,
 )
+from basefs.log.codecs import MAX_CONTENT_BYTES
 from basefs.log.content import BytesContent, Content
-from basefs.log.contents import MAX_CONTENT_BYTES, Contents
+from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
 from basefs.log.entries import MAX_CONTENT, Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
@@ -35,7 +37,7 @@ from basefs.view.permissions import Authority
 from basefs.view.revert import Reverter
 from basefs.view.seen import ObservedVersions, Version
 from basefs.view.signer import Signer
-from basefs.view.states import DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
+from basefs.view.states import ABSENT, DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import SAME_FILE
 
@@ -160,40 +162,68 @@ class Author:
         if node is not None and not node.is_directory:
             if node.state.kind is not Kind.SYMLINK or node.state.target != target:
                 key = self._signer.key_for(node.authority, path)
-                stamp = self._signer.now() if mtime is None else mtime
-                draft.entries.append(key.sign(node.outcome.tips[0].hash, stamp, Action.SLINK, path[-1], target))
+                tip, now = node.outcome.tips[0], self._signer.now()
+                draft.entries.append(key.sign(tip.hash, now, Action.SLINK, path[-1], target, Extensions(mtime=mtime)))
             return draft
         self._begin(draft, path, Action.SLINK, target, mtime=mtime)
         return draft
 
     def make_link(self, path: Path, target: Path) -> Draft:
-        """A hard link: another name for a file.  Raises as `make_directory`, and `NotPermitted` for directories."""
+        """A hard link: another name for a file; a copy where no key of this node may write at both paths.
+
+        Raises as `make_directory`, and `NotPermitted` for directories.
+        """
         node = self.node(target)
         if node.is_directory:
             raise NotPermitted("a directory cannot have a second name")
         draft = Draft()
-        self._begin_link(draft, path, node)
+        _, parent = self._opening(path)
+        self._link(draft, self._directory(path[:-1]).authority, parent, path, node)
         return draft
 
-    def _begin_link(self, draft: Draft, path: Path, node: Node) -> None:
-        key, parent = self._opening(path)
-        self._link(draft, key, parent, path[-1], node)
+    def _move(self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node) -> None:
+        """The file at `node` under another path, at which the keys of `authority` may write.
 
-    def _link(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
+        Where a key may write that cannot write there, it could go on writing the file that it had: so that is copied.
+        """
+        if node.authority.depths.keys() <= authority.depths.keys():
+            self._link(draft, authority, parent, path, node)
+        else:
+            self._copy(draft, self._signer.key_for(authority, path), parent, path[-1], node)
+
+    def _copy(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
+        """A file or symbolic link of its own, which looks like the one at `node`."""
+        state = node.state
+        if state.kind is Kind.SYMLINK:
+            now, extensions = self._signer.now(), Extensions(mtime=state.mtime)
+            copy = key.sign(parent, now, Action.SLINK, name, state.target, extensions)
+            draft.entries.append(copy)
+        else:
+            assert state.content is not None
+            copy = self._write(draft, key, parent, name, self._contents.open(state.content), None, state.mtime)
+        draft.follow_with_mode(key, copy, step(ABSENT, copy, complete=True), state.mode, state.owner)
+
+    def _link(self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node) -> None:
         """Another name for the file at `node`, with the attributes that it shows.
 
         A link to a link names the file itself, so that renaming a file often makes no chain of links.
         """
-        state = node.state
+        state, name = node.state, path[-1]
+        self._signer.key_for(authority, path)
+        keys = self._signer.valid(authority)
+        key = next((key for key in keys if self._tree.resolver.may_change(key.fingerprint, state)), None)
+        if key is None:
+            self._copy(draft, keys[0], parent, name, node)
+            return
         target = state.link or self._beginning(node)
-        link = key.sign(parent, state.mtime, Action.LINK, name, target)
+        link = key.sign(parent, self._signer.now(), Action.LINK, name, target)
         draft.entries.append(link)
         shown = self._tree.linked(target)
         draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
 
     def _begin(self, draft: Draft, path: Path, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:
         key, parent = self._opening(path)
-        entry = key.sign(parent, self._signer.now() if mtime is None else mtime, action, path[-1], content)
+        entry = key.sign(parent, self._signer.now(), action, path[-1], content, Extensions(mtime=mtime))
         draft.entries.append(entry)
         return entry
 
@@ -243,8 +273,8 @@ class Author:
             content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
             owner: names of owner and group; `None` keeps them, or leaves a new file to the mounting user.
-            mtime: UNIX seconds, also if the content stays the same; `None` is `written`.
-            written: UNIX seconds, when the content was written; `None` is now.
+            mtime: nanoseconds since 1970, also if the content stays the same; `None` is `written`.
+            written: nanoseconds since 1970, when the content was written; `None` is now.
 
         Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
         """
@@ -291,8 +321,8 @@ class Author:
         mtime: int | None,
     ) -> Entry:
         encoded = self._encoder.encoded(content, base)
-        stamp = self._signer.now() if mtime is None else mtime
-        entry = key.sign(parent, stamp, Action.WRITE, name, encoded.first, content.size)
+        extensions = Extensions(content.size, mtime)
+        entry = key.sign(parent, self._signer.now(), Action.WRITE, name, encoded.first, extensions)
         draft.entries.append(entry)
         draft.blocks.extend(encoded.blocks)
         draft.large |= encoded.is_stored
@@ -308,19 +338,19 @@ class Author:
                 return other, self._as_seen(other, candidate) or candidate
         return path, node
 
-    def _relink(self, draft: Draft, path: Path, node: Node, write: Entry) -> None:
+    def _relink(self, draft: Draft, path: Path, node: Node, change: Entry) -> None:
         for other, link in self._tree.names_of(path, node):
             if other != path and link.state.link is not None and self._signer.may_write(link.authority):
                 tip = link.outcome.tips[0]
                 key = self._signer.key_for(link.authority, other)
-                draft.entries.append(key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, write.hash))
+                draft.entries.append(key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, change.hash))
 
     # -- attributes ---------------------------------------------------------------------------------------------------
 
     def set_attributes(
         self, path: Path, *, mode: int | None = None, owner: Owner | None = None, mtime: int | None = None
     ) -> Draft:
-        """chmod, chown and utimens: a mode entry, whose timestamp is the file's time.  No entry where nothing changes.
+        """chmod, chown and utimens: a mode entry, without `mtime` at the same time.  None where nothing changes.
 
         Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
         """
@@ -329,9 +359,8 @@ class Author:
         state = node.state
         bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
         kept = state.owner if owner is None else owner
-        stamp = state.mtime if mtime is None else mtime
         # A directory shows when its names last changed; setting its time ends that, whatever the log says.
-        same_time = stamp == state.mtime and (mtime is None or not node.touched)
+        same_time = mtime is None or (mtime == state.mtime and not node.touched)
         if (bits, kept) == (state.mode, state.owner) and same_time:
             return draft
         self._signer.key_for(node.outcome.authorities[0], path)
@@ -339,8 +368,13 @@ class Author:
             if at == path or (name.state.link is not None and self._signer.may_write(name.authority)):
                 # Without the first name every name keeps its own record, so all of them get one.
                 key = self._signer.key_for(name.outcome.authorities[0], at)
-                tip = name.outcome.tips[0]
-                draft.entries.append(key.sign(tip.hash, stamp, Action.MODE, tip.name, encode_mode(bits, kept)))
+                tip, now = name.outcome.tips[0], self._signer.now()
+                content, extensions = encode_mode(bits, kept), Extensions(mtime=mtime)
+                draft.entries.append(key.sign(tip.hash, now, Action.MODE, tip.name, content, extensions))
+                if state.link is not None and not self._tree.resolver.may_change(key.fingerprint, state):
+                    # That made a file of its own of this name: the others follow it.
+                    self._relink(draft, path, node, draft.entries[-1])
+                    break
         return draft
 
     def _latest(self, path: Path) -> Node:
@@ -359,7 +393,7 @@ class Author:
         if bits != default or owner is not None:
             key = self._signer.key_for(authority, path)
             content = encode_mode(bits, owner)
-            draft.entries.append(key.sign(made.hash, made.timestamp, Action.MODE, made.name, content))
+            draft.entries.append(key.sign(made.hash, made.made, Action.MODE, made.name, content))
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 
@@ -408,7 +442,8 @@ class Author:
             self._move_tree(draft, source, node, target, existing)
             return draft
         if existing is None:
-            self._begin_link(draft, target, node)
+            _, parent = self._opening(target)
+            self._move(draft, self._directory(target[:-1]).authority, parent, target, node)
         else:
             draft = self._replace(source, node, target, existing)
         self._delete(draft, source, node)
@@ -438,7 +473,7 @@ class Author:
             write = self._write(draft, key, parent, target[-1], content, None, state.mtime)
             self._set_mode(draft, write, state.mode, state.owner, existing.authority, target)
         else:
-            self._link(draft, key, parent, target[-1], node)
+            self._move(draft, existing.authority, parent, target, node)
         return draft
 
     @staticmethod
@@ -475,9 +510,11 @@ class Author:
                 moved.append(((*path, name), child))
                 parent = home if existing is None or directory is not node else self._slot(existing, (*target, name))
                 if not child.is_directory:
-                    self._link(draft, key, parent, name, child)
+                    self._move(draft, authority, parent, (*target, name), child)
                     continue
-                made = key.sign(parent, child.state.mtime, Action.MKDIR, name)
+                made = key.sign(
+                    parent, self._signer.now(), Action.MKDIR, name, extensions=Extensions(mtime=child.state.mtime)
+                )
                 draft.entries.append(made)
                 self._set_mode(draft, made, child.state.mode, child.state.owner, authority, target)
                 todo.append(((*path, name), child, made.hash))

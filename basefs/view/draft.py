@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from basefs.log.blocks import Block
 from basefs.log.content import Content
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.view.states import Owner, State, encode_mode
@@ -40,4 +41,6 @@ class Draft:
         """Follow an entry with a mode entry, where what it shows is not what is wanted."""
         stamp = shown.mtime if mtime is None else mtime
         if (shown.mode, shown.owner, shown.mtime) != (mode, owner, stamp):
-            self.entries.append(key.sign(entry.hash, stamp, Action.MODE, entry.name, encode_mode(mode, owner)))
+            extensions = Extensions(mtime=None if stamp == shown.mtime else stamp)
+            content = encode_mode(mode, owner)
+            self.entries.append(key.sign(entry.hash, entry.made, Action.MODE, entry.name, content, extensions))

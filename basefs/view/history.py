@@ -6,10 +6,10 @@ It is read from the same two passes that resolve the path, so it always agrees w
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
-from basefs.log.entries import KEY_ACTIONS, Action, Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
@@ -26,10 +26,12 @@ class RevisionStatus(enum.Enum):
 
     CURRENT = "current"  # the state of the path
     PAST = "past"  # the current one builds on it
+    LAST = "last"  # the last one before the path was removed
     LOST = "lost"  # another branch won
     IGNORED = "ignored"  # its key is not valid, and nothing valid builds on it
     INCOMPLETE = "incomplete"  # its content has not arrived
-    GONE = "gone"  # made in a directory that was deleted since
+    WITHHELD = "withheld"  # likewise, and it is not fetched, since its key is not valid
+    GONE = "gone"  # made in a directory that was deleted since, and not the last one there
 
 
 class ForkRule(enum.Enum):
@@ -49,11 +51,13 @@ class Revision:
         entry: the entry.
         state: the state of the path after it; `None` for grants and revokes, and if unknown.
         standing: its present standing.
+        accepts: whether it ends a branch that had lost, with the state of the winner.
     """
 
     entry: Entry
     state: State | None
     standing: RevisionStatus
+    accepts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,23 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class _Story:
+    """How a path came to what it shows.
+
+    Attributes:
+        acceptances: the reverts that end a branch that had lost.
+        way: the entries on the way to what is shown.
+        shown: those whose state is shown, one for each merged branch.
+        last: the last one before the path was removed; `None` if it is there.
+    """
+
+    acceptances: frozenset[EntryHash]
+    way: frozenset[EntryHash]
+    shown: frozenset[EntryHash]
+    last: EntryHash | None
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """All that the two passes found out about one path.
 
@@ -86,6 +107,8 @@ class Survey:
         states: entry -> the state of the path after it.
         outcomes: entry -> the end of the branch that it begins; `None` if it does not count.
         is_removed: whether the directory that holds the path was removed; the rest then describes the path before.
+        resolve: the outcome of the path if it had only some of its entries.
+        withheld: the writes whose contents do not come because nothing shows them.
     """
 
     entries: Sequence[Placed]
@@ -93,6 +116,8 @@ class Survey:
     states: Mapping[EntryHash, State]
     outcomes: Mapping[EntryHash, Outcome | None]
     is_removed: bool = False
+    resolve: Callable[[Sequence[Placed]], Outcome | None] | None = field(default=None, compare=False)
+    withheld: frozenset[EntryHash] = frozenset()
 
     @classmethod
     def of(
@@ -107,7 +132,11 @@ class Survey:
     ) -> Survey:
         """Look at a path; arguments as for `Resolver.path`."""
         outcome, states, outcomes = resolver.survey(entries, directories, authority, depth)
-        return cls(entries, outcome, states, outcomes, is_removed)
+
+        def resolve(some: Sequence[Placed]) -> Outcome | None:
+            return resolver.path(some, directories, authority, depth)
+
+        return cls(entries, outcome, states, outcomes, is_removed, resolve)
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
@@ -119,9 +148,7 @@ class Survey:
 
     def _leading_to(self, outcome: Outcome, known: set[EntryHash]) -> set[EntryHash]:
         """The entries that lead to an outcome, without the known ones and their ancestors."""
-        parents = {
-            placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind is not EntryKind.KEY
-        }
+        parents = {placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind.is_state}
         found: set[EntryHash] = set()
         for tip in outcome.tips:
             hash: EntryHash | None = tip.hash
@@ -132,12 +159,62 @@ class Survey:
 
     def revisions(self) -> list[Revision]:
         """Every revision, the newest first."""
-        if self.is_removed:
-            return [Revision(placed.entry, None, RevisionStatus.GONE) for placed in reversed(self.entries)]
-        walk = self._walk()
+        story = self._story()
         return [
-            Revision(p.entry, self.states.get(p.entry.hash), self._standing(p, walk)) for p in reversed(self.entries)
+            Revision(
+                placed.entry,
+                self.states.get(placed.entry.hash),
+                self._standing(placed, story),
+                placed.entry.hash in story.acceptances,
+            )
+            for placed in reversed(self.entries)
         ]
+
+    def _story(self) -> _Story:
+        """How the path came to what it shows: behind an acceptance stands what it accepted, not the branch it ended."""
+        entries = {placed.entry.hash: placed.entry for placed in self.entries if placed.kind.is_state}
+        acceptances = frozenset(hash for hash, entry in entries.items() if self._accepts(entry, entries))
+        if self.outcome is None:
+            return _Story(acceptances, frozenset(), frozenset(), None)
+        shown = [tip.hash for tip in self.outcome.tips]
+        while any(hash in acceptances for hash in shown):
+            shown = [EntryHash(entries[hash].content) if hash in acceptances else hash for hash in shown]
+        way: set[EntryHash] = set()
+        todo = [tip.hash for tip in self.outcome.tips]
+        while todo:
+            hash = todo.pop()
+            if hash in way or hash not in entries:
+                continue
+            way.add(hash)
+            entry = entries[hash]
+            if hash not in acceptances:
+                todo.append(entry.parent)
+            if entry.action is Action.REVERT:
+                todo.append(EntryHash(entry.content))
+        return _Story(acceptances, frozenset(way), frozenset(shown), self._last(shown[0], entries))
+
+    def _accepts(self, entry: Entry, entries: Mapping[EntryHash, Entry]) -> bool:
+        """Whether a revert names what would have won without it: it then ends the branch that has lost."""
+        target = EntryHash(entry.content)
+        if entry.action is not Action.REVERT or target not in entries or self.resolve is None:
+            return False
+        if target in _ancestors(entry.parent, entries):
+            return False
+        without: set[EntryHash] = {entry.hash}
+        for placed in self.entries:
+            # Parents come first.
+            if placed.entry.parent in without:
+                without.add(placed.entry.hash)
+        outcome = self.resolve([placed for placed in self.entries if placed.entry.hash not in without])
+        return outcome is not None and any(target in _ancestors(tip.hash, entries) for tip in outcome.tips)
+
+    def _last(self, shown: EntryHash, entries: Mapping[EntryHash, Entry]) -> EntryHash | None:
+        """The last revision before the path was removed, `None` if it is there."""
+        for hash in _ancestors(shown, entries):
+            state = self.states.get(hash)
+            if state is not None and state.kind is not Kind.ABSENT:
+                return hash if self.is_removed or hash != shown else None
+        return None
 
     def branches(self) -> list[tuple[int, Revision]]:
         """Every revision behind the one that it builds on, with the number of forks before it; grants come first."""
@@ -151,28 +228,34 @@ class Survey:
         while todo:
             forks, hash = todo.pop()
             found.append((forks, revisions[hash]))
-            following = sorted(behind.get(hash, ()), key=lambda hash: revisions[hash].entry.action not in KEY_ACTIONS)
-            states = [hash for hash in following if revisions[hash].entry.action not in KEY_ACTIONS]
+            following = sorted(behind.get(hash, ()), key=lambda hash: revisions[hash].entry.action.is_state)
+            states = [hash for hash in following if revisions[hash].entry.action.is_state]
             deeper = forks + (len(states) > 1)
             todo.extend((deeper if next in states else forks, next) for next in reversed(following))
         return found
 
-    def _standing(self, placed: Placed, walk: set[EntryHash]) -> RevisionStatus:
+    def _standing(self, placed: Placed, story: _Story) -> RevisionStatus:
         hash = placed.entry.hash
-        outcome = self.outcome
-        if placed.kind is EntryKind.KEY:
+        if hash == story.last:
+            return RevisionStatus.LAST
+        if self.is_removed:
+            return RevisionStatus.GONE
+        if not placed.kind.is_state:
+            outcome = self.outcome
             in_force = outcome is not None and any(grant.entry.hash == hash for grant in outcome.authority.grants)
             return RevisionStatus.CURRENT if in_force else RevisionStatus.PAST
-        if outcome is not None and any(tip.hash == hash for tip in outcome.tips):
+        if hash in story.shown:
             return RevisionStatus.CURRENT
-        if hash in walk:
-            return RevisionStatus.PAST
         state = self.states.get(hash)
+        if hash in story.way or (hash in story.acceptances and self.outcomes.get(hash) is not None):
+            return RevisionStatus.PAST
         if state is None:
             return RevisionStatus.GONE
         if self.outcomes.get(hash) is not None:
             return RevisionStatus.LOST
-        return RevisionStatus.IGNORED if state.complete else RevisionStatus.INCOMPLETE
+        if state.complete:
+            return RevisionStatus.IGNORED
+        return RevisionStatus.WITHHELD if state.content in self.withheld else RevisionStatus.INCOMPLETE
 
     def conflicts(self) -> list[Conflict]:
         """The branches that lost at any fork of the winning one, and were neither restored nor settled since.
@@ -203,7 +286,7 @@ class Survey:
         forks: dict[EntryHash | None, list[Outcome]] = {}
         for placed in self.entries:
             branch = self.outcomes.get(placed.entry.hash)
-            if placed.kind is EntryKind.KEY or branch is None:
+            if not placed.kind.is_state or branch is None:
                 continue
             at = None if placed.kind is EntryKind.CHILD else placed.entry.parent
             if at is None or at in walk:
@@ -211,8 +294,18 @@ class Survey:
         return forks.values()
 
     def _is_loss(self, branch: Outcome) -> bool:
-        """Whether a branch is a loss: the removal of a directory that another branch outlived is none."""
-        return branch.state.kind is not Kind.ABSENT or self.outcome is None or not self.outcome.directories
+        """Whether a branch is a loss: a removal is none where nothing is there, or a directory that outlived it."""
+        if branch.state.kind is not Kind.ABSENT or self.outcome is None:
+            return True
+        return self.outcome.state.kind is not Kind.ABSENT and not self.outcome.directories
+
+
+def _ancestors(hash: EntryHash, entries: Mapping[EntryHash, Entry]) -> Iterator[EntryHash]:
+    """An entry of a path and those that it builds on, the newest first."""
+    entry = entries.get(hash)
+    while entry is not None:
+        yield entry.hash
+        entry = entries.get(entry.parent)
 
 
 def _rank(branch: Outcome) -> tuple[int, int, EntryHash]:
@@ -241,29 +334,36 @@ def survey(store: Store, tree: Tree, path: Path) -> Survey | None:
     path_id = store.paths.id_of(path)
     if path_id is None:
         return None
-    entries, resolver = store.entries_at(path_id), tree.resolver
+    entries = store.entries_at(path_id)
+    found = _survey(store, tree, path, entries)
+    lacking = {state.content for state in found.states.values() if state.content is not None and not state.complete}
+    return replace(found, withheld=frozenset(write for write in lacking if tree.resolver.is_withheld(write)))
+
+
+def _survey(store: Store, tree: Tree, path: Path, entries: Sequence[Placed]) -> Survey:
+    resolver = tree.resolver
     if not path:
         return Survey.of(resolver, entries, (EntryHash(ZERO_HASH),), resolver.root_authority(), 0)
     above = tree.find(path[:-1])
     if above is not None and above.is_directory:
         return Survey.of(resolver, entries, above.outcome.directories, above.authority, len(path))
-    removed = _removed(store, tree, path[:-1])
-    if removed is None:
+    gone = removed(store, tree, path[:-1])
+    if gone is None:
         # Something else has won against the directory, and with it against everything in it.
         return Survey(entries, None, {}, {})
-    return Survey.of(resolver, entries, *removed, len(path), is_removed=True)
+    return Survey.of(resolver, entries, *gone, len(path), is_removed=True)
 
 
-def _removed(store: Store, tree: Tree, path: Path) -> tuple[Collection[EntryHash], Authority] | None:
+def removed(store: Store, tree: Tree, path: Path) -> tuple[Collection[EntryHash], Authority] | None:
     """The mkdir entries of a directory that is gone, and the keys valid in it; `None` if it was not removed."""
     live = next(depth for depth in range(len(path), -1, -1) if tree.find(path[:depth]) is not None)
     above = tree.find(path[:live])
-    removed: tuple[Collection[EntryHash], Authority] | None = None
+    found: tuple[Collection[EntryHash], Authority] | None = None
     if above is not None and above.is_directory:
-        removed = above.outcome.directories, above.authority
+        found = above.outcome.directories, above.authority
     for depth in range(live + 1, len(path) + 1):
         path_id = store.paths.id_of(path[:depth])
-        if path_id is None or removed is None:
+        if path_id is None or found is None:
             return None
-        removed = tree.resolver.removed(store.entries_at(path_id), *removed, depth)
-    return removed
+        found = tree.resolver.removed(store.entries_at(path_id), *found, depth)
+    return found

@@ -24,7 +24,7 @@ from basefs.view.draft import Draft
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State
-from basefs.view.supposing import Difference, differences, grants_in_force, subtree, supposed
+from basefs.view.supposing import Difference, affected, differences, grants_in_force, reach, supposed
 from basefs.view.tree import Node, Tree
 
 
@@ -108,7 +108,7 @@ class KeyHolder:
         in_force = grants_in_force(self._store, self._tree)
         ours = {(at, grant) for at, grant in in_force if at == path and grant.fingerprint == fingerprint}
         # The granter may always revoke its grant; another key of equal authority may not.
-        granters = {key for _, grant in ours for key in grant.lineage}
+        granters = _granters(ours, node.authority)
         others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
         candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
         stamp = self._signer.now()
@@ -177,8 +177,8 @@ class KeyHolder:
     def _plan(
         self, path: Path, entries: Sequence[Entry], in_force: set[tuple[Path, Grant]], *, keep: bool
     ) -> GrantPlan:
-        top = self._top(path)
-        before = self._reach(self._tree, top)
+        top = affected(self._tree, path)
+        before = reach(self._store, self._tree, top)
         acks: _Acks = {}
         while True:
             outlook = self._suppose(top, before, [*_entries(acks), *entries])
@@ -203,28 +203,8 @@ class KeyHolder:
 
     def _suppose(self, top: Path, before: dict[Path, Node], entries: Sequence[Entry]) -> _Outlook:
         with supposed(self._store, self._tree.resolver, entries) as tree:
-            after = self._reach(tree, top)
+            after = reach(self._store, tree, top)
             return _Outlook(differences(before, after), after, grants_in_force(self._store, tree))
-
-    def _top(self, path: Path) -> Path:
-        """The highest directory whose outcome may change because of a path below it, or the path itself."""
-        node = self._tree.root
-        for depth, name in enumerate(path):
-            if node.outcome.from_below:
-                return path[:depth]
-            node = self._tree.children(node)[name]
-        return path
-
-    def _reach(self, tree: Tree, top: Path) -> dict[Path, Node]:
-        """The paths that a grant or revoke can change: the subtree, and the links from elsewhere to its files."""
-        found = subtree(tree, top)
-        path_id = self._store.paths.id_of(top)
-        for placed in () if path_id is None else [*self._store.links_to(path_id), *self._store.links_below(path_id)]:
-            path = self._store.paths.path_of(placed.path_id)
-            node = tree.find(path)
-            if node is not None:
-                found[path] = node
-        return found
 
     def _acks(self, before: dict[Path, Node], outlook: _Outlook, known: Collection[EntryHash]) -> _Acks:
         """The acks that a supposition calls for, and that are not known."""
@@ -275,10 +255,16 @@ class KeyHolder:
             tip, authority = node.outcome.tips[0], node.outcome.authorities[0]
             _, tried = known.get(tip.hash, ((), ()))
             key = self._key(authority, self._valid_after(difference.path, outlook, before))
-            if end == node.state.link or any(entry.action is Action.LINK for entry in tried) or key is None:
+            # A link is a copy as soon as its signer may not write at the path of its file.
+            is_copy = difference.after is not None and difference.after.state.origin != node.state.origin
+            if (
+                (end == node.state.link and not is_copy)
+                or any(entry.action is Action.LINK for entry in tried)
+                or key is None
+            ):
                 continue
             state = node.state
-            link = key.sign(tip.hash, state.mtime, Action.LINK, tip.name, end)
+            link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end)
             draft = Draft([link])
             draft.follow_with_mode(key, link, self._tree.linked(end), state.mode, state.owner, state.mtime)
             links[tip.hash] = difference.path, draft.entries
@@ -298,6 +284,21 @@ class KeyHolder:
 
 def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entries in acks.values() for entry in entries]
+
+
+def _granters(granted: Collection[tuple[Path, Grant]], authority: Authority) -> set[Fingerprint]:
+    """The keys from which these grants stem, directly or through others."""
+    signers: dict[Fingerprint, set[Fingerprint]] = {}
+    for grant in authority.grants:
+        signers.setdefault(grant.fingerprint, set()).add(grant.entry.fingerprint)
+    found: set[Fingerprint] = set()
+    todo = [grant.entry.fingerprint for _, grant in granted]
+    while todo:
+        key = todo.pop()
+        if key not in found:
+            found.add(key)
+            todo.extend(signers.get(key, ()))
+    return found
 
 
 def _order(granted: tuple[Path, Grant]) -> tuple[Path, bytes, EntryHash]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from basefs.errors import NotFound
@@ -13,7 +14,13 @@ from basefs.log.placement import EntryKind
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.signer import Signer
+from basefs.view.states import State
+from basefs.view.supposing import subtree
 from basefs.view.tree import Tree
+
+#: Nanoseconds: a rename is a link and a removal that one node has signed, in any order, within a minute.  The order of
+#: arrival is another one on each node; a large tree takes some seconds to sign.
+_TOGETHER = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,22 @@ class Arrival:
     time: float
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The number of an entry in the order of arrival, and when it came to this node (UNIX seconds)."""
+
+    sequence: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The path of the file that a link names; `renamed`: whether that name was removed when the link was made."""
+
+    path: Path
+    renamed: bool
+
+
 class Past:
     """Reads the history of one log."""
 
@@ -65,6 +88,30 @@ class Past:
             todo.extend(((*path, row.name), row.id) for row in self._store.paths.below(path_id))
         return sorted(found)
 
+    def live(self, path: Path, sequence: int | None) -> dict[Path, tuple[State, Entry]]:
+        """The live paths at and below one, with their states and last entries.
+
+        `sequence`: when the entry of this number in the order of arrival had just arrived; `None` is now.
+        """
+        if sequence is None:
+            return _states(self._tree, path)
+        with self._store.as_of(sequence):
+            return _states(Tree(self._store, self._tree.resolver), path)
+
+    def before_last_change(self, path: Path) -> int:
+        """The number of the last entry that had arrived before the last change at or below a path.
+
+        Raises `NotFound`.
+        """
+        ids = (self._store.paths.id_of(at) for at in self.paths(path))
+        ends = (self._store.entries_at(path_id)[-1:] for path_id in ids if path_id is not None)
+        sequence, entry = max(
+            ((self.sequence(placed.entry.hash), placed.entry) for end in ends for placed in end), key=lambda end: end[0]
+        )
+        # The mode of a file that was just written belongs to the same change.
+        is_whole = entry.action is not Action.MODE or self._store.arrivals.is_end(sequence - 1)
+        return sequence - (1 if is_whole or self._store.sequence(entry.parent) != sequence - 1 else 2)
+
     def latest(self) -> Arrival | None:
         """The last arrival; `None` in an empty log, or if its row is damaged."""
         placed, when = self._store.latest(), self._store.arrivals.last()
@@ -78,6 +125,36 @@ class Past:
         if placed is None:
             raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
         return self._store.paths.path_of(placed.path_id)
+
+    def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
+        """The path of the file that a link names, and the last entry of the file; `None` if it has not arrived."""
+        end = self._tree.resolver.linked_end(EntryHash(link.content))
+        placed = self._store.get(end)
+        return None if placed is None else (self._store.paths.path_of(placed.path_id), end)
+
+    def sources(self, links: Iterable[Entry]) -> list[Source | None]:
+        """The files that links name, `None` for those that have not arrived."""
+        return list(map(self._source, links))
+
+    def _source(self, link: Entry) -> Source | None:
+        target = EntryHash(link.content)
+        placed = self._store.get(target)
+        if placed is None:
+            return None
+        following = {target}
+        renamed = False
+        for other in self._store.entries_at(placed.path_id):
+            # Parents come first.
+            if other.entry.parent in following:
+                following.add(other.entry.hash)
+                is_together = abs(other.entry.made - link.made) <= _TOGETHER
+                renamed |= other.entry.action is Action.DELETE and is_together
+        return Source(self._store.paths.path_of(placed.path_id), renamed)
+
+    def arrivals(self, entries: Iterable[EntryHash]) -> list[Place]:
+        """Where entries stand in the order of arrival.  Raises `NotFound` for an unknown one."""
+        sequences = map(self.sequence, entries)
+        return [Place(sequence, self._store.arrivals.time_of(sequence) or 0.0) for sequence in sequences]
 
     def sequence(self, entry: EntryHash) -> int:
         """The number of an entry in the order of arrival on this node.  Raises `NotFound` for an unknown one."""
@@ -116,3 +193,7 @@ class Past:
                         standing, depth = "valid", node.authority.depths.get(key)
                     found.append(GrantRecord(path, entry, key, depth, standing))
         return sorted(found, key=lambda granted: granted.path)
+
+
+def _states(tree: Tree, path: Path) -> dict[Path, tuple[State, Entry]]:
+    return {at: (node.state, node.outcome.tips[0]) for at, node in subtree(tree, path).items()}

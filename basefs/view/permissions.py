@@ -14,12 +14,15 @@ such directory, 0 being the root and the highest.  Rules for the effect of a rev
 Evaluation goes level by level: keys valid above come first, then the keys that they granted here, then the keys that
 those granted.  A key that may revoke a grant always belongs to an earlier level than the grant, so every order of
 arrival gives the same answer, and mutual revocation cannot arise.
+
+The holder of a key can hang any number of grants and revokes on its directory, so the cost is linear in their number:
+the grants of one key by one signer fall together, and the signers from which a grant stems are the bits of a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
@@ -33,12 +36,10 @@ class Grant:
     Attributes:
         entry: the grant entry; its name is the key's name.
         fingerprint: the key.
-        lineage: the keys of this directory that it stems from, its signer first among them.
     """
 
     entry: Entry
     fingerprint: Fingerprint
-    lineage: frozenset[Fingerprint]
 
 
 class Authority:
@@ -75,65 +76,183 @@ class Authority:
         if not entries:
             # The same object, so that a tree without grants of its own costs nothing.
             return self
-        parents = {entry.hash: entry.parent for entry in entries}
-        revokes: dict[bytes, list[Entry]] = {}
+        revokers = _Revokers(self.depths, depth)
+        disputes = _disputes(entries, revokers)
+        pending: dict[Fingerprint, list[Grant]] = {}
         for entry in entries:
-            if entry.action is Action.REVOKE:
-                revokes.setdefault(entry.content, []).append(entry)
-        pending = [entry for entry in entries if entry.action is Action.GRANT]
+            if entry.action is Action.GRANT:
+                pending.setdefault(entry.fingerprint, []).append(Grant(entry, fingerprint_of(entry.content)))
         depths = dict(self.depths)
-        lineages: dict[Fingerprint, frozenset[Fingerprint]] = {}
+        #: Granted key -> the revokers from which its grants stem.
+        stems: dict[Fingerprint, int] = {}
         accepted: list[Grant] = []
-        while level := [entry for entry in pending if entry.fingerprint in depths]:
-            pending = [entry for entry in pending if entry.fingerprint not in depths]
-            grants = []
-            for entry in level:
-                lineage = lineages.get(entry.fingerprint, frozenset()) | {entry.fingerprint}
-                grants.append(Grant(entry, fingerprint_of(entry.content), lineage))
-            if revokes:
-                # On two chains each grant may need the other one as the answer, so they fall one after another.
-                while True:
-                    answers = [*accepted, *grants]
-                    kept = [grant for grant in grants if not self._is_taken(grant, answers, revokes, parents, depth)]
-                    if len(kept) == len(grants):
-                        break
-                    grants = kept
-            for grant in grants:
-                depths.setdefault(grant.fingerprint, depth)
-                lineages[grant.fingerprint] = lineages.get(grant.fingerprint, frozenset()) | grant.lineage
-            accepted.extend(grants)
+        granters: set[Fingerprint] = set()
+        signers = [signer for signer in pending if signer in depths]
+        while signers:
+            reach = {signer: revokers.bit_of(signer) | stems.get(signer, 0) for signer in signers}
+            level: dict[Fingerprint, dict[Fingerprint, list[Grant]]] = {}
+            for signer in signers:
+                for grant in pending.pop(signer):
+                    level.setdefault(grant.fingerprint, {}).setdefault(signer, []).append(grant)
+            for key, by_signer in level.items():
+                if key in disputes:
+                    disputes[key].settle(by_signer, reach, granters)
+                for signer, grants in by_signer.items():
+                    accepted += grants
+                    granters.add(signer)
+                    depths.setdefault(key, depth)
+                    stems[key] = stems.get(key, 0) | reach[signer]
+            signers = [key for key in level if key in depths and key in pending]
         return Authority(depths, accepted)
 
-    def _is_taken(
+
+#: The bit of the revokers from which every grant of a key has to fear.
+_ANYONES = 1
+
+
+class _Revokers:
+    """The keys that signed revokes, each with a bit of its own."""
+
+    def __init__(self, above: Mapping[Fingerprint, int], depth: int) -> None:
+        """`above`: the keys valid above this depth."""
+        self._above = above
+        self._depth = depth
+        self._bits: dict[Fingerprint, int] = {}
+
+    def bit_of(self, fingerprint: Fingerprint) -> int:
+        """The bit of a key; 0 for one that signed no revoke."""
+        return self._bits.get(fingerprint, 0)
+
+    def add(self, revoke: Entry) -> int:
+        """The bit of a revoke: of its signer, or `_ANYONES` if it can take any grant of the key."""
+        signer, key = revoke.fingerprint, Fingerprint(revoke.content)
+        has_more = signer in self._above and self._above[signer] < self._above.get(key, self._depth)
+        if has_more or signer == key:
+            return _ANYONES
+        return self._bits.setdefault(signer, _ANYONES << 1 + len(self._bits))
+
+
+@dataclass(slots=True)
+class _Dispute:
+    """The grants and revokes of one key, of which some may come after others.
+
+    Attributes:
+        above: grant or revoke -> the nearest revoke of the key that it comes after.
+        bits: revoke -> its bit.
+        behind: grant -> the bits of the revokes that come after it.
+        answers: revoke -> the number of grants that count and of answered revokes directly behind it.
+        signers: bit -> its key.
+        unanswered: bit -> the number of its revokes without an answer.
+        open: the bits that have any.
+    """
+
+    above: dict[EntryHash, EntryHash | None] = field(default_factory=dict)
+    bits: dict[EntryHash, int] = field(default_factory=dict)
+    behind: dict[EntryHash, int] = field(default_factory=dict)
+    answers: dict[EntryHash, int] = field(default_factory=dict)
+    signers: dict[int, Fingerprint] = field(default_factory=dict)
+    unanswered: dict[int, int] = field(default_factory=dict)
+    open: int = 0
+
+    def settle(
         self,
-        grant: Grant,
-        answers: Sequence[Grant],
-        revokes: Mapping[bytes, Sequence[Entry]],
-        parents: Mapping[EntryHash, EntryHash],
-        depth: int,
-    ) -> bool:
-        for revoke in revokes.get(grant.fingerprint, ()):
-            if _comes_after(grant.entry, revoke, parents) or not self._may_take(revoke, grant, depth):
-                continue
-            is_answered = any(
-                answer.fingerprint == grant.fingerprint and _comes_after(answer.entry, revoke, parents)
-                for answer in answers
-            )
-            if not is_answered or _comes_after(revoke, grant.entry, parents):
-                return True
-        return False
+        by_signer: dict[Fingerprint, list[Grant]],
+        reach: Mapping[Fingerprint, int],
+        granters: Collection[Fingerprint],
+    ) -> None:
+        """Take away the grants that fall.
 
-    def _may_take(self, revoke: Entry, grant: Grant, depth: int) -> bool:
-        signer = revoke.fingerprint
-        if signer == grant.fingerprint or signer in grant.lineage:
-            return True
-        return signer in self.depths and self.depths[signer] < self.depths.get(grant.fingerprint, depth)
+        Args:
+            by_signer: the grants of the key on one level; what falls is removed.
+            reach: signer -> the bits of the revokers that can take its grants.
+            granters: the keys from which others' grants stem.
+        """
+        for signer, grants in list(by_signer.items()):
+            by_signer[signer] = [
+                grant for grant in grants if not self.behind[grant.entry.hash] & _reached(reach, signer)
+            ]
+            for grant in by_signer[signer]:
+                self._answer(grant.entry.hash)
+        doomed = [signer for signer in by_signer if self.open & _reached(reach, signer)]
+        # On two chains each grant may need the other one as the answer, so they fall one after another.
+        while doomed:
+            opened = {bit for signer in doomed for grant in by_signer.pop(signer) for bit in self._withdraw(grant)}
+            if _ANYONES in opened or any(self.signers[bit] in granters for bit in opened):
+                newly = sum(opened)
+                doomed = [signer for signer in by_signer if newly & _reached(reach, signer)]
+            else:
+                doomed = [signer for bit in opened if (signer := self.signers[bit]) in by_signer]
+
+    def _answer(self, hash: EntryHash) -> None:
+        revoke = self.above[hash]
+        while revoke is not None:
+            self.answers[revoke] += 1
+            if self.answers[revoke] > 1:
+                break
+            bit = self.bits[revoke]
+            self.unanswered[bit] -= 1
+            if not self.unanswered[bit]:
+                self.open ^= bit
+            revoke = self.above[revoke]
+
+    def _withdraw(self, grant: Grant) -> list[int]:
+        """The bits of the revokes that had this answer alone."""
+        opened = []
+        revoke = self.above[grant.entry.hash]
+        while revoke is not None:
+            self.answers[revoke] -= 1
+            if self.answers[revoke]:
+                break
+            bit = self.bits[revoke]
+            self.unanswered[bit] += 1
+            self.open |= bit
+            opened.append(bit)
+            revoke = self.above[revoke]
+        return opened
 
 
-def _comes_after(entry: Entry, other: Entry, parents: Mapping[EntryHash, EntryHash]) -> bool:
-    above: EntryHash | None = entry.parent
-    while above is not None:
-        if above == other.hash:
-            return True
-        above = parents.get(above)
-    return False
+def _reached(reach: Mapping[Fingerprint, int], signer: Fingerprint) -> int:
+    return reach[signer] | _ANYONES
+
+
+def _disputes(entries: Sequence[Entry], revokers: _Revokers) -> dict[Fingerprint, _Dispute]:
+    """The disputes about all keys that any of these entries revokes."""
+    disputes = {Fingerprint(entry.content): _Dispute() for entry in entries if entry.action is Action.REVOKE}
+    if not disputes:
+        return disputes
+    known = {entry.hash for entry in entries}
+    following: dict[EntryHash, list[Entry]] = {}
+    for entry in entries:
+        following.setdefault(entry.parent, []).append(entry)
+    #: Key -> the grants and revokes of it from the first one down to where the pass is.
+    chains: dict[Fingerprint, list[EntryHash]] = {}
+    todo = [(entry, False) for entry in entries if entry.parent not in known]
+    while todo:
+        entry, is_left = todo.pop()
+        is_revoke = entry.action is Action.REVOKE
+        key = Fingerprint(entry.content) if is_revoke else fingerprint_of(entry.content)
+        dispute = disputes.get(key)
+        if not is_left:
+            todo.append((entry, True))
+            todo.extend((next, False) for next in following.get(entry.hash, ()))
+        if dispute is None:
+            continue
+        chain = chains.setdefault(key, [])
+        if not is_left:
+            last = chain[-1] if chain else None
+            dispute.above[entry.hash] = last if last is None or last in dispute.bits else dispute.above[last]
+            dispute.behind[entry.hash] = 0
+            if is_revoke:
+                bit = revokers.add(entry)
+                dispute.bits[entry.hash] = bit
+                dispute.answers[entry.hash] = 0
+                dispute.signers[bit] = entry.fingerprint
+                dispute.unanswered[bit] = dispute.unanswered.get(bit, 0) + 1
+                dispute.open |= bit
+            chain.append(entry.hash)
+        else:
+            chain.pop()
+            if chain:
+                own = dispute.bits.get(entry.hash, 0)
+                dispute.behind[chain[-1]] |= dispute.behind[entry.hash] | own
+    return disputes

@@ -7,12 +7,14 @@ file that a hard link names, and the life and the contributors below a directory
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, Placed
+from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.view.permissions import Authority
 from basefs.view.states import UNKNOWN, Kind, State
@@ -23,6 +25,8 @@ from basefs.view.walk import LINKABLE, Forest, Outcome, Walk, unite
 MAX_LINK_HOPS = 16
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
+#: Files whose walks are remembered, for as long as the log stays as it is.
+_REMEMBERED_FILES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +43,73 @@ class _Above:
 class Ancestry:
     """The directories above the entries of one log.
 
-    Which they are never changes, so a directory is looked up once for all that is in it or below it; what hangs on them
-    is read each time, but only where a key was ever granted, which is the root and few others.
+    Which they are never changes, so a directory is looked up once for all that is in it or below it; which keys are
+    valid there is found out once between two grants or revokes.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[EntryHash, _Above] = {}
         self._granted = store.granted.paths()
+        #: By the mkdirs on whose paths a key was granted, and by the first entry of a file.
+        self._authorities: dict[tuple[EntryHash, ...], Authority] = {}
+        #: By the id of a path.
+        self._key_signers: dict[int, frozenset[Fingerprint]] = {}
+        self._version = store.keys_version
 
     def authority(self, placed: Placed, root: Authority) -> tuple[Authority, int]:
         """The keys valid above the path of an entry, and the path's depth; `root`: what holds before any grant."""
-        granted = self._store.granted.paths()
-        if granted != self._granted or len(self._known) > _REMEMBERED:
-            self._known.clear()
-            self._granted = granted
+        self._renew()
         above = self._above(placed.directory)
         authority = root
+        hashes: tuple[EntryHash, ...] = ()
         for depth, ancestor in above.granted:
-            forest = Forest.of(self._store.keys_at(ancestor.path_id), (ancestor.directory,))
-            authority = authority.extended(forest.hanging.get(ancestor.entry.hash, ()), depth)
+            hashes = (*hashes, ancestor.entry.hash)
+            authority = self._extended(hashes, authority, ancestor, depth)
         return authority, above.depth + 1
+
+    def key_signers(self, path_id: int) -> frozenset[Fingerprint]:
+        """The keys that signed grants or revokes of a path."""
+        self._renew()
+        known = self._key_signers.get(path_id)
+        if known is None:
+            known = frozenset(placed.entry.fingerprint for placed in self._store.keys_at(path_id))
+            self._key_signers[path_id] = known
+        return known
+
+    def file_authority(self, placed: Placed, root: Authority) -> Authority:
+        """The keys valid at the path of a file, of which this is the first entry."""
+        authority, depth = self.authority(placed, root)
+        if placed.path_id not in self._granted:
+            return authority
+        return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
+
+    def _renew(self) -> None:
+        """Forget what a grant or revoke has changed, or what is too much."""
+        remembered = len(self._known) + len(self._authorities) + len(self._key_signers)
+        if self._version != self._store.keys_version or remembered > _REMEMBERED:
+            self._version = self._store.keys_version
+            granted = self._store.granted.paths()
+            if granted != self._granted or len(self._known) > _REMEMBERED:
+                self._known.clear()
+                self._granted = granted
+            self._authorities.clear()
+            self._key_signers.clear()
+
+    def _extended(self, place: tuple[EntryHash, ...], authority: Authority, placed: Placed, depth: int) -> Authority:
+        """The keys valid above an entry and those granted on it, by a name that stands for both."""
+        known = self._authorities.get(place)
+        if known is None:
+            forest = Forest.of(self._store.keys_at(placed.path_id), (placed.directory,))
+            hanging = list(forest.hanging.get(placed.entry.hash, ()))
+            for owner, entries in forest.hanging.items():
+                other = None if owner == placed.entry.hash else self._store.get(owner)
+                if other is not None and _are_concurrent(placed.entry, other.entry):
+                    # Both may be one directory, and a revoke hangs on either.
+                    hanging += [entry for entry in entries if entry.action is Action.REVOKE]
+            known = authority.extended(hanging, depth)
+            self._authorities[place] = known
+        return known
 
     def _above(self, directory: EntryHash) -> _Above:
         unknown: list[Placed] = []
@@ -86,11 +136,27 @@ class Ancestry:
         return found
 
 
-class Resolver:
-    """Resolves paths of one log.  Keeps nothing that could change."""
+@dataclass(slots=True)
+class _Files:
+    """The files of one path, in one incarnation of its directory; their walks by the link that they depend on."""
 
-    def __init__(self, store: Store, contents: Contents) -> None:
-        """Raises `DamagedLog` if the root entry cannot be read."""
+    forest: Forest
+    walks: dict[tuple[EntryHash | None, int], Walk] = field(default_factory=dict)
+
+
+def _are_concurrent(one: Entry, other: Entry) -> bool:
+    """Whether two entries of a path make the same directory without having seen each other."""
+    return one.action is other.action is Action.MKDIR and one.parent == other.parent
+
+
+class Resolver:
+    """Resolves paths of one log.  Remembers what links name for as long as the log stays as it is."""
+
+    def __init__(self, store: Store, contents: Contents, *, as_if_complete: bool = False) -> None:
+        """`as_if_complete`: as if all contents were here.
+
+        Raises `DamagedLog` if the root entry cannot be read.
+        """
         identity = store.database.meta("identity")
         root = None if identity is None else store.get(EntryHash(identity))
         if root is None:
@@ -98,13 +164,23 @@ class Resolver:
                 f"the root entry of {store.database.path} is missing or damaged: fetch it with 'basefs get'"
             )
         self._store = store
-        self._contents = contents
+        self._lineages = contents.lineages
+        self._as_if_complete = as_if_complete
         self._root = root.entry
         self._ancestry = Ancestry(store)
+        self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
+        #: The version of the log in which those are.
+        self._version = store.version
 
     def root_authority(self) -> Authority:
         """The authority before any grant: the key that signed the root entry."""
         return Authority.of_root_key(self._root)
+
+    def is_allowed(self, placed: Placed) -> bool:
+        """Whether the key of an entry is valid above its path, by its own ancestors alone."""
+        if placed.directory == ZERO_HASH:
+            return True
+        return self.authority_above(placed).allows(placed.entry.fingerprint)
 
     def root(self) -> Outcome:
         """The outcome of the root directory."""
@@ -189,7 +265,12 @@ class Resolver:
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
-        return self._contents.lineages.is_complete(write)
+        return self._as_if_complete or self._lineages.is_complete(write)
+
+    def is_withheld(self, write: EntryHash) -> bool:
+        """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""
+        is_withheld = self._store.chains.is_withheld
+        return {is_withheld(first) for first in self._lineages.lacking(write)} == {True}
 
     def linked(self, target: EntryHash, hops: int = 0) -> State:
         """The current state of the file that an entry belongs to, whatever became of that entry's own name.
@@ -203,6 +284,45 @@ class Resolver:
         state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
         return state if state.kind in LINKABLE else UNKNOWN
 
+    def named(self, link: Entry, hops: int) -> State:
+        """The state that a hard link shows.
+
+        Its signer must be able to write at the path of the file, at which changes of this name are recorded by nodes
+        that hold other keys.  Otherwise the link is a copy of the file as it was after the entry that it names.
+        """
+        target = EntryHash(link.content)
+        walk = self._walk_from(target, hops)
+        then = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN)
+        if walk is None or then.kind not in LINKABLE:
+            return UNKNOWN
+        outcome = walk.outcomes.get(target)
+        now = then if outcome is None else outcome.state
+        if all(
+            self.may_change(link.fingerprint, file) for file in {file.origin: file for file in (then, now)}.values()
+        ):
+            return replace(now, link=target)
+        return replace(then, link=link.hash, origin=link.hash)
+
+    def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
+        """Whether a key may write at the path at which a file began."""
+        placed = None if file.origin is None else self._store.get(file.origin)
+        if placed is None:
+            return False
+        return self._ancestry.file_authority(placed, self.root_authority()).allows(fingerprint)
+
+    def key_signers(self, path_id: int) -> frozenset[Fingerprint]:
+        """The keys that signed grants or revokes of a path."""
+        return self._ancestry.key_signers(path_id)
+
+    def authority_above(self, placed: Placed) -> Authority:
+        """The keys valid in the directory that holds an entry, whether that is shown or not."""
+        return self._ancestry.authority(placed, self.root_authority())[0]
+
+    def state_after(self, hash: EntryHash) -> State:
+        """The state of a path after an entry that is a file or symbolic link there, by what came before it alone."""
+        walk = self._walk_from(hash, 0)
+        return UNKNOWN if walk is None else walk.states.get(hash, UNKNOWN)
+
     def linked_end(self, target: EntryHash) -> EntryHash:
         """The entry after which the file of an entry has the state that `linked` returns."""
         walk = self._walk_from(target, 0)
@@ -210,18 +330,40 @@ class Resolver:
         return target if outcome is None else outcome.tips[0].hash
 
     def _walk_from(self, target: EntryHash, hops: int) -> Walk | None:
+        """The walk over the files of the path of an entry, once for all links to them while the log stays as it is."""
         placed = self._store.get(target)
         if placed is None or hops >= MAX_LINK_HOPS:
             return None
-        forest = Forest.of(self._store.entries_at(placed.path_id), (placed.directory,))
-        authority, depth = self._ancestry.authority(placed, self.root_authority())
-        return Walk(self, forest, authority, depth, start=placed, hops=hops + 1)
+        if self._version != self._store.version:
+            self._version = self._store.version
+            self._files.clear()
+        place = placed.path_id, placed.directory
+        files = self._files.get(place)
+        if files is None:
+            files = _Files(Forest.of(self._store.entries_at(placed.path_id, (placed.directory,)), (placed.directory,)))
+            self._files.keep(place, files)
+        basis = files.forest.basis(target)
+        # Without a link it is the same, however many have led here.
+        led = basis, hops if basis is not None else 0
+        walk = files.walks.get(led)
+        if walk is None:
+            authority, depth = self._ancestry.authority(placed, self.root_authority())
+            walk = Walk(self, files.forest, authority, depth, files=True, basis=basis, hops=hops + 1)
+            files.walks[led] = walk
+        return walk
+
+    def follows(self, link: Entry) -> bool:
+        """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
+        walk = self._walk_from(EntryHash(link.content), 0)
+        if walk is None or walk.depends_on_link:
+            return True
+        return self.may_change(link.fingerprint, walk.states.get(EntryHash(link.content), UNKNOWN))
 
     def below(self, mkdir: EntryHash, authority: Authority, depth: int) -> Iterator[Outcome]:
         """The outcomes of the paths directly in one incarnation of a directory, which lies at this depth."""
         placed = self._store.get(mkdir)
         if placed is not None:
-            for entries in self._store.entries_under(placed.path_id).values():
+            for entries in self._store.entries_under(placed.path_id, (mkdir,)).values():
                 outcome = self.path(entries, (mkdir,), authority, depth + 1)
                 if outcome is not None:
                     yield outcome
@@ -258,7 +400,7 @@ class Resolver:
         placed = self._store.get(mkdir)
         if placed is None:
             return
-        for entries in self._store.entries_under(placed.path_id).values():
+        for entries in self._store.entries_under(placed.path_id, (mkdir,)).values():
             forest = Forest.of(entries, (mkdir,))
             if forest.heads:
                 walk = Walk(self, forest, authority, depth + 1, shallow=True)

@@ -8,10 +8,12 @@ because the names of its first incarnation show only when that is back.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path, display
@@ -20,9 +22,22 @@ from basefs.view.draft import Draft
 from basefs.view.history import RevisionStatus, survey
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State, encode_mode
-from basefs.view.supposing import subtree, supposed
+from basefs.view.supposing import Difference, affected, differences, reach, subtree, supposed
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RevertPlan:
+    """The effect of a revert: its entries, none if there is nothing to do, and the paths that it changes."""
+
+    draft: Draft
+    changed: Sequence[Difference]
+
+    @property
+    def deleted(self) -> int:
+        """The number of paths that it removes."""
+        return sum(change.after is None for change in self.changed)
 
 
 class Reverter:
@@ -32,6 +47,13 @@ class Reverter:
         self._store = store
         self._tree = tree
         self._signer = signer
+
+    def plan(self, path: Path, draft: Draft) -> RevertPlan:
+        """What a revert of a path does."""
+        top = affected(self._tree, path)
+        before = reach(self._store, self._tree, top)
+        with supposed(self._store, self._tree.resolver, draft.entries) as tree:
+            return RevertPlan(draft, differences(before, reach(self._store, tree, top)))
 
     def path(self, path: Path, target: EntryHash) -> Draft:
         """Restore the state of a path after one of its entries; a deleted path comes back.
@@ -64,7 +86,7 @@ class Reverter:
         if found is None or found.outcome is None:
             raise NotFound(f"nothing was ever at {display(path)}")
         for revision in found.revisions():
-            if revision.standing is RevisionStatus.PAST and revision.state and revision.state.kind is Kind.DIRECTORY:
+            if revision.standing is RevisionStatus.LAST and revision.state and revision.state.kind is Kind.DIRECTORY:
                 return self._follow(path, found.outcome, Action.REVERT, revision.entry.hash)
         raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
@@ -75,11 +97,17 @@ class Reverter:
             raise NotADirectory(f"{display(path[:-1])} is not a directory")
         found = survey(self._store, tree, path)
         revision = next((r for r in found.revisions() if r.entry.hash == target), None) if found is not None else None
-        if found is None or found.outcome is None or revision is None:
+        if found is None or revision is None:
             raise NotFound(f"{target.hex()[:12]} is no revision of {display(path)}: 'basefs log' lists them")
+        if found.outcome is None or revision.standing is RevisionStatus.GONE:
+            raise NotFound(
+                f"{target.hex()[:12]} belongs to a directory {display(path[:-1])} that was deleted and made anew: "
+                f"revert that with '--at {target.hex()[:12]} --keep-new'"
+            )
         if revision.state is None:
             raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(path)} that can come back")
-        if not revision.state.complete:
+        # What is withheld comes once a revert that counts names it.
+        if not revision.state.complete and revision.standing is not RevisionStatus.WITHHELD:
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
         return self._follow(path, found.outcome, Action.REVERT, target)
 
@@ -101,52 +129,67 @@ class Reverter:
             if linked & found.branch_of(conflict):
                 continue
             won = conflict.won.hash
-            # The time of the last change is that of the last entry.
-            entries.extend(self._follow(path, conflict.branch, Action.REVERT, won, time=found.states[won].mtime))
+            # A revert is a change of the file, unless it says that its time stays.
+            entries.extend(self._follow(path, conflict.branch, Action.REVERT, won, mtime=found.states[won].mtime))
         return Draft(entries)
 
     def _follow(
-        self, path: Path, outcome: Outcome, action: Action, target: EntryHash | None = None, *, time: int = 0
+        self, path: Path, outcome: Outcome, action: Action, target: EntryHash | None = None, *, mtime: int | None = None
     ) -> list[Entry]:
-        """An entry behind every tip of a path, of now or of a `time` (UNIX seconds).  Raises `PermissionDenied`."""
+        """An entry behind every tip of a path; `mtime`: nanoseconds, `None` is now.  Raises `PermissionDenied`."""
         entries = []
         for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
             if tip.hash != target:
                 key = self._signer.key_for(authority, path)
-                entries.append(key.sign(tip.hash, time or self._signer.now(), action, tip.name, target or b""))
+                extensions = Extensions(mtime=mtime)
+                entries.append(key.sign(tip.hash, self._signer.now(), action, tip.name, target or b"", extensions))
         return entries
 
-    def tree(self, path: Path, sequence: int) -> Draft:
+    def tree(self, path: Path, sequence: int, *, keep_new: bool = False) -> Draft:
         """Restore a path and everything below it to the moment at which an entry had just arrived here.
 
         Args:
             path: a directory, now or then; or any other path.
             sequence: number of the entry in the order of arrival on this node.
+            keep_new: leave what is there now and was not then, also where something else was in its place.
 
         Raises `NotFound` if nothing was there, and `PermissionDenied` if any of it cannot be brought back.
         """
-        with self._store.as_of(sequence):
-            then = Tree(self._store, self._tree.resolver)
-            past = subtree(then, path)
+        past = self._past(path, sequence)
         if not past:
             raise NotFound(f"nothing was at {display(path)} then")
         entries: list[Entry] = []
         # Each round brings back at least one level.
         for _ in range(2 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
-                found = self._round(tree, path, past)
+                found = self._round(tree, path, past, keep_new=keep_new)
             if not found:
                 break
             entries.extend(found)
         return Draft(entries)
 
-    def _round(self, tree: Tree, path: Path, past: dict[Path, Node]) -> list[Entry]:
+    def kept(self, path: Path, sequence: int, draft: Draft) -> list[Path]:
+        """Where `tree` with `keep_new` leaves a directory in the place of something else, or the other way round."""
+        past = self._past(path, sequence)
+        with supposed(self._store, self._tree.resolver, draft.entries) as tree:
+            now = subtree(tree, path)
+        return sorted(at for at in past.keys() & now.keys() if past[at].is_directory != now[at].is_directory)
+
+    def _past(self, path: Path, sequence: int) -> dict[Path, Node]:
+        with self._store.as_of(sequence):
+            return subtree(Tree(self._store, self._tree.resolver), path)
+
+    def _round(self, tree: Tree, path: Path, past: dict[Path, Node], *, keep_new: bool) -> list[Entry]:
         """The entries that bring a tree nearer to the past."""
         entries: list[Entry] = []
         now = subtree(tree, path)
         for at in sorted(past.keys() & now.keys() | past.keys() - now.keys(), key=lambda at: (len(at), at)):
             node, was = now.get(at), past[at]
             if node is not None and _alike(node.outcome, was.outcome):
+                continue
+            if node is not None and keep_new and (node.is_directory or was.is_directory):
+                if node.is_directory and was.is_directory:
+                    entries.extend(self._joined(tree, at, node.outcome, was.outcome))
                 continue
             if node is not None and (not at or _is_merged_again(node.outcome, was.outcome)):
                 entries.extend(self._modes(at, node.outcome, was.state))
@@ -159,7 +202,7 @@ class Reverter:
             outcome = tree.absent(above, at[-1]) if node is None else node.outcome
             if outcome is not None:
                 entries.extend(self._back(tree, at, outcome, was.outcome))
-        for at in sorted(now.keys() - past.keys(), key=len, reverse=True):
+        for at in () if keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
                 entries.extend(self._follow(at, now[at].outcome, Action.DELETE))
         return entries
@@ -169,7 +212,7 @@ class Reverter:
 
         Of a merged directory each branch goes back to its own end: names hang on the branch in which they were made.
         """
-        first = then.tips[0].hash
+        first = self._made(then.tips[0])
         if len(then.directories) < 2:
             return self._follow(path, now, Action.REVERT, first)
         found = survey(self._store, tree, path)
@@ -178,13 +221,35 @@ class Reverter:
         for end in then.tips:
             branch = None if found is None else found.outcomes.get(end.hash)
             if branch is not None:
-                entries.extend(self._follow(path, branch, Action.REVERT, end.hash))
+                entries.extend(self._follow(path, branch, Action.REVERT, self._made(end)))
                 followed.update(tip.hash for tip in branch.tips)
         for tip, authority in zip(now.tips, now.authorities, strict=True):
             if tip.hash not in followed:
                 other = replace(now, tips=(tip,), authorities=(authority,))
                 entries.extend(self._follow(path, other, Action.REVERT, first))
         return entries
+
+    def _made(self, end: Entry) -> EntryHash:
+        """The entry that made what was shown at the end of a branch: a directory may outlive its own removal.
+
+        It is shown while there is something in it, and to revert to the removal would not bring it back.
+        """
+        entry = end
+        while entry.action is Action.DELETE and (placed := self._store.get(EntryHash(entry.parent))) is not None:
+            entry = placed.entry
+        return entry.hash
+
+    def _joined(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
+        """The entries that merge a directory with what it was: behind its removal it comes back beside the new one."""
+        if set(then.directories) <= set(now.directories):
+            return self._modes(path, now, then.state)
+        above, path_id = tree.find(path[:-1]), self._store.paths.id_of(path)
+        assert above is not None and path_id is not None, "the path is live"
+        found = self._store.entries_at(path_id)
+        removal = tree.resolver.past(found, above.outcome.directories, above.authority, len(path), None)
+        if removal is None:
+            return []
+        return [entry for tip in then.tips for entry in self._follow(path, removal, Action.REVERT, self._made(tip))]
 
     def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
         """The mode entries that give a directory its mode and owner again, where it cannot or need not be reverted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from basefs.errors import PermissionDenied
-from basefs.log.entries import MAX_TIMESTAMP
+from basefs.log.extensions import MAX_TIME, MIN_TIME
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.view.permissions import Authority
@@ -42,10 +42,10 @@ class Signer:
         return valid[0]
 
     def now(self) -> int:
-        """The node's clock, as an entry can store it."""
-        return clamp_time(self.clock())
+        """The node's clock, in nanoseconds since 1970."""
+        return clamp_time(int(self.clock() * 10**9))
 
 
-def clamp_time(seconds: float) -> int:
-    """UNIX seconds as an entry stores them; times before 1970 and after 2106 become the nearest that it can."""
-    return min(max(int(seconds), 0), MAX_TIMESTAMP)
+def clamp_time(nanoseconds: int) -> int:
+    """The nearest time that an entry can hold, from 1677 to 2262."""
+    return min(max(nanoseconds, MIN_TIME), MAX_TIME)

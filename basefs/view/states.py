@@ -13,8 +13,8 @@ from basefs.log.hashes import EntryHash
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 LINK_MODE = 0o777
-#: The bits that are kept: setuid, setgid and sticky never are (docs/formats.md, section 1).
-MODE_MASK = 0o777
+#: The bits that an entry holds, with setuid, setgid and sticky; a mount shows the lower nine.
+MODE_MASK = 0o7777
 
 
 #: Names of owner and group; `None` is the mounting user.
@@ -38,12 +38,13 @@ class State:
         kind: the kind of object.
         mode: permission bits, within `MODE_MASK`.
         owner: names of owner and group, or `None` for the mounting user.
-        mtime: UNIX seconds; what `ls` shows.
+        mtime: nanoseconds since 1970; what `ls` shows.
         size: bytes of a file, or of a symbolic link's target.
         content: the write entry that holds a file's content.
         origin: the entry that began this file, directory or symbolic link; names of one file share it.
         target: of a symbolic link.
-        link: the entry that a hard link names, while the name has no content of its own.
+        link: the entry that a hard link names, while the name has no content of its own; of a copy, which no other
+            name shares, the entry that made it.
         complete: whether all of the content is here; an incomplete state is never shown.
         remains: the directory that a delete removed; it is back if something lives in it.
     """
@@ -76,7 +77,7 @@ def decode_mode(content: bytes) -> tuple[int, Owner | None]:
     """The permission bits and the owner and group of a mode entry.  Raises `InvalidEntry`."""
     mode = int.from_bytes(content[:2], "big")
     if len(content) < 2 or mode & ~MODE_MASK:
-        raise InvalidEntry("a mode has nine permission bits")
+        raise InvalidEntry("a mode has twelve bits")
     if len(content) == 2:
         return mode, None
     names: list[bytes] = []
@@ -95,20 +96,20 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
 
     Args:
         before: state at the entry's parent; `ABSENT` for a child.
-        entry: mkdir, write, delete, slink, mode or ack; link and revert take their state from elsewhere.
+        entry: any state but link and revert, which take their state from elsewhere.
         complete: for a write: whether its content can be read.
     """
     match entry.action:
         case Action.MKDIR:
-            return State(Kind.DIRECTORY, DIRECTORY_MODE, mtime=entry.timestamp, origin=entry.hash)
+            return State(Kind.DIRECTORY, DIRECTORY_MODE, mtime=entry.mtime, origin=entry.hash)
         case Action.WRITE:
-            # A write behind a hard link is made when the name must part from its file: a new one begins.
+            # A write behind a hard link is made when the name must part from its file, or is a copy: a new one begins.
             same_file = before.kind is Kind.FILE and before.link is None
             return State(
                 Kind.FILE,
                 before.mode if same_file else FILE_MODE,
                 before.owner if same_file else None,
-                entry.timestamp,
+                entry.mtime,
                 entry.size,
                 content=entry.hash,
                 origin=before.origin if same_file else entry.hash,
@@ -118,12 +119,13 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
             return State(
                 Kind.SYMLINK,
                 LINK_MODE,
-                mtime=entry.timestamp,
+                mtime=entry.mtime,
                 size=len(entry.content),
                 origin=entry.hash,
                 target=entry.content,
             )
-        case Action.DELETE:
+        case Action.DELETE | Action.NODE:
+            # This version shows no special files: the log keeps them for one that does.
             return State(Kind.ABSENT, remains=before if before.kind is Kind.DIRECTORY else before.remains)
         case Action.MODE:
             try:
@@ -131,15 +133,16 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
             except InvalidEntry:
                 # No version of ours writes it; the log has accepted it, so the view must live with it.
                 return before
+            mtime = before.mtime if entry.extensions.mtime is None else entry.extensions.mtime
             if before.kind in (Kind.FILE, Kind.DIRECTORY):
-                return replace(before, mode=mode, owner=owner, mtime=entry.timestamp)
+                return replace(before, mode=mode, owner=owner, mtime=mtime)
             if before.kind is Kind.SYMLINK:
-                return replace(before, owner=owner, mtime=entry.timestamp)
+                return replace(before, owner=owner, mtime=mtime)
             if before.remains is not None:
                 # A deleted directory in which something lives.
                 return replace(before, remains=step(before.remains, entry, complete=complete))
             return before
-        case Action.ACK:
+        case Action.ACK | Action.XATTR:
             return before
         case _:
             raise AssertionError(f"{entry.action.name} has no step of its own")

@@ -47,6 +47,30 @@ def subtree(tree: Tree, top: Path) -> dict[Path, Node]:
     return dict(tree.walk(top))
 
 
+def affected(tree: Tree, path: Path) -> Path:
+    """The highest path that a change of this one may change: a directory above, or the path itself."""
+    node = tree.root
+    for depth, name in enumerate(path):
+        below = tree.children(node).get(name) if node.is_directory else None
+        if node.outcome.from_below or below is None:
+            # A directory that is gone may come back with what is in it.
+            return path[: depth if node.outcome.from_below else depth + 1]
+        node = below
+    return path
+
+
+def reach(store: Store, tree: Tree, top: Path) -> dict[Path, Node]:
+    """The live paths that a change at or below a path can change: links from elsewhere to its files among them."""
+    found = subtree(tree, top)
+    path_id = store.paths.id_of(top)
+    for placed in () if path_id is None else [*store.links_to(path_id), *store.links_below(path_id)]:
+        path = store.paths.path_of(placed.path_id)
+        node = tree.find(path)
+        if node is not None:
+            found[path] = node
+    return found
+
+
 def differences(before: dict[Path, Node], after: dict[Path, Node]) -> list[Difference]:
     """The paths whose visible state differs, or that are other merged directories; those above come first."""
     found = []

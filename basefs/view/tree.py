@@ -21,6 +21,7 @@ from basefs.errors import NotADirectory, NotFound
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
+from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
@@ -29,8 +30,12 @@ from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
 from basefs.view.walk import Outcome
 
+#: Files whose links are remembered.
+_REMEMBERED_FILES = 1024
+#: Names that are resolved in a portion, some 3 ms.
+_PORTION = 64
 #: Entries that change a state but not its kind or its file: they apply without looking at the rest.
-_PLAIN = frozenset({Action.WRITE, Action.MODE, Action.ACK})
+_PLAIN = frozenset({Action.WRITE, Action.MODE, Action.XATTR, Action.ACK})
 
 
 class Node:
@@ -41,8 +46,8 @@ class Node:
         path_id: id of the path in the store.
         outcome: the outcome of the path, which its next entry builds on.
         children: live names below a directory, or `None` while not loaded.
-        touched: UNIX seconds of the last change of the names in a directory that this node saw; 0 while there is none
-            since the directory's own last entry, which may have set its time.
+        touched: nanoseconds since 1970 of the last change of the names in a directory that this node saw; 0 while
+            there is none since the directory's own last entry, which may have set its time.
     """
 
     __slots__ = ("children", "name", "outcome", "path_id", "touched")
@@ -134,6 +139,10 @@ class Tree:
         self._dirty = DirtyPaths()
         self.disturbed: set[Path] = set()
         self._observing = observing
+        #: The paths that were resolved from all that is in the log.
+        self._resolved: set[Path] = set()
+        #: Path id -> the version of links and keys, and the links that follow the path's file.
+        self._following: Remembered[int, tuple[object, list[Placed]]] = Remembered(_REMEMBERED_FILES)
         #: `None` after the log could not be read.
         self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
@@ -162,6 +171,15 @@ class Tree:
             node = child
         return node
 
+    def loaded(self, path: Sequence[bytes]) -> Node | None:
+        """The node at a path as it was after the last update, if somebody has looked at it; looks nothing up."""
+        node = self._root
+        for name in path:
+            if node is None or node.children is None:
+                return None
+            node = node.children.get(name)
+        return node
+
     def node(self, path: Path) -> Node:
         """The live node at a path.  Raises `NotFound`, or `NotADirectory` if a component above is not one."""
         node = self.root
@@ -182,10 +200,24 @@ class Tree:
                 self._dirty.late.add(node.path_id)
         return node.children
 
+    def peek(self, node: Node) -> Iterator[list[tuple[bytes, Node]]]:
+        """The live names in a directory in portions, which are not kept if nobody has looked at them before."""
+        if node.children is not None:
+            yield list(node.children.items())
+            return
+        rows = self._store.paths.below(node.path_id)
+        for start in range(0, len(rows), _PORTION):
+            portion: list[tuple[bytes, Node]] = []
+            for row in rows[start : start + _PORTION]:
+                outcome = self._resolve(node, row.id)
+                if outcome is not None and outcome.state.kind is not Kind.ABSENT:
+                    portion.append((row.name, Node(row.name, row.id, outcome)))
+            yield portion
+
     def _load(self, node: Node) -> dict[bytes, Node]:
         children = {}
         depth = self._depth(node) + 1
-        for row, entries in self._store.entries_under(node.path_id).items():
+        for row, entries in self._store.entries_under(node.path_id, node.outcome.directories).items():
             outcome = self.resolver.path(entries, node.outcome.directories, node.authority, depth)
             if outcome is not None and outcome.state.kind is not Kind.ABSENT:
                 children[row.name] = Node(row.name, row.id, outcome)
@@ -208,7 +240,7 @@ class Tree:
     def links(self, path_id: int) -> list[tuple[Path, Node]]:
         """The live hard links whose target lies at this path, with their names."""
         found = []
-        for placed in self._store.links_to(path_id):
+        for placed in self._followers(path_id):
             path = self._store.paths.path_of(placed.path_id)
             node = self.find(path)
             if (
@@ -237,19 +269,19 @@ class Tree:
         return list(found.items())
 
     def continues(self, origin: EntryHash) -> EntryHash | None:
-        """The origin of the file that a write behind a hard link has made into the file of this origin, or `None`.
+        """The origin of the file that a change behind a hard link has made into the file of this origin, or `None`.
 
-        That is how a file is written whose first name is gone; its other names are linked to that write.
+        That is how a file is written whose first name is gone; its other names are linked to that change.
         """
         placed = self._store.get(origin)
-        if placed is None or placed.entry.action is not Action.WRITE:
+        if placed is None or placed.entry.action not in (Action.WRITE, Action.MODE):
             return None
         placed = self._store.get(placed.entry.parent)
-        while placed is not None and placed.entry.action in (Action.MODE, Action.ACK):
+        while placed is not None and placed.entry.action in (Action.MODE, Action.XATTR, Action.ACK):
             placed = self._store.get(placed.entry.parent)
         if placed is None or placed.entry.action is not Action.LINK:
             return None
-        return self.linked(EntryHash(placed.entry.content)).origin
+        return self.resolver.state_after(placed.entry.hash).origin
 
     def walk(self, top: Path = ()) -> Iterator[tuple[Path, Node]]:
         """Every live path at and below one, directories before their contents."""
@@ -263,22 +295,43 @@ class Tree:
 
     # -- following the log --------------------------------------------------------------------------------------------
 
-    def update(self, placed: Placed, *, now: int, is_new: bool) -> None:
-        """Take in a change of the log.
+    def update(self, accepted: Iterable[Placed], completed: Iterable[Placed], *, now: int) -> None:
+        """Take in changes of the log, all of which are in the store.
+
+        What is resolved is resolved from all of them, so each path is resolved once.
 
         Args:
-            placed: an entry that the store has just accepted, or a write whose content has just become complete.
+            accepted: the entries that the store has just accepted, parents first.
+            completed: the writes whose content has just become complete.
             now: UNIX seconds.
-            is_new: whether it was just accepted, so that nothing can follow it yet.
         """
-        self._update_path(placed, now, is_new)
-        # A hard link shows the present state of its file.
-        todo = self._store.links_to(placed.path_id)
-        if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
-            # The keys that count below this directory may have changed, and with them the file that a link shows.
-            todo.extend(self._store.links_below(placed.path_id))
+        self._resolved.clear()
+        named: set[int] = set()
+        for is_new, changes in ((True, accepted), (False, completed)):
+            for placed in changes:
+                is_plain = self._update_path(placed, now, is_new)
+                if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
+                    # The keys that count below this directory may have changed, and with them the file that a link
+                    # shows.
+                    if -placed.path_id not in named:
+                        named.add(-placed.path_id)
+                        self._update_links(self._store.links_below(placed.path_id), now)
+                    is_plain = False
+                if placed.path_id in named:
+                    continue
+                if is_plain:
+                    # Only links that follow their file show what is appended to it.
+                    self._update_links(self._followers(placed.path_id), now)
+                else:
+                    named.add(placed.path_id)
+                    self._following.pop(placed.path_id, None)
+                    self._update_links(self._store.links_to(placed.path_id), now)
+
+    def _update_links(self, todo: list[Placed], now: int) -> None:
+        """Resolve the paths of hard links again, and of links to these."""
         # Once for each path, however many of its entries are links: names that changed places often have many.
         seen: set[tuple[int, EntryHash]] = set()
+        todo = list(todo)
         while todo:
             link = todo.pop()
             if (link.path_id, link.directory) not in seen:
@@ -286,26 +339,65 @@ class Tree:
                 self._update_path(link, now, is_new=False)
                 todo.extend(self._store.links_to(link.path_id))
 
-    def _update_path(self, placed: Placed, now: int, is_new: bool) -> None:
+    def _followers(self, path_id: int) -> list[Placed]:
+        """The links to a path that show what its file is now; the others are copies of what it was."""
+        if not self._store.has_links(path_id):
+            return []
+        version = self._store.links_version(path_id), self._store.keys_version
+        known = self._following.get(path_id)
+        if known is None or known[0] != version:
+            links = [link for link in self._store.links_to(path_id) if self.resolver.follows(link.entry)]
+            known = version, links
+            self._following[path_id] = known
+        return known[1]
+
+    def _update_path(self, placed: Placed, now: int, is_new: bool) -> bool:
+        """Resolve the path of an entry again; returns whether the entry was just appended to it."""
         if placed.path_id == ROOT_PATH_ID:
             self._refresh_root()
-            return
+            return False
         path = self._store.paths.path_of(placed.path_id)
         directories = self._directories(placed)
         node = self.root
         for position, name in enumerate(path):
-            if directories[position] not in node.outcome.directories or node.outcome.from_below:
+            is_last = position == len(path) - 1
+            is_shown = directories[position] in node.outcome.directories
+            if is_new and not (is_shown and is_last) and self._counts_for_nothing(placed, node, is_shown):
+                return False
+            if not is_shown or node.outcome.from_below:
                 # The change is outside of the part that this directory shows, or may decide its kind.
                 self._refresh_above(path[:position], now)
-                return
+                return False
             if node.children is None:
-                return
+                return False
             child = node.children.get(name)
-            is_last = position == len(path) - 1
             if child is None or is_last:
-                self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
-                return
+                return self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
             node = child
+        return False
+
+    def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
+        """Whether a new entry below a directory can decide nothing: its key is not valid there, nor below.
+
+        Whatever a key hangs below a directory after its revoke costs each entry's own path.
+
+        `is_shown`: the entry stands in an incarnation of the directory that the path shows.  Others have grants of
+        their own, and may win by what happens in them.
+        """
+        authorities = [node.authority] if is_shown else [node.authority, self.resolver.authority_above(placed)]
+        if any(authority.allows(placed.entry.fingerprint) for authority in authorities):
+            return False
+        path_id = placed.path_id
+        while path_id != node.path_id:
+            signers = self.resolver.key_signers(path_id)
+            if any(authority.allows(signer) for authority in authorities for signer in signers):
+                return False
+            path_id = self._store.paths.above(path_id)
+        # A revert that was here before may name it.
+        return not any(
+            other.entry.action is Action.REVERT and other.entry.content == placed.entry.hash
+            for other in self._store.entries_at(placed.path_id)
+        )
 
     def _directories(self, placed: Placed) -> list[EntryHash]:
         """The mkdir entries above an entry, the root's first."""
@@ -346,14 +438,19 @@ class Tree:
             self._forget((), self.root)
         self.root.outcome = outcome
 
-    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> None:
-        """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
+    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> bool:
+        """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own.
+
+        Returns whether that was just appended.
+        """
+        if path in self._resolved:
+            return False
         assert directory.children is not None
         name = path[-1]
         child = directory.children.get(name)
         self._dirty.note(path, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
-            return
+            return True
         entries = None
         if child is not None:
             path_id = child.path_id
@@ -363,6 +460,8 @@ class Tree:
         else:
             row = self._store.paths.find(directory.path_id, name)
             path_id = 0 if row is None else row.id
+        if entries is None:
+            self._resolved.add(path)
         outcome = self._resolve(directory, path_id, entries)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
@@ -371,11 +470,11 @@ class Tree:
                 directory.touched = now
             if outcome is not None:
                 self._dirty.deletes[path] = outcome.tips[0]
-            return
+            return False
         if child is None:
             directory.children[name] = Node(name, path_id, outcome)
             directory.touched = now
-            return
+            return False
         if (
             outcome.directories != child.outcome.directories
             or outcome.authority != child.outcome.authority
@@ -385,6 +484,7 @@ class Tree:
         if outcome.tips != child.outcome.tips:
             child.touched = 0
         child.outcome = outcome
+        return False
 
     def settle(self) -> tuple[Change, ...]:
         """End a transaction: reload the loaded paths, and return their changes in an order that can be applied."""
@@ -478,6 +578,7 @@ class Tree:
 
     def undo(self) -> None:
         """End a transaction that has failed, and of which nothing is in the log any more."""
+        self._resolved.clear()
         for path in sorted(self._dirty.before, key=len):
             directory = self._loaded(path[:-1])
             if not path:
@@ -500,7 +601,7 @@ class Tree:
     def _resolve(self, directory: Node, path_id: int, entries: list[Placed] | None = None) -> Outcome | None:
         """The outcome of a path below `directory`; `entries`: all entries of the path, if the caller has them."""
         return self.resolver.path(
-            self._store.entries_at(path_id) if entries is None else entries,
+            self._store.entries_at(path_id, directory.outcome.directories) if entries is None else entries,
             directory.outcome.directories,
             # Grants on a path do not affect its neighbours, so only the directory's own grants count.
             directory.authority,
@@ -522,6 +623,8 @@ class Tree:
             or outcome.from_below
             or outcome.awaited
             or (entry.action is Action.WRITE and node.is_directory)
+            # That may be a file of its own from here on.
+            or (entry.action is Action.MODE and outcome.state.link is not None)
         ):
             return False
         if entry.action is Action.WRITE and not self.resolver.is_complete(placed):

@@ -13,7 +13,6 @@ as a live directory are one candidate; a deleted directory in which something li
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -29,7 +28,7 @@ _NO_AUTHORITY = 1 << 30
 #: Kinds that a hard link can name.
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: Actions that continue the file that a hard link names.
-SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.ACK, Action.REVERT})
+SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +78,44 @@ class Forest:
     successors: dict[EntryHash, list[Placed]] = field(default_factory=dict)
     #: mkdir or write -> the grants and revokes that hang on it
     hanging: dict[EntryHash, list[Entry]] = field(default_factory=dict)
-    members: set[EntryHash] = field(default_factory=set)
+    #: the heads and successors: the entries after which the path has a state
+    states: dict[EntryHash, Entry] = field(default_factory=dict)
+    _bases: dict[EntryHash, EntryHash | None] = field(default_factory=dict)
 
-    def by_hash(self) -> dict[EntryHash, Entry]:
-        """The heads and successors."""
-        placed = [*self.heads, *(successor for group in self.successors.values() for successor in group)]
-        return {one.entry.hash: one.entry for one in placed}
+    def basis(self, hash: EntryHash) -> EntryHash | None:
+        """The hard link on whose state that after an entry depends."""
+        passed: list[EntryHash] = []
+        found: EntryHash | None = None
+        while hash not in self._bases and (entry := self.states.get(hash)) is not None:
+            passed.append(hash)
+            if entry.action is Action.LINK:
+                found = hash
+                break
+            if entry.action not in SAME_FILE or entry.action is Action.WRITE:
+                # A write behind a link parts from its file, so the file of the link does not matter any more.
+                break
+            hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
+        else:
+            found = self._bases.get(hash)
+        self._bases.update(dict.fromkeys(passed, found))
+        return found
 
     @classmethod
     def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash]) -> Forest:
         forest = cls()
         owners: dict[EntryHash, EntryHash] = {}
         for placed in entries:
-            if placed.directory not in directories:
+            if placed.directory not in directories or placed.kind is EntryKind.ANNOTATION:
                 continue
             entry = placed.entry
-            forest.members.add(entry.hash)
             if placed.kind is EntryKind.CHILD:
+                forest.states[entry.hash] = entry
                 forest.heads.append(placed)
             elif placed.kind is EntryKind.SUCCESSOR:
-                forest.successors.setdefault(entry.parent, []).append(placed)
+                if entry.parent in forest.states:
+                    # Not behind a damaged row: parents come first.
+                    forest.states[entry.hash] = entry
+                    forest.successors.setdefault(entry.parent, []).append(placed)
             else:
                 owner = owners.setdefault(entry.hash, owners.get(entry.parent, entry.parent))
                 forest.hanging.setdefault(owner, []).append(entry)
@@ -111,8 +128,11 @@ class OtherPaths(Protocol):
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
 
-    def linked(self, target: EntryHash, hops: int = 0) -> State:
-        """The current state of the file that an entry belongs to."""
+    def named(self, link: Entry, hops: int) -> State:
+        """The state that a hard link shows: of the file that it names, or of a copy."""
+
+    def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
+        """Whether a key may write at the path at which a file began."""
 
     def has_effective_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
@@ -134,11 +154,16 @@ class Walk:
         authority: Authority,
         depth: int,
         *,
-        start: Placed | None = None,
+        files: bool = False,
+        basis: EntryHash | None = None,
         hops: int = 0,
         shallow: bool = False,
     ) -> None:
-        """`start`: consider only the file that this entry belongs to; `shallow`: ignore the paths below."""
+        """A walk over a path.
+
+        `files`: the outcome of an entry is that of its file alone, of all files that depend on the hard link `basis`
+        or on none.  `shallow`: ignore the paths below.
+        """
         self._others = others
         self._forest = forest
         self._depth = depth
@@ -153,13 +178,12 @@ class Walk:
         self._order: list[Placed] = []
         #: Whether a revert names an entry that is not here.
         self.awaits = False
+        #: Of a walk over files: whether they depend on a hard link.
+        self.depends_on_link = basis is not None
         self._base = authority
-        self._start = start
-        #: The hard link on whose state that of `start` depends.
-        self._basis = None if start is None else self._find_basis(start.entry.hash)
+        self._files = files
+        self._basis = basis
         self._forward()
-        if start is not None:
-            self._restrict(start)
         for placed in reversed(self._order):
             self.outcomes[placed.entry.hash] = self._outcome(placed)
 
@@ -168,83 +192,65 @@ class Walk:
         return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
 
     def _forward(self) -> None:
-        queue: deque[tuple[Placed, State, Authority]] = deque((head, ABSENT, self._base) for head in self._forest.heads)
-        postponed = 0
-        while queue:
-            placed, before, inherited = queue.popleft()
+        todo: list[tuple[Placed, State, Authority]] = [(head, ABSENT, self._base) for head in self._forest.heads]
+        #: Entry -> the reverts that name it, and that this pass has reached before it.  Every wait ends: an entry holds
+        #: the hashes of its parent and of what it names, so none of these comes behind it.
+        waiting: dict[EntryHash, list[tuple[Placed, State, Authority]]] = {}
+        while todo:
+            placed, before, inherited = todo.pop()
             entry = placed.entry
-            if self._must_wait(entry) and postponed <= len(queue):
-                # A revert to an entry of another branch, which this pass has not reached.
-                queue.append((placed, before, inherited))
-                postponed += 1
-                continue
-            postponed = 0
             if before.kind is Kind.ABSENT and entry.action in CHILD_ACTIONS:
                 # Grants belong to one incarnation: a path that is created again after a delete does not inherit them.
                 inherited = self._base
             here = inherited
             if entry.action is Action.REVERT:
-                here = self._authorities.get(EntryHash(entry.content), inherited)
+                target = EntryHash(entry.content)
+                if target in self._forest.states and target not in self.states:
+                    waiting.setdefault(target, []).append((placed, before, inherited))
+                    continue
+                here = self._authorities.get(target, inherited)
             elif hanging := self._forest.hanging.get(entry.hash):
                 here = inherited.extended(hanging, self._depth)
             state = self._state(placed, before)
             self.states[entry.hash] = state
             self._authorities[entry.hash] = here
             self._order.append(placed)
-            queue.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
-
-    def _must_wait(self, entry: Entry) -> bool:
-        target = EntryHash(entry.content)
-        return entry.action is Action.REVERT and target in self._forest.members and target not in self.states
+            todo.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
+            todo.extend(waiting.pop(entry.hash, ()))
 
     def _state(self, placed: Placed, before: State) -> State:
         entry = placed.entry
         if entry.action is Action.LINK:
-            if self._start is not None and entry.hash != self._basis:
-                # Only links older than `start` are followed from here, so that links among names that were swapped
-                # come to an end.
+            if self._files and entry.hash != self._basis:
+                # Only links older than the entry that is looked at are followed from here, so that links among names
+                # that were swapped come to an end.
                 return UNKNOWN
-            return replace(self._others.linked(EntryHash(entry.content), self._hops), link=EntryHash(entry.content))
+            return self._others.named(entry, self._hops)
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             self.awaits |= target not in self.states
             state = self.states.get(target, UNKNOWN)
-            return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
+            return self._parted(state if state.kind is Kind.ABSENT else replace(state, mtime=entry.mtime), entry)
         complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
-        return step(before, entry, complete=complete)
+        state = step(before, entry, complete=complete)
+        return self._parted(state, entry) if entry.action is Action.MODE else state
 
-    def _find_basis(self, hash: EntryHash) -> EntryHash | None:
-        entries = self._forest.by_hash()
-        while (entry := entries.get(hash)) is not None:
-            if entry.action is Action.LINK:
-                return hash
-            if entry.action not in SAME_FILE or entry.action is Action.WRITE:
-                # A write behind a link parts from its file, so the file of the link does not matter any more.
-                return None
-            hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
-        return None
-
-    def _restrict(self, start: Placed) -> None:
-        """Forget all but `start` and the entries that continue the same file."""
-        kept: set[EntryHash] = set()
-        order = []
-        for placed in self._order:
-            entry = placed.entry
-            if self.states[entry.hash].kind not in LINKABLE:
-                continue
-            if entry.hash == start.entry.hash or (entry.parent in kept and entry.action in SAME_FILE):
-                kept.add(entry.hash)
-                order.append(placed)
-        self._order = order
+    def _parted(self, state: State, entry: Entry) -> State:
+        """The state after a change of a hard link: a file of its own if the key may not write at the file's path."""
+        is_same = state.link is None or self._others.may_change(entry.fingerprint, state)
+        return state if is_same else replace(state, link=entry.hash, origin=entry.hash)
 
     def _outcome(self, placed: Placed) -> Outcome | None:
         entry = placed.entry
+        if self._files and self.states[entry.hash].kind not in LINKABLE:
+            return None
         authority = self._authorities[entry.hash]
         own = {entry.fingerprint: authority.depths[entry.fingerprint]} if authority.allows(entry.fingerprint) else {}
         branches = [
             outcome
             for successor in self._forest.successors.get(entry.hash, ())
             if (outcome := self.outcomes.get(successor.entry.hash)) is not None
+            and (not self._files or successor.entry.action in SAME_FILE)
         ]
         chosen = self.choose(branches)
         if chosen is not None:
@@ -270,7 +276,7 @@ class Walk:
 
     def end(self, hash: EntryHash) -> Outcome | None:
         """The outcome if the path ended with this entry, for any contributor; `None` if it is not of this path."""
-        entry, state = self._forest.by_hash().get(hash), self.states.get(hash)
+        entry, state = self._forest.states.get(hash), self.states.get(hash)
         if entry is None or state is None:
             return None
         authority = self._authorities[hash]
@@ -282,12 +288,11 @@ class Walk:
     def last_absence(self) -> Outcome | None:
         """The last outcome without an object, on the way to the present one; `None` if there always was one."""
         outcome = self.choose([self.outcomes[head.entry.hash] for head in self.order_heads()])
-        entries = self._forest.by_hash()
         entry = None if outcome is None else outcome.tips[0]
         while entry is not None:
             if self.states[entry.hash].kind is Kind.ABSENT:
                 return self.end(entry.hash)
-            entry = entries.get(entry.parent)
+            entry = self._forest.states.get(entry.parent)
         return None
 
     def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:

@@ -16,7 +16,8 @@ from basefs.errors import DamagedLog, IsADirectory, LocalProtocolError, NotADire
 from basefs.log import orphans
 from basefs.log.blocks import Block, split
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, xor
+from basefs.log.extensions import NO_EXTENSIONS, Extensions
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, addend, stalled_hash, sum_hash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
 from basefs.view.author import Author
@@ -100,7 +101,7 @@ def test_a_revoked_key_is_still_known(replica: Replica) -> None:
 
 
 def test_what_waited_is_verified_even_if_this_node_brings_what_it_waited_for(replica: Replica) -> None:
-    forged = Entry(DIRECTORY.hash, 1, Action.WRITE, b"forged", b"", 0, BOB.fingerprint, bytes(64))
+    forged = Entry(DIRECTORY.hash, 1, Action.WRITE, b"forged", b"", NO_EXTENSIONS, BOB.fingerprint, bytes(64))
     outside = BOB.sign(ROOT.hash, 1, Action.WRITE, b"outside")
     honest = BOB.sign(DIRECTORY.hash, 1, Action.WRITE, b"honest")
     replica.apply([forged, outside, honest], [])
@@ -140,7 +141,7 @@ def test_a_newcomer_of_any_filesystem_takes_the_first_one(tmp_path: Path) -> Non
 def test_a_newcomer_is_not_fooled_by_a_grant_of_another_key(tmp_path: Path) -> None:
     replica = Replica.create(tmp_path, ROOT.hash)
     fake = STRANGER.sign(ROOT.hash, 1, Action.GRANT, b"s", STRANGER.public)
-    lie = Entry(ROOT.hash, 1, Action.GRANT, b"s", ROOT_KEY.public, 0, ROOT_KEY.fingerprint, bytes(64))
+    lie = Entry(ROOT.hash, 1, Action.GRANT, b"s", ROOT_KEY.public, NO_EXTENSIONS, ROOT_KEY.fingerprint, bytes(64))
     assert replica.apply([ROOT, fake, lie], []).rejected
     assert replica.totals()["entries"] == 0
     assert replica.apply(genesis(), []).entries == tuple(genesis())
@@ -156,14 +157,14 @@ def test_a_stranger_never_makes_the_log_grow(replica: Replica) -> None:
     replica.sync_to_disk()
     for number in range(200):
         chain = split(noise(number, 1000))
-        write = STRANGER.sign(DIRECTORY.hash, number, Action.WRITE, b"f", chain[0].hash, 1000)
+        write = STRANGER.sign(DIRECTORY.hash, number, Action.WRITE, b"f", chain[0].hash, Extensions(1000))
         entries = [
             write,
             STRANGER.sign(DIRECTORY.hash, number, Action.GRANT, b"s", STRANGER.public),
             STRANGER.sign(DIRECTORY.hash, number, Action.REVOKE, b"r", ROOT_KEY.fingerprint),
             STRANGER.sign(DIRECTORY.hash, number, Action.DELETE, b"d"),
             STRANGER.sign(number.to_bytes(28, "big"), number, Action.MKDIR, b"x"),
-            Entry(DIRECTORY.hash, number, Action.DELETE, b"d", b"", 0, ROOT_KEY.fingerprint, bytes(64)),
+            Entry(DIRECTORY.hash, number, Action.DELETE, b"d", b"", NO_EXTENSIONS, ROOT_KEY.fingerprint, bytes(64)),
         ]
         assert replica.apply(entries, chain, peer=f"peer{number}").entries == ()
     after = replica.totals()
@@ -185,8 +186,8 @@ def test_orphans_are_bounded_per_peer(replica: Replica, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(DIRECTORY.hash, 1, Action.WRITE, b"f", b"", 0, ROOT_KEY.fingerprint, bytes(64)),
-        Entry(DIRECTORY.hash, 1, Action.WRITE, b"f", b"", 0, ROOT_KEY.fingerprint, ALICE.sign(
+        Entry(DIRECTORY.hash, 1, Action.WRITE, b"f", b"", NO_EXTENSIONS, ROOT_KEY.fingerprint, bytes(64)),
+        Entry(DIRECTORY.hash, 1, Action.WRITE, b"f", b"", NO_EXTENSIONS, ROOT_KEY.fingerprint, ALICE.sign(
             DIRECTORY.hash, 1, Action.WRITE, b"f").signature),
     ],
     ids=["zero", "of another key"],
@@ -200,7 +201,7 @@ def test_a_wrong_signature(replica: Replica, entry: Entry) -> None:
 
 def test_a_wrong_signature_does_not_keep_the_right_one_out(replica: Replica) -> None:
     right = ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, b"f")
-    wrong = Entry(DIRECTORY.hash, 1, Action.WRITE, b"f", b"", 0, ROOT_KEY.fingerprint, bytes(64))
+    wrong = Entry(DIRECTORY.hash, 1, Action.WRITE, b"f", b"", NO_EXTENSIONS, ROOT_KEY.fingerprint, bytes(64))
     assert wrong.hash == right.hash
     assert replica.apply([wrong, right], []).entries == (right,)
 
@@ -286,7 +287,7 @@ def test_our_own_mistakes_are_loud(replica: Replica) -> None:
 def file_of(content: bytes, name: bytes = b"f") -> tuple[Entry, list[Block]]:
     """A write of stored content and its blocks."""
     chain = split(b"\x00" + content)
-    return ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, name, chain[0].hash, len(content)), chain
+    return ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, name, chain[0].hash, Extensions(len(content))), chain
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -319,7 +320,7 @@ def test_chains_that_share_their_end(replica: Replica) -> None:
     end = split(noise(9, 900))
     chains = [[Block(end[0].hash, noise(number, 483)), *end] for number in range(2)]
     writes = [
-        ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, b"%d" % number, chain[0].hash, 1383)
+        ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, b"%d" % number, chain[0].hash, Extensions(1383))
         for number, chain in enumerate(chains)
     ]
     replica.apply(writes, [chain[0] for chain in chains])
@@ -330,7 +331,7 @@ def test_chains_that_share_their_end(replica: Replica) -> None:
 def test_where_a_chain_goes_on(replica: Replica) -> None:
     replica.apply(genesis((ROOT_KEY, ALICE)), [])
     chain = split(noise(4, 5000))
-    write = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"long", chain[0].hash, 5000)
+    write = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"long", chain[0].hash, Extensions(5000))
     replica.apply([write], chain[:8])
     assert [replica.block_behind(chain[place].hash, 3) for place in range(6)] == [
         *(chain[place + 3].hash for place in range(5)),
@@ -373,13 +374,15 @@ def test_receiving_stalled_completed(replica: Replica) -> None:
     assert replica.stall(-1000) == 1
     listing = replica.listing(path("/d/f"))
     assert listing is not None and listing.stalled == ((write.hash, ZERO_HASH),)
-    assert replica.root_hash() == xor(before, write.hash)
+    assert replica.path_hash(path("/d/f")) == sum_hash(addend(stalled_hash(write.hash, ZERO_HASH)))
     replica.apply([], chain[:1])
     assert replica.root_hash() == before
+    assert replica.path_hash(path("/d/f")) == ZERO_HASH
     replica.stall(-1000)
-    assert replica.root_hash() == xor(xor(before, write.hash), chain[0].hash)
+    assert replica.path_hash(path("/d/f")) == sum_hash(addend(stalled_hash(write.hash, chain[0].hash)))
     replica.apply([], chain[1:])
-    assert replica.root_hash() == xor(before, write.hash)
+    assert replica.path_hash(path("/d/f")) == sum_hash(addend(write.hash))
+    assert replica.root_hash() != before
     listing = replica.listing(path("/d/f"))
     assert listing is not None and listing.entries == (write.hash,)
 

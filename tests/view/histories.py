@@ -87,7 +87,7 @@ class _Born(NamedTuple):
 @cache
 def _born() -> _Born:
     """Made once and copied: to sign and store it anew was two fifths of the time of every example."""
-    directory = tempfile.TemporaryDirectory(dir=_memory())
+    directory = tempfile.TemporaryDirectory(dir=memory())
     clock = Clock()
     born = genesis((ROOT_KEY, ALICE, DAVE))
     node = Node(make_replica(pathlib.Path(directory.name), (ROOT_KEY,), born=[], clock=clock))
@@ -98,7 +98,7 @@ def _born() -> _Born:
     return _Born(node.replica, node.entries, born[-1], clock.now, directory)
 
 
-def _memory() -> pathlib.Path | None:
+def memory() -> pathlib.Path | None:
     """A directory that is no disk, where the system has one."""
     memory = pathlib.Path("/dev/shm")
     return memory if memory.is_dir() else None
@@ -128,7 +128,7 @@ class World:
     @contextmanager
     def temporary(cls) -> Iterator[World]:
         """A world that is gone afterwards; in memory where the system has a place for that."""
-        with tempfile.TemporaryDirectory(dir=_memory()) as directory:
+        with tempfile.TemporaryDirectory(dir=memory()) as directory:
             world = cls(pathlib.Path(directory))
             try:
                 yield world

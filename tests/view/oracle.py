@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from basefs import path as paths
-from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
 from basefs.log.keys import fingerprint_of
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 Depths = dict[bytes, int]
 FILES = (Kind.FILE, Kind.SYMLINK)
-CONTINUES = (Action.WRITE, Action.MODE, Action.ACK, Action.REVERT)
+CONTINUES = (Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT)
 HOPS = 16
 
 
@@ -52,6 +51,7 @@ class Oracle:
         self.root = next(entry for entry in self.entries.values() if entry.is_root)
         self.place = lru_cache(None)(self._place)
         self.under = lru_cache(None)(self._under)
+        self.hanging = lru_cache(None)(self._hanging)
 
     def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
@@ -91,27 +91,46 @@ class Oracle:
         members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
         return Path(self, members, keys, len(names)).result()
 
-    def linked(self, target: bytes, hops: int) -> State:
-        """What a link to an entry shows: the file that it belongs to, whatever became of that file's own name."""
+    def named(self, link: Entry, hops: int) -> State:
+        """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
+        target = link.content
         if target not in self.entries or hops >= HOPS:
             return UNKNOWN
         names, directory = self.place(target)
         members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
         path = Path(self, members, self.keys_above(directory), len(names), start=self.entries[target], hops=hops + 1)
-        if target not in path.states():
+        if target not in path.states() or path.state(self.entries[target]).kind not in FILES:
             return UNKNOWN
-        branch = path.branch(self.entries[target]) if path.belongs(self.entries[target]) else None
-        state = path.state(self.entries[target]) if branch is None else branch.state
-        return state if state.kind in FILES else UNKNOWN
+        then = path.state(self.entries[target])
+        branch = path.branch(self.entries[target])
+        now = then if branch is None else branch.state
+        if self.may_change(link, then) and self.may_change(link, now):
+            return replace(now, link=target)
+        return replace(then, link=link.hash, origin=link.hash)
+
+    def may_change(self, entry: Entry, file: State) -> bool:
+        """Whether the key of an entry may write at the path at which a file began."""
+        if file.origin not in self.entries:
+            return False
+        names, directory = self.place(file.origin)
+        return entry.fingerprint in granted(self.keys_above(directory), self.hanging(file.origin), len(names))
 
     def keys_above(self, directory: bytes) -> Depths:
         """The keys valid in one incarnation of a directory, by its own ancestors alone."""
         if not directory:
             return {self.root.fingerprint: 0}
         above = self.keys_above(self.place(directory)[1])
-        return granted(above, self.hanging(directory), len(self.place(directory)[0]))
+        made = self.entries[directory]
+        others = [
+            e for e in self.entries.values() if e.parent == made.parent and e.action is Action.MKDIR and e != made
+        ]
+        # The same directory, made concurrently: a revoke hangs on either.
+        also = [
+            key for e in others if e.name == made.name for key in self.hanging(e.hash) if key.action is Action.REVOKE
+        ]
+        return granted(above, self.hanging(directory) + also, len(self.place(directory)[0]))
 
-    def hanging(self, hash: bytes) -> list[Entry]:
+    def _hanging(self, hash: bytes) -> list[Entry]:
         """The grants and revokes that hang on an entry."""
         found = [entry for entry in self.entries.values() if entry.parent == hash and entry.action in KEY_ACTIONS]
         return found + [below for entry in found for below in self.hanging(entry.hash)]
@@ -126,15 +145,17 @@ class Path:
         self.oracle, self.keys, self.depth, self.start, self.hops = oracle, keys, depth, start, hops
         self.members = {entry.hash: entry for entry in members}
         self.memo: dict[tuple[str, bytes], object] = {}
+        self.keys_at = lru_cache(None)(self._keys_at)
+        self.belongs = lru_cache(None)(self._belongs)
 
     def heads(self) -> list[Entry]:
         return [entry for entry in self.members.values() if entry.parent not in self.members]
 
     def successors(self, entry: Entry) -> list[Entry]:
-        return [e for e in self.members.values() if e.parent == entry.hash and e.action not in KEY_ACTIONS]
+        return [e for e in self.members.values() if e.parent == entry.hash and e.action.is_state]
 
     def states(self) -> dict[bytes, State]:
-        return {hash: self.state(entry) for hash, entry in self.members.items() if entry.action not in KEY_ACTIONS}
+        return {hash: self.state(entry) for hash, entry in self.members.items() if entry.action.is_state}
 
     def state(self, entry: Entry) -> State:
         """What the path is after an entry."""
@@ -149,15 +170,18 @@ class Path:
         if entry.action is Action.LINK:
             if self.start is not None and entry.hash != self._basis():
                 return UNKNOWN
-            return replace(self.oracle.linked(entry.content, self.hops), link=entry.content)
+            return self.oracle.named(entry, self.hops)
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
-            state = UNKNOWN if target is None or target.action in KEY_ACTIONS else self.state(target)
-            return state if state.kind is Kind.ABSENT else replace(state, mtime=entry.timestamp)
-        try:
-            return step(before, entry, complete=entry.action is not Action.WRITE or self.oracle.complete(entry))
-        except InvalidEntry:
-            return before
+            state = UNKNOWN if target is None or not target.action.is_state else self.state(target)
+            state = state if state.kind is Kind.ABSENT else replace(state, mtime=entry.mtime)
+        else:
+            complete = entry.action is not Action.WRITE or self.oracle.complete(entry)
+            state = step(before, entry, complete=complete)
+        if entry.action in (Action.REVERT, Action.MODE) and state.link and not self.oracle.may_change(entry, state):
+            # What others may not change parts from their file.
+            return replace(state, link=entry.hash, origin=entry.hash)
+        return state
 
     def _basis(self) -> bytes | None:
         """The hard link whose state that of `start` is, if it is one's."""
@@ -165,12 +189,12 @@ class Path:
         while entry is not None:
             if entry.action is Action.LINK:
                 return entry.hash
-            if entry.action not in (Action.MODE, Action.ACK, Action.REVERT):
+            if entry.action not in (Action.MODE, Action.XATTR, Action.ACK, Action.REVERT):
                 return None
             entry = self.members.get(entry.content if entry.action is Action.REVERT else entry.parent)  # type: ignore[call-overload]
         return None
 
-    def belongs(self, entry: Entry) -> bool:
+    def _belongs(self, entry: Entry) -> bool:
         """Whether an entry is looked at: all are, or (for a link) those that continue the same file."""
         if self.start is None:
             return True
@@ -181,7 +205,7 @@ class Path:
         parent = self.members.get(entry.parent)
         return parent is not None and entry.action in CONTINUES and self.belongs(parent)
 
-    def keys_at(self, entry: Entry) -> Depths:
+    def _keys_at(self, entry: Entry) -> Depths:
         """The keys valid at an entry: those granted above, and on this incarnation of the path."""
         parent = self.members.get(entry.parent)
         keys = self.keys if parent is None else self.keys_at(parent)
@@ -190,7 +214,7 @@ class Path:
             keys = self.keys
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
-            return keys if target is None or target.action in KEY_ACTIONS else self.keys_at(target)
+            return keys if target is None or not target.action.is_state else self.keys_at(target)
         return granted(keys, self.oracle.hanging(entry.hash), self.depth)
 
     def branch(self, entry: Entry) -> Branch | None:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import encode_mode
-from tests.support.helpers import BIRTH, ROOT_KEY, Shown, genesis, make_replica, parcels, path, tree_of
+from tests.support.helpers import BIRTH, ROOT_KEY, Shown, fetch, genesis, make_replica, parcels, path, tree_of
 
 Condition = Callable[[Entry], bool]
 
@@ -67,14 +68,14 @@ class Story:
         size: int = 0,
         wanted: Condition = anything,
     ) -> Entry:
-        """Add an entry.  Its timestamp, which decides nothing, is the first one that gives it a hash as `wanted`."""
+        """Add an entry.  Its time, which decides nothing, is the first one that gives it a hash as `wanted`."""
         raw = parent.name if name is None else name.encode()
-        for timestamp in range(BIRTH, BIRTH + 1000):
-            entry = key.sign(parent.hash, timestamp, action, raw, content, size)
+        for made in range(BIRTH, BIRTH + 1000):
+            entry = key.sign(parent.hash, made, action, raw, content, Extensions(size))
             if wanted(entry):
                 self.entries.append(entry)
                 return entry
-        raise AssertionError("no timestamp gives such a hash")
+        raise AssertionError("no time gives such a hash")
 
     def mkdir(self, key: SigningKey, parent: Entry, name: str | None = None, wanted: Condition = anything) -> Entry:
         """A directory in another one, or (behind a delete) made again."""
@@ -134,6 +135,7 @@ class Story:
             [block for block in self.blocks if block not in without],
         )
         assert not applied.rejected
+        fetch(replica, {block.hash: block for block in self.blocks if block not in without})
         return replica
 
     def tree(self, *, without: Sequence[Block] = ()) -> dict[Path, Shown]:
@@ -145,11 +147,15 @@ class Story:
         for seed in range(4):
             self._replicas += 1
             other = make_replica(self.directory / f"story{self._replicas}", born=[])
-            for parcel in parcels(self.entries, pieces, random.Random(seed)):
+            chance, there = random.Random(seed), {block.hash: block for block in pieces}
+            for parcel in parcels(self.entries, pieces, chance):
                 other.apply(parcel.entries, parcel.blocks)
+                if chance.random() < 0.3:
+                    fetch(other, there)
                 if other.totals()["entries"]:
                     assert other.check_view() == []
                     other.live_paths()
+            fetch(other, there)
             assert tree_of(other) == expected
             other.close()
         return expected

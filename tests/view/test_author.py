@@ -19,7 +19,8 @@ from basefs.errors import (
     PathError,
     PermissionDenied,
 )
-from basefs.log.entries import MAX_CONTENT, MAX_TIMESTAMP, Action
+from basefs.log.entries import MAX_CONTENT, Action
+from basefs.log.extensions import MAX_TIME, MIN_TIME
 from basefs.log.keys import SigningKey
 from basefs.path import MAX_NAME
 from basefs.view.author import Author
@@ -74,10 +75,10 @@ def test_mode_and_owner_survive_a_write(user: User) -> None:
     assert (shown.mode, shown.owner, shown.content) == (0o640, (b"root", b"adm"), b"y")
 
 
-def test_only_nine_bits_are_kept(user: User) -> None:
+def test_twelve_bits_are_kept(user: User) -> None:
     user.writes("/f", b"x")
-    user.does(lambda author: author.set_attributes(path("/f"), mode=0o7751))
-    assert user.sees()["/f"].mode == 0o751
+    user.does(lambda author: author.set_attributes(path("/f"), mode=0o17751))
+    assert user.sees()["/f"].mode == 0o7751
 
 
 def test_utimens(user: User) -> None:
@@ -87,7 +88,7 @@ def test_utimens(user: User) -> None:
 
 
 def test_times_that_an_entry_cannot_store() -> None:
-    assert [clamp_time(seconds) for seconds in (-1.5, 0, 1.9, 2.0**40)] == [0, 0, 1, MAX_TIMESTAMP]
+    assert [clamp_time(time) for time in (-(2**70), -1, 0, 2**70)] == [MIN_TIME, -1, 0, MAX_TIME]
 
 
 def test_symbolic_link(user: User) -> None:

@@ -55,6 +55,9 @@ class Model:
     def _perform(self, change: Change) -> None:
         names, states = change.path, self.states
         known = states.get(names)
+        if not self.looks and known is None and (change.before is not None or names[:-1] not in states):
+            # The search for contents that are needed has looked there, too.
+            return
         assert (known is None) == (change.before is None)
         if known is not None and change.before is not None:
             assert visible(known) == visible(change.before)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from basefs.log.entries import Entry
 from basefs.log.hashes import Fingerprint
 from basefs.log.placement import Placed
 from basefs.path import Path
@@ -180,4 +181,25 @@ def test_the_keys_above_an_entry_follow_each_grant(tmp_path: pathlib.Path) -> No
     assert valid()[BOB.fingerprint] == 2
     replica.commit(lambda author: author.revoke(path("/a/b"), b"bob", BOB.fingerprint))
     assert BOB.fingerprint not in valid()
+    replica.close()
+
+
+def test_a_file_in_a_directory_that_was_made_again_and_again_costs_the_same(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = make_replica(tmp_path)
+    replica.observe()
+    decoded: list[int] = []
+    decode = Entry.decode
+    monkeypatch.setattr(Entry, "decode", lambda data: decoded.append(len(data)) or decode(data))
+    costs = []
+    for _ in range(12):
+        replica.commit(lambda author: author.make_directory((b"d",)))
+        decoded.clear()
+        replica.commit(lambda author: author.write(path("/d/f"), b"x"))
+        assert replica.attributes(path("/d/f")).size == 1
+        costs.append(len(decoded))
+        replica.commit(lambda author: author.remove(path("/d/f"), directory=False))
+        replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    assert costs[-1] == costs[1]
     replica.close()

@@ -43,7 +43,7 @@ def test_revisions_come_newest_first_and_the_last_one_is_current(story: Story) -
     removed = story.delete(ALICE, second)
     assert standings(story.replica(), "/f") == [
         (removed, RevisionStatus.CURRENT),
-        (second, RevisionStatus.PAST),
+        (second, RevisionStatus.LAST),
         (first, RevisionStatus.PAST),
     ]
 
@@ -102,6 +102,59 @@ def test_a_branch_that_was_brought_back_is_no_conflict_any_more(story: Story) ->
     assert conflicts(replica, "/f") == []
 
 
+def test_what_was_brought_back_and_what_it_replaced_are_both_past(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    back = story.revert(ROOT_KEY, won, lost)
+    found = dict(standings(story.replica(), "/f"))
+    assert found == {back: RevisionStatus.CURRENT, lost: RevisionStatus.PAST, won: RevisionStatus.PAST}
+
+
+@pytest.mark.parametrize("signer", [ROOT_KEY, ALICE])
+def test_after_an_acceptance_what_is_shown_is_current_and_what_lost_is_lost(story: Story, signer: SigningKey) -> None:
+    """Whether the branch that was accepted wins then, by a key more, or does not."""
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    replica = story.replica(signer)
+    assert accept(replica, "/f") == 1
+    (acceptance,) = [one for one in replica.survey(path("/f")).revisions() if one.accepts]
+    assert replica.read(path("/f")) == b"won"
+    assert dict(standings(replica, "/f")) == {
+        acceptance.entry: RevisionStatus.PAST,
+        won: RevisionStatus.CURRENT,
+        lost: RevisionStatus.LOST,
+    }
+    (last,) = replica.commit(lambda author: author.write(path("/f"), b"later")).entries
+    found = dict(standings(replica, "/f"))
+    assert (found[last], found[won], found[lost]) == (
+        RevisionStatus.CURRENT,
+        RevisionStatus.PAST,
+        RevisionStatus.LOST,
+    )
+    assert [one.accepts for one in replica.survey(path("/f")).revisions()].count(True) == 1
+
+
+def test_two_removals_are_no_conflict(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    story.delete(ROOT_KEY, first)
+    story.delete(ALICE, first)
+    assert conflicts(story.replica(), "/f") == []
+
+
+def test_a_directory_that_came_back_against_a_file_is_removed_without_a_conflict(story: Story) -> None:
+    made = story.mkdir(ROOT_KEY, story.root, "t")
+    story.write(ROOT_KEY, story.root, b"won", "t", above(made))
+    replica = story.replica(ROOT_KEY)
+    assert replica.read(path("/t")) == b"won"
+    replica.commit(lambda author: author.reverter.path(path("/t"), made.hash))
+    replica.commit(lambda author: author.write(path("/t/x"), b"x"))
+    assert conflicts(replica, "/t") == []
+    replica.commit(lambda author: author.remove(path("/t/x"), directory=False))
+    replica.commit(lambda author: author.remove(path("/t"), directory=True))
+    assert conflicts(replica, "/t") == []
+    replica.close()
+
+
 def test_a_branch_is_still_lost_when_only_its_beginning_was_brought_back(story: Story) -> None:
     won = story.write(ROOT_KEY, story.root, b"won", "f")
     lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
@@ -132,7 +185,7 @@ def test_what_was_in_a_directory_that_is_gone(story: Story) -> None:
     child = story.write(ROOT_KEY, home, b"child", "f")
     removed = story.delete(ROOT_KEY, child)
     story.delete(ROOT_KEY, home)
-    assert standings(story.replica(), "/d/f") == [(removed, RevisionStatus.GONE), (child, RevisionStatus.GONE)]
+    assert standings(story.replica(), "/d/f") == [(removed, RevisionStatus.GONE), (child, RevisionStatus.LAST)]
 
 
 def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_comes_back_with_it(story: Story) -> None:
@@ -147,7 +200,8 @@ def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_come
     story.delete(ROOT_KEY, home)
     replica = story.replica(ROOT_KEY)
     assert conflicts(replica, "/d/e/f") == [(lost, won, ForkRule.HASH)]
-    assert {standing for _, standing in standings(replica, "/d/e/f")} == {RevisionStatus.GONE}
+    gone = [(won, RevisionStatus.GONE), (lost, RevisionStatus.GONE), (first, RevisionStatus.LAST)]
+    assert standings(replica, "/d/e/f") == gone
     assert revert(replica, "/d/e/f", lost) == 3
     assert replica.read(path("/d/e/f")) == b"lost"
     assert [list(replica.names_in(path(text))) for text in ("/d", "/d/e")] == [[b"e"], [b"f"]]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pathlib
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.changes import visible
-from basefs.view.states import State
+from basefs.view.states import Kind, State
 from basefs.view.tree import Tree
 from tests.support.examples import rarely
 from tests.support.helpers import Clock, make_replica, path
@@ -64,6 +65,30 @@ def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence)).entries
 
 
+@rarely
+@given(steps(), st.integers(0, 2**16))
+def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) -> None:
+    with World.temporary() as world:
+        for step in history:
+            world.play(step)
+        node = world.nodes[0]
+        world.deliver(node, world.entries(), world.blocks(), when)
+        sequence = 2 + when % (node.replica.totals()["entries"] - 1)
+        then, now = past(node.replica, sequence), states(node.replica._view.tree)
+        node.replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=True))
+        found = states(node.replica._view.tree)
+        # A file where a directory was, or the reverse, is new itself, and so is what was below it out of reach.
+        kept = {at for at in then.keys() & now.keys() if _is_directory(then[at]) != _is_directory(now[at])}
+        back = {at: then[at] for at in then if not any(at[:depth] in kept for depth in range(len(at) + 1))}
+        assert found == {**now, **back}
+        assert node.replica.check_view() == []
+        assert not node.replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=True)).entries
+
+
+def _is_directory(state: State) -> bool:
+    return state.kind is Kind.DIRECTORY
+
+
 def test_a_merged_directory_comes_back_with_what_each_side_has_made_in_it(tmp_path: pathlib.Path) -> None:
     """Two nodes make one directory: a revert leaves the names of both in it, also after a change of its mode."""
     left = make_replica(tmp_path / "left", clock=Clock(1_000_000_000))
@@ -78,6 +103,33 @@ def test_a_merged_directory_comes_back_with_what_each_side_has_made_in_it(tmp_pa
     left.commit(lambda author: author.reverter.tree((), sequence))
     assert left.attributes(path("/d")).mode == 0o755
     assert (left.read(path("/d/one")), left.read(path("/d/two"))) == (b"one", b"two")
+    assert not left.commit(lambda author: author.reverter.tree((), sequence)).entries
+    assert left.check_view() == []
+    for replica in (left, right):
+        replica.close()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_directory_that_was_removed_while_something_came_into_it_comes_back(
+    tmp_path: pathlib.Path, merged: bool
+) -> None:
+    """It was shown for what came; when that has gone, too, its own last entry is still the removal."""
+    left = make_replica(tmp_path / "left", clock=Clock(1_000_000_000))
+    right = make_replica(tmp_path / "right", clock=Clock(1_000_000_100))
+    left.commit(lambda author: author.make_directory(path("/d"), mode=0o750))
+    if merged:
+        right.commit(lambda author: author.make_directory(path("/d"), mode=0o750))
+        left.add(list(right.walk(())), [])
+    right.add(list(left.walk(())), [])
+    written = right.commit(lambda author: author.write(path("/d/f"), b"f"))
+    left.commit(lambda author: author.remove(path("/d"), directory=True))
+    left.add(list(right.walk(())), [block.encode() for block in written.blocks])
+    sequence, before = left.totals()["entries"], states(left._view.tree)
+    assert left.read(path("/d/f")) == b"f"
+    left.commit(lambda author: author.remove(path("/d/f"), directory=False))
+    assert path("/d") not in dict(left.live_paths())
+    left.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(left._view.tree) == before
     assert not left.commit(lambda author: author.reverter.tree((), sequence)).entries
     assert left.check_view() == []
     for replica in (left, right):

@@ -1,0 +1,169 @@
+"""Hostile histories: entries that no honest node writes, by key holders who may sign anything.
+
+Reverts and links name grants, revokes, entries of other paths, entries that come later or never, and one another;
+writes are deltas on anything; keys grant and revoke one another in chains and forks; keys sign that were revoked, or
+never granted.  Every entry stands where the log admits it, most of them behind recent ones, so that chains become long.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from basefs.errors import InvalidEntry
+from basefs.log import blocks, codecs
+from basefs.log.blocks import Block
+from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEY_ACTIONS, Action, Entry
+from basefs.log.extensions import Extensions
+from basefs.log.hashes import HASH_SIZE, EntryHash
+from basefs.log.keys import SigningKey
+from basefs.view.states import encode_mode
+from tests.support.helpers import ALICE, BIRTH, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, genesis
+
+#: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked; the stranger has none.
+KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, CAROL, DAVE, STRANGER)
+NAMES = (b"a", b"d")
+TEXTS = (b"", b"one\n", b"two\n", b"three " * 20)
+#: What most entries are: those that name other entries, and those that begin something to be named.
+_ACTIONS = (
+    *(Action.REVERT,) * 8,
+    *(Action.WRITE,) * 4,
+    *(Action.GRANT,) * 4,
+    *(Action.LINK,) * 3,
+    *(Action.REVOKE,) * 3,
+    Action.DELETE,
+    Action.MKDIR,
+    Action.MODE,
+    Action.ACK,
+    Action.SLINK,
+    Action.NODE,
+    Action.XATTR,
+    Action.ADMIT,
+    Action(FIRST_ANNOTATION),
+)
+
+
+class Deed(NamedTuple):
+    """One entry: choices, taken modulo what there is.
+
+    Attributes:
+        action: index of the action.
+        key: index of the key that signs.
+        parent: which of the entries that it may follow, counted from the last one.
+        other: which entry, or key, it names.
+        name: index of the name of a new path; also the text and the base of a write.
+    """
+
+    action: int
+    key: int
+    parent: int
+    other: int
+    name: int
+
+
+def deeds(most: int = 40) -> st.SearchStrategy[list[Deed]]:
+    """Strategy for hostile histories."""
+    # Recent entries more often, so that there are chains.
+    place = st.integers(0, 3) | st.integers(0, 3) | st.integers(0, 60)
+    deed = st.builds(
+        Deed, st.integers(0, len(_ACTIONS) - 1), st.integers(0, len(KEYS) - 1), place, place, st.integers(0, 11)
+    )
+    return st.lists(deed, min_size=1, max_size=10) | st.lists(deed, min_size=most // 2, max_size=most)
+
+
+class Hostile:
+    """What was signed.
+
+    Attributes:
+        entries: parents first.
+        blocks: of all contents.
+    """
+
+    def __init__(self, history: list[Deed]) -> None:
+        born = genesis((ROOT_KEY, ALICE))
+        self.entries: list[Entry] = born
+        self.blocks: dict[bytes, Block] = {}
+        #: entry -> the directory and the name of its path
+        self._homes: dict[EntryHash, tuple[EntryHash, bytes]] = {e.hash: (born[0].hash, b"/") for e in born}
+        directory = self._add(ROOT_KEY, born[0], Action.MKDIR, b"d", b"")
+        last = directory
+        for key in (BOB, CAROL, DAVE):
+            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public)
+        self._add(ROOT_KEY, last, Action.REVOKE, b"key", bytes(DAVE.fingerprint))
+        for parent, name in ((born[0], b"a"), (directory, b"a")):
+            self._write(ROOT_KEY, parent, name, 1)
+        for deed in history:
+            self._do(deed)
+
+    def _do(self, deed: Deed) -> None:
+        action = _ACTIONS[deed.action]
+        key = KEYS[deed.key]
+        around = self._near(self.entries[-1]) if deed.name % 4 else self.entries
+        parents = [entry for entry in around if _may_follow(action, entry)] or self.entries[:1]
+        parent = parents[-1 - deed.parent % len(parents)]
+        begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
+        name = NAMES[deed.name % len(NAMES)] if begins or action in KEY_ACTIONS else parent.name
+        if action is Action.WRITE:
+            self._write(key, parent, name, deed.name)
+        else:
+            self._add(key, parent, action, name, self._content(action, deed, parent))
+
+    def _content(self, action: Action, deed: Deed, parent: Entry) -> bytes:
+        other = KEYS[deed.other % len(KEYS)]
+        match action:
+            case Action.GRANT | Action.ADMIT:
+                return other.public
+            case Action.REVOKE:
+                return bytes(other.fingerprint)
+            case Action.LINK | Action.REVERT:
+                if deed.other == len(KEYS):
+                    # An entry that never comes.
+                    return bytes((deed.name,)) * HASH_SIZE
+                # Of the same path more often than of another one, grants and revokes on it included.
+                named = self._near(parent) if deed.other % 4 else self.entries
+                return bytes(named[-1 - deed.other % len(named)].hash)
+            case Action.SLINK:
+                return b"target"
+            case Action.NODE:
+                return b"\x01"
+            case Action.XATTR:
+                return b"\x01\x06user.avalue"
+            case Action.MODE:
+                return encode_mode(0o600 + deed.name, (b"root", b"adm") if deed.name % 2 else None)
+            case _:
+                return b""
+
+    def _near(self, entry: Entry) -> list[Entry]:
+        """The entries of the path that an entry belongs to, in one incarnation of its directory."""
+        return [other for other in self.entries if self._homes[other.hash] == self._homes[entry.hash]]
+
+    def _write(self, key: SigningKey, parent: Entry, name: bytes, choice: int) -> None:
+        text, base = TEXTS[choice % len(TEXTS)], TEXTS[choice // len(TEXTS)]
+        codec = codecs.STORED if choice % 3 == 0 else codecs.ZSTD
+        chain = blocks.split(bytes((codec.tag,)) + codec.encode(text, base)) if text else []
+        self.blocks.update((block.hash, block) for block in chain)
+        self._add(key, parent, Action.WRITE, name, chain[0].hash if chain else b"", len(text))
+
+    def _add(self, key: SigningKey, parent: Entry, action: Action, name: bytes, content: bytes, size: int = 0) -> Entry:
+        try:
+            entry = key.sign(parent.hash, BIRTH + len(self.entries), action, name, content, Extensions(size))
+        except InvalidEntry:
+            return parent
+        if entry.hash not in self._homes:
+            begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
+            self._homes[entry.hash] = (parent.hash, name) if begins else self._homes[parent.hash]
+            self.entries.append(entry)
+        return entry
+
+
+def _may_follow(action: Action, parent: Entry) -> bool:
+    """Whether the log lets an entry stand there."""
+    if action.is_annotation or parent.action.is_annotation:
+        return action.is_annotation
+    if action in KEY_ACTIONS:
+        return parent.action in KEY_ACTIONS or parent.action in (Action.MKDIR, Action.WRITE)
+    if parent.action in KEY_ACTIONS:
+        return False
+    begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
+    return begins or not parent.is_root or action in (Action.MODE, Action.XATTR, Action.ACK)

@@ -1,0 +1,247 @@
+"""No key reaches farther than its directory by what it arranges for another node's key to do.
+
+Alice holds a key for `/web`.  What she signs there meets a node with a key for `/`, whose users write, change modes,
+move, back up and remove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import EntryHash
+from basefs.log.keys import SigningKey
+from basefs.view.author import Author
+from basefs.view.draft import Draft
+from basefs.view.states import encode_mode
+from tests.support.helpers import ALICE, ROOT_KEY, Node, make_replica, path
+from tests.view.stories import Story, above
+
+SECRET = "/secret/admin"
+
+
+class Nodes:
+    """A node with a key for `/`, and Alice's.
+
+    Attributes:
+        root: holds the root key.
+        alice: holds a key for `/web`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.root = Node(make_replica(directory / "root", (ROOT_KEY,)))
+        self.alice = Node(make_replica(directory / "alice", (ALICE,)))
+        for name in ("/secret", "/web", "/etc"):
+            self.does(self.root, lambda author, name=name: author.make_directory(path(name)))  # type: ignore[misc]
+        self.does(self.root, lambda author: author.write(path(SECRET), b"good", mode=0o600))
+        self.does(self.root, lambda author: author.grant(path("/web"), b"alice", ALICE.public))
+
+    def does(self, node: Node, make: Callable[[Author], Draft]) -> list[Entry]:
+        """Commit at one node, and bring it to the other one."""
+        applied = node.replica.commit(make)
+        other = self.alice if node is self.root else self.root
+        assert not other.receive(applied.entries, applied.blocks).rejected
+        assert [node.replica.check_view() for node in (self.root, self.alice)] == [[], []]
+        assert self.root.replica.digest() == self.alice.replica.digest()
+        return list(applied.entries)
+
+    def signs(
+        self, parent: EntryHash, action: Action, name: str, content: bytes = b"", key: SigningKey = ALICE
+    ) -> Entry:
+        """An entry that no program of ours writes."""
+        entry = key.sign(parent, 1, action, name.encode(), content)
+        for node in (self.root, self.alice):
+            assert not node.receive([entry], []).rejected
+            assert node.replica.check_view() == []
+        return entry
+
+    def writes(self, text: str, content: bytes) -> None:
+        """A user of the root key's node writes a file."""
+        self.does(self.root, lambda author: author.write(path(text), content))
+
+    def at(self, text: str) -> tuple[bytes, int, int]:
+        """Content, mode and number of names of a file, on both nodes."""
+        found = set()
+        for node in (self.root, self.alice):
+            it = node.replica.attributes(path(text))
+            found.add((node.replica.read(path(text)), it.mode, it.links))
+        (shown,) = found
+        return shown
+
+    def tip(self, text: str) -> EntryHash:
+        """The entry with which a path ends."""
+        return self.root.replica.attributes(path(text)).entry
+
+    def origin(self, text: str) -> EntryHash:
+        """The entry that began a file."""
+        found = self.root.replica.attributes(path(text)).origin
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.root.replica.close()
+    nodes.alice.replica.close()
+
+
+def test_a_link_to_a_file_of_others_is_a_copy(nodes: Nodes) -> None:
+    link = nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.origin(SECRET))
+    nodes.signs(link.hash, Action.MODE, "x", encode_mode(0o666, None))
+    assert nodes.at("/web/x") == (b"good", 0o666, 1)
+    nodes.writes("/web/x", b"evil")
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+    assert nodes.at("/web/x") == (b"evil", 0o666, 1)
+
+
+def test_chmod_of_a_copy_changes_no_other_mode(nodes: Nodes) -> None:
+    nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.origin(SECRET))
+    nodes.does(nodes.root, lambda author: author.set_attributes(path("/web/x"), mode=0o644))
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+    assert nodes.at("/web/x") == (b"good", 0o644, 1)
+
+
+def test_a_copy_stays_what_it_was(nodes: Nodes) -> None:
+    nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.origin(SECRET))
+    nodes.writes(SECRET, b"better")
+    assert nodes.at("/web/x") == (b"good", 0o644, 1)
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/y"), path("/web/x")))
+    nodes.writes("/web/y", b"new")
+    assert nodes.at("/web/x")[0] == b"new"
+    assert nodes.at(SECRET) == (b"better", 0o600, 1)
+
+
+def test_a_link_to_a_link_reaches_no_farther(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/shared"), path(SECRET)))
+    nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.tip("/web/shared"))
+    assert nodes.at(SECRET)[2] == 2
+    nodes.writes("/web/x", b"evil")
+    assert nodes.at(SECRET) == (b"good", 0o600, 2)
+
+
+def test_a_mode_behind_a_link_of_others_parts_the_name_from_the_file(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/shared"), path(SECRET)))
+    nodes.does(nodes.alice, lambda author: author.set_attributes(path("/web/shared"), mode=0o666))
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+    nodes.writes("/web/shared", b"evil")
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+    assert nodes.at("/web/shared") == (b"evil", 0o666, 1)
+
+
+def test_names_of_a_file_whose_first_name_is_gone_stay_one_file(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/one"), path(SECRET)))
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/two"), path(SECRET)))
+    nodes.does(nodes.root, lambda author: author.remove(path(SECRET), directory=False))
+    nodes.does(nodes.alice, lambda author: author.set_attributes(path("/web/one"), mode=0o640))
+    assert nodes.at("/web/one") == nodes.at("/web/two") == (b"good", 0o640, 2)
+    nodes.does(nodes.alice, lambda author: author.write(path("/web/two"), b"more"))
+    assert nodes.at("/web/one") == nodes.at("/web/two") == (b"more", 0o640, 2)
+
+
+def test_a_revert_to_a_link_of_others_is_a_copy(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/x"), path(SECRET)))
+    link = nodes.tip("/web/x")
+    nodes.does(nodes.root, lambda author: author.remove(path("/web/x"), directory=False))
+    gone = next(entry for entry in nodes.root.entries.values() if entry.parent == link)
+    nodes.signs(gone.hash, Action.REVERT, "x", link)
+    nodes.writes("/web/x", b"evil")
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_file_that_was_moved_away_follows_no_key_of_its_old_directory(nodes: Nodes, over: bool) -> None:
+    nodes.does(nodes.alice, lambda author: author.write(path("/web/conf"), b"first"))
+    if over:
+        nodes.writes("/etc/conf", b"before")
+        # A file with two names is not rewritten in place.
+        nodes.does(nodes.root, lambda author: author.make_link(path("/etc/other"), path("/etc/conf")))
+    tip = nodes.tip("/web/conf")
+    nodes.does(nodes.root, lambda author: author.rename(path("/web/conf"), path("/etc/conf")))
+    nodes.signs(tip, Action.WRITE, "conf")
+    nodes.signs(tip, Action.MODE, "conf", encode_mode(0o666, None))
+    assert nodes.at("/etc/conf") == (b"first", 0o644, 1)
+
+
+def test_a_directory_that_was_moved_away_follows_no_key_of_its_old_place(nodes: Nodes) -> None:
+    nodes.does(nodes.alice, lambda author: author.make_directory(path("/web/d")))
+    nodes.does(nodes.alice, lambda author: author.write(path("/web/d/f"), b"first"))
+    nodes.does(nodes.alice, lambda author: author.make_symlink(path("/web/d/s"), b"target"))
+    tips = nodes.tip("/web/d/f"), nodes.tip("/web/d/s")
+    nodes.does(nodes.root, lambda author: author.rename(path("/web/d"), path("/etc/d")))
+    nodes.signs(tips[0], Action.WRITE, "f")
+    nodes.signs(tips[1], Action.REVERT, "s", tips[0])
+    assert nodes.at("/etc/d/f")[0] == b"first"
+    assert nodes.root.replica.read_link(path("/etc/d/s")) == b"target"
+
+
+def test_a_file_that_moves_where_the_same_keys_write_stays_the_same_file(nodes: Nodes) -> None:
+    nodes.does(nodes.alice, lambda author: author.write(path("/web/f"), b"first"))
+    began = nodes.origin("/web/f")
+    nodes.does(nodes.root, lambda author: author.rename(path("/web/f"), path("/web/g")))
+    assert nodes.origin("/web/g") == began
+
+
+def test_a_backup_over_a_copy_leaves_the_file_alone(nodes: Nodes) -> None:
+    """An editor moves the old version aside, over what lies there."""
+    nodes.writes("/web/conf", b"old")
+    nodes.signs(nodes.tip("/web"), Action.LINK, "conf~", nodes.origin(SECRET))
+    nodes.does(nodes.root, lambda author: author.rename(path("/web/conf"), path("/web/conf~")))
+    nodes.writes("/web/conf", b"new")
+    assert nodes.at("/web/conf~")[0] == b"old"
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+
+
+def test_rm_r_removes_names_of_its_directory_alone(nodes: Nodes) -> None:
+    nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.origin(SECRET))
+    nodes.does(nodes.root, lambda author: author.make_link(path("/web/shared"), path(SECRET)))
+    for name in ("/web/x", "/web/shared"):
+        nodes.does(nodes.root, lambda author, name=name: author.remove(path(name), directory=False))  # type: ignore[misc]
+    nodes.does(nodes.root, lambda author: author.remove(path("/web"), directory=True))
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+
+
+def test_a_directory_beside_one_of_others_is_not_merged_into_it(nodes: Nodes) -> None:
+    for parent, name in ((nodes.root.replica.identity, "secret"), (nodes.tip("/secret"), "d")):
+        entry = ALICE.sign(EntryHash(parent), 1, Action.MKDIR, name.encode())
+        assert nodes.root.receive([entry], []).rejected
+        nodes.root.receive([ALICE.sign(entry.hash, 1, Action.WRITE, b"f")], [])
+    assert set(nodes.root.replica.names_in(path("/secret"))) == {b"admin"}
+    # A second incarnation of her own directory, which she may not make.
+    again = nodes.signs(EntryHash(nodes.root.replica.identity), Action.MKDIR, "web")
+    nodes.signs(again.hash, Action.WRITE, "astray")
+    nodes.writes("/web/f", b"root")
+    assert set(nodes.root.replica.names_in(path("/web"))) == {b"f"}
+
+
+def test_a_revoke_leaves_names_of_a_file_together(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.grant(path("/secret"), b"alice", ALICE.public))
+    nodes.does(nodes.alice, lambda author: author.make_link(path("/web/x"), path(SECRET)))
+    nodes.writes(SECRET, b"better")
+    assert nodes.at("/web/x") == nodes.at(SECRET) == (b"better", 0o600, 2)
+    nodes.does(nodes.root, lambda author: author.revoke(path("/secret"), b"alice", ALICE.fingerprint))
+    assert nodes.at("/web/x") == nodes.at(SECRET) == (b"better", 0o600, 2)
+
+
+def test_a_revoke_on_either_of_two_directories_that_are_one_ends_a_link(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    made = story.mkdir(ROOT_KEY, story.root, "d")
+    again = story.mkdir(ROOT_KEY, story.root, "d", above(made))
+    secret = story.write(ROOT_KEY, made, b"good", "f")
+    story.grant(ROOT_KEY, made, ALICE)
+    web = story.mkdir(ROOT_KEY, story.root, "web")
+    story.grant(ROOT_KEY, web, ALICE)
+    link = story.link(ALICE, web, secret, "x")
+    story.mode(ALICE, link, 0o666)
+    replica = story.replica(ROOT_KEY)
+    assert replica.attributes(path("/d/f")).links == 2
+    replica.close()
+    story.revoke(ROOT_KEY, again, ALICE)
+    replica = story.replica(ROOT_KEY)
+    replica.commit(lambda author: author.write(path("/web/x"), b"evil"))
+    assert (replica.read(path("/d/f")), replica.attributes(path("/d/f")).links) == (b"good", 1)
+    replica.close()

@@ -1,0 +1,118 @@
+"""The laws of the view, over entries that no honest node writes: equal logs show equal trees, however they arrived.
+
+CI plays 300 histories; `HYPOTHESIS_PROFILE=once pytest tests/view/test_hostile.py` plays 100 000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pathlib
+import random
+import tempfile
+
+from hypothesis import example, given
+
+from basefs.errors import StoreError
+from basefs.path import Path
+from basefs.replica.replica import Replica
+from basefs.view.states import Kind
+from tests.support.helpers import BOB, ROOT_KEY, Node, make_replica, parcels
+from tests.view.histories import SEEDS, memory
+from tests.view.hostile import Deed, Hostile, deeds
+from tests.view.stories import Story, above
+from tests.view.test_oracle import oracle_of, shown
+
+
+def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
+    """What users see at every path; of a content that cannot be read, that it cannot."""
+    found: dict[Path, tuple[object, ...]] = {}
+    for names, kind in replica.live_paths():
+        it = replica.attributes(names)
+        content: object
+        try:
+            content = b"" if kind is Kind.DIRECTORY else replica.read(names)
+        except StoreError as error:
+            content = type(error)
+        mtime = 0 if kind is Kind.DIRECTORY else it.mtime
+        found[names] = (kind, it.mode, it.owner, it.size, it.links, it.version, it.origin, mtime, content)
+    return found
+
+
+def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: contextlib.ExitStack) -> Node:
+    """A node that was given everything in some order, in batches, restarted now and then, and checked after each."""
+    chance = random.Random(seed)
+    node = Node(make_replica(directory, born=[]))
+    for parcel in parcels(hostile.entries, hostile.blocks.values(), chance):
+        node.receive(parcel.entries, parcel.blocks)
+        if chance.random() < 0.1:
+            node.replica.close()
+            node = Node(Replica(directory), node.entries)
+        if node.entries:
+            assert node.replica.check_view() == []
+            if chance.random() < 0.5:
+                node.replica.live_paths()
+    # What waited in memory when the node was restarted comes again.
+    node.receive(hostile.entries, list(hostile.blocks.values()))
+    stack.callback(node.replica.close)
+    assert node.replica.check_view() == []
+    return node
+
+
+@given(deeds(), SEEDS)
+# A hard link to an attribute behind a hard link.
+@example([*[Deed(0, 0, 0, 0, 0)] * 7, Deed(16, 0, 0, 0, 0), Deed(28, 0, 0, 0, 0), Deed(16, 0, 0, 0, 0)], 0)
+def test_no_order_of_arrival_decides_what_is_shown(history: list[Deed], seed: int) -> None:
+    hostile = Hostile(history)
+    with tempfile.TemporaryDirectory(dir=memory()) as directory, contextlib.ExitStack() as stack:
+        nodes = [
+            deliver(pathlib.Path(directory, name), hostile, seed, stack) for seed, name in ((seed, "a"), (~seed, "b"))
+        ]
+        first, second = (node.replica for node in nodes)
+        assert first.digest() == second.digest()
+        assert nodes[0].entries.keys() == nodes[1].entries.keys()
+        assert seen(first) == seen(second)
+        assert shown(first) == oracle_of(nodes[0]).tree()
+
+
+def test_reverts_that_wait_for_each_other_show_the_same_in_any_order(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path)
+    first = story.write(ROOT_KEY, story.root, b"first", "f")
+    grant = story.grant(ROOT_KEY, first, BOB)
+    # A revert to a grant, which is no state of the path, and one to an entry behind that one.
+    to_grant = story.revert(ROOT_KEY, first, grant)
+    second = story.write(ROOT_KEY, to_grant, b"second")
+    story.write(ROOT_KEY, second, b"third")
+    to_second = story.revert(ROOT_KEY, first, second, above(to_grant))
+    for order in itertools.permutations((to_grant, second, to_second)):
+        rest = [entry for entry in story.entries if entry not in order]
+        replica = make_replica(tmp_path / "-".join(str(story.entries.index(entry)) for entry in order), born=[])
+        for entry in (*rest, *order, *rest):
+            replica.apply([entry], story.blocks)
+        assert replica.check_view() == []
+        assert replica.read((b"f",)) == b"second"
+        replica.close()
+
+
+def test_what_happens_in_a_directory_that_is_not_shown_may_make_it_win(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path)
+    directory = story.mkdir(ROOT_KEY, story.root, "d")
+    grant = story.grant(ROOT_KEY, directory, BOB)
+    story.write(ROOT_KEY, story.root, b"the file of one key", "d", above(directory))
+    # Bob's key is valid in the directory alone, and two keys win against one.
+    inner = story.write(BOB, directory, b"text", "inner")
+    replica = make_replica(tmp_path / "node", born=[])
+    replica.apply([entry for entry in story.entries if entry != inner], story.blocks)
+    assert replica.read((b"d",)) == b"the file of one key"
+    replica.apply([inner], story.blocks)
+    assert replica.check_view() == []
+    assert replica.read((b"d", b"inner")) == b"text"
+    # Once its key is revoked there, it does not.
+    revoke = story.revoke(ROOT_KEY, grant, BOB)
+    replica.apply([revoke], [])
+    assert replica.check_view() == []
+    assert replica.read((b"d",)) == b"the file of one key"
+    replica.apply([story.write(BOB, directory, b"text", "more")], story.blocks)
+    assert replica.check_view() == []
+    assert replica.read((b"d",)) == b"the file of one key"
+    replica.close()
