@@ -1,8 +1,8 @@
 """Hypothesis profiles, and what marked tests need.
 
-HYPOTHESIS_PROFILE selects a profile: "ci" by default, "quick" while something is being changed, "slow" for a long hunt.
-A test that needs what this machine lacks is skipped with the reason; in continuous integration (`CI` is set) it fails
-instead.
+HYPOTHESIS_PROFILE selects a profile: "ci" by default, "quick" while something is being changed, "slow" and "once" for
+a long hunt.  A test that needs what this machine lacks is skipped with the reason; in continuous integration (`CI` is
+set) it fails instead.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=30)
 settings.register_profile("slow", settings.get_profile("ci"), max_examples=10_000)
+settings.register_profile("once", settings.get_profile("ci"), max_examples=100_000)
 if os.environ.get("CI"):
     # The same examples each time: a change is judged by what it changes.  New ones are what the other runs are for.
     settings.register_profile("ci", settings.get_profile("ci"), derandomize=True, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+if settings().max_examples >= settings.get_profile("slow").max_examples:
+    # A test takes hours.
+    os.environ["PYTEST_TIMEOUT"] = "0"
 
 # What a shell starts in the background, or nohup, ignores these; the programs that are tested would inherit it.
 for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):

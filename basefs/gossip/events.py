@@ -3,9 +3,9 @@
     event        := item | pack
     pack         := 0x00 then two or more of (varint length, item)
     item         := entry | block | announcement | origin
-    entry        := the log's encoding, whose first byte is 0x01; 117..512 B
+    entry        := the log's encoding, whose first byte is 0x03; 132..512 B
     block        := 0x02, next hash (28 B), data (0..483 B)
-    announcement := 0x03, root Merkle hash (28 B), address, then 0..n entry hashes (28 B each)
+    announcement := 0x01, root Merkle hash (28 B), address, then 0..n entry hashes (28 B each)
     origin       := 0x04, address
     address      := sync port (2 B, big endian), length (1 B: 4, 16, or 0 for unknown), IP address
     varint       := unsigned LEB128 in its shortest form, 1 or 2 bytes
@@ -32,13 +32,13 @@ from basefs.errors import LocalProtocolError, RemoteProtocolError
 MAX_EVENT = 512
 #: A SHA-224 hash, bytes.
 HASH_SIZE = 28
-#: Shortest entry: 34 B header, 1 B name with its length, empty content, 16 B fingerprint, 64 B signature.
-MIN_ENTRY = 117
+#: Shortest entry: 38 B header, empty name and content with their lengths, 28 B fingerprint, 64 B signature.
+MIN_ENTRY = 132
 MAX_ENTRY = MAX_EVENT
 #: Data bytes of a block that fills an event: 512 less the tag and the next hash.
 MAX_BLOCK_DATA = MAX_EVENT - 1 - HASH_SIZE
 
-_PACK, _ENTRY, _BLOCK, _ANNOUNCEMENT, _ORIGIN = range(5)
+_PACK, _ANNOUNCEMENT, _BLOCK, _ENTRY, _ORIGIN = range(5)
 _MAX_VARINT = 2
 
 
@@ -78,7 +78,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class GossipEvent:
-    """One decoded event.  Entries include their leading 0x01; blocks are next hash + data, without the tag.
+    """One decoded event.  Entries include their leading 0x03; blocks are next hash + data, without the tag.
 
     `origin` is the node that sent the event, where missing parents can be asked for; None if it did not say.
     """

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,68 +125,113 @@ class PeerFilter:
 
 #: The name of the file, beside the log.
 PEERS_FILE = "peers.json"
-#: Addresses kept.  More would make the file grow with every address that a roaming node ever had; fewer would forget
+#: Peers kept.  More would make the file grow with every node that there ever was; fewer would forget
 #: real peers of a large network.  The one seen longest ago goes first.
 MAX_PEERS = 1024
-#: A file longer than this is not ours: 1024 addresses of 47 characters are under 64 KiB.
+#: A file longer than this is not ours: 1024 peers are some 128 KiB.
 _MAX_FILE = 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class KnownPeer:
+    """A peer that was seen once: where it gossiped then, `ip:port`, and its name and sync port, if it was a member.
+
+    `left`: it has left since, so nobody misses it.
+    """
+
+    address: str
+    name: str = ""
+    sync_port: int = 0
+    left: bool = False
+
+
 class PeerBook:
-    """An ordered, bounded set of addresses with a file behind it.
+    """The peers that this node has ever seen, ordered and bounded, with a file behind them.
 
     Serf forgets a failed member after 24 hours.  Two halves of a network that were apart for longer would then never
-    meet again, so the file keeps the addresses: a JSON list of "address:port" strings, the one seen last at the end.
+    meet again, and nobody would miss the other half.  So the file keeps them until they are forgotten by request: a
+    JSON list of objects, the one seen last at the end.
 
     1. The file is replaced as a whole (`basefs/durable.py`), so it is never half.
-    2. `add` changes memory only; `save` writes if the set has changed since it was loaded or saved.
-    3. A file that cannot be read costs the addresses in it and nothing else: a WARNING, and an empty book.
+    2. All but `save` change memory only; `save` writes if something has changed since it was loaded or saved.
+    3. A file that cannot be read costs the peers in it and nothing else: a WARNING, and an empty book.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._addresses: dict[str, None] = dict.fromkeys(_load(path))
-        self._saved = frozenset(self._addresses)
+        #: By name, or by address where that is unknown.
+        self._peers = {peer.name or peer.address: peer for peer in _load(path)}
+        self._saved = frozenset(self._peers.values())
         self._saving = threading.Lock()  # one save at a time, also if the task that waits for one is cancelled
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._peers
 
     @property
     def addresses(self) -> list[str]:
         """All addresses, the one seen last first."""
-        return list(reversed(self._addresses))
+        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values())))
+
+    @property
+    def missed(self) -> list[KnownPeer]:
+        """The peers that have not left, the one seen last first; those of unknown name included."""
+        return [peer for peer in reversed(self._peers.values()) if not peer.left]
 
     def add(self, addresses: Iterable[str]) -> None:
-        """Note that these addresses were seen alive just now."""
-        for address in addresses:
-            self._addresses.pop(address, None)
-            self._addresses[address] = None
-        while len(self._addresses) > MAX_PEERS:
-            del self._addresses[next(iter(self._addresses))]
+        """Note addresses at which peers of unknown names answer."""
+        self._put(KnownPeer(address) for address in addresses)
+
+    def see(self, peers: Iterable[Peer]) -> None:
+        """Note that these peers are alive."""
+        for peer in peers:
+            address = join_host_port(peer.host, peer.gossip_port)
+            self._peers.pop(address, None)
+            self._put([KnownPeer(address, peer.name, peer.sync_port)])
+
+    def leave(self, name: str) -> None:
+        """A peer has left: it is tried again, and not missed."""
+        if name in self._peers:
+            self._peers[name] = replace(self._peers[name], left=True)
+
+    def forget(self, name: str) -> None:
+        """A peer will not come back."""
+        self._peers.pop(name, None)
+
+    def _put(self, peers: Iterable[KnownPeer]) -> None:
+        for peer in peers:
+            key = peer.name or peer.address
+            self._peers.pop(key, None)
+            self._peers[key] = peer
+        while len(self._peers) > MAX_PEERS:
+            del self._peers[next(iter(self._peers))]
 
     @property
     def changed(self) -> bool:
         """Whether `save` has something to write."""
-        return self._saved != self._addresses.keys()
+        return self._saved != frozenset(self._peers.values())
 
     def save(self) -> None:
-        """Write the file if the set has changed.  Blocks on the disk.  Raises OSError; the old file is whole then."""
+        """Write the file if something has changed.  Blocks on the disk.  Raises OSError; the old file is whole then."""
         with self._saving:
-            addresses = list(self._addresses)
-            if self._saved != frozenset(addresses):
-                write_file(self._path, json.dumps(addresses, indent=0).encode() + b"\n", mode=0o600)
-                self._saved = frozenset(addresses)
+            peers = list(self._peers.values())
+            if self._saved != frozenset(peers):
+                write_file(
+                    self._path, json.dumps([asdict(peer) for peer in peers], indent=0).encode() + b"\n", mode=0o600
+                )
+                self._saved = frozenset(peers)
 
 
-def _load(path: Path) -> list[str]:
+def _load(path: Path) -> list[KnownPeer]:
     try:
         with path.open("rb") as file:
             data = json.loads(file.read(_MAX_FILE))
-        if not isinstance(data, list):
-            raise TypeError("not a list")
-        for address in data:
-            if not isinstance(address, str):
-                raise TypeError("not a list of strings")
-            split_host_port(address)
-        return list(dict.fromkeys(data))[-MAX_PEERS:]
+        peers = [KnownPeer(**record) for record in data]
+        for peer in peers:
+            kinds = (str, peer.address), (str, peer.name), (int, peer.sync_port), (bool, peer.left)
+            if not all(isinstance(value, kind) for kind, value in kinds):
+                raise TypeError("a field is of another type")
+            split_host_port(peer.address)
+        return peers[-MAX_PEERS:]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, RecursionError) as error:

@@ -26,7 +26,7 @@ from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
-from basefs.gossip.members import PEERS_FILE, TAG_FS, Member, Peer, PeerBook, PeerFilter
+from basefs.gossip.members import PEERS_FILE, TAG_FS, TAG_SYNC, Member, Peer, PeerBook, PeerFilter, split_host_port
 from basefs.gossip.outgoing import Outbox, Pacer
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
@@ -139,8 +139,29 @@ class Gossip:
         return list(self._peers or [])
 
     def members(self) -> list[Member]:
-        """All members of the Serf cluster as last seen, this node and strangers included."""
-        return list(self._members)
+        """All members of the Serf cluster as last seen, this node and strangers included, without forgotten ones.
+
+        Peers that Serf has lost sight of count as failed.
+        """
+        names = {member.name for member in self._members}
+        found = [member for member in self._members if member.status != "left" or member.name in self._book]
+        for peer in self._book.missed:
+            if peer.name and peer.name not in names:
+                host, port = split_host_port(peer.address)
+                tags = {TAG_FS: self.config.tags[TAG_FS], TAG_SYNC: str(peer.sync_port)}
+                found.append(Member(peer.name, host, port, tags, "failed"))
+        return found
+
+    async def forget(self, name: str) -> None:
+        """Forget a member that will not come back, here and, where Serf still knows it, on the other nodes.
+
+        Raises AgentError, OSError; it is forgotten here all the same.
+        """
+        self._book.forget(name)
+        await asyncio.to_thread(self._book.save)
+        if any(member.name == name for member in self._members):
+            await self.call("force-leave", {"Node": name})
+            self._members_changed.set()
 
     async def start(self, timeout: float = START_TIMEOUT) -> None:
         """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
@@ -278,8 +299,7 @@ class Gossip:
             self._pacer.observe_nodes(len(alive), self._clock())
             peers = self._filter.peers(self._members)
             self.counters.foreign = self._filter.foreign
-            names = {peer.name for peer in peers if peer.status == "alive"}
-            self._book.add(member.gossip_address for member in alive if member.name in names)
+            self._keep_book(peers)
             if peers != self._peers:
                 self._peers = peers
                 _guarded(self._on_members, list(peers))
@@ -288,6 +308,16 @@ class Gossip:
                     await asyncio.to_thread(self._book.save)
                 except OSError as error:
                     log.warning("cannot save the addresses of peers: %s", error)
+
+    def _keep_book(self, peers: Sequence[Peer]) -> None:
+        before = {peer.name: peer.status for peer in self._peers or ()}
+        self._book.see(peer for peer in peers if peer.status == "alive")
+        for peer in peers:
+            if peer.status == "left" and before.get(peer.name) == "failed":
+                # It cannot have left by itself: some node was told to forget it.
+                self._book.forget(peer.name)
+            elif peer.status == "left":
+                self._book.leave(peer.name)
 
     async def _send_queued(self, client: Client) -> None:
         while True:
@@ -342,4 +372,4 @@ def _guarded(callback: Callable[..., None], *args: object) -> None:
     try:
         callback(*args)
     except Exception:
-        log.exception("a gossip callback failed")
+        log.exception("gossip callback failed")

@@ -137,7 +137,7 @@ class Supervisor:
                 self.last_error = str(error)
             except Exception:
                 # A bug of ours, and logged as one; a filesystem without gossip until a restart would be worse.
-                log.exception("bug while serving the Serf agent")
+                log.exception("serving the Serf agent failed unexpectedly")
                 self.last_error = "serving the Serf agent failed"
             self.connected.clear()
             if self._clock() - started >= RESTART_MAX:
@@ -146,7 +146,7 @@ class Supervisor:
                 self._replacing, delay = False, RESTART_MIN
                 continue
             self.restarts += 1
-            log.warning("%s; starting it again in %.1f s", self.last_error, delay)
+            log.warning("Serf agent failed, restarting in %.1f s: %s", delay, self.last_error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, RESTART_MAX)
 
@@ -160,7 +160,7 @@ class Supervisor:
                 self.connected.clear()
                 if not agent.running:
                     raise AgentError(reason)
-                log.warning("%s; connecting again", reason)
+                log.warning("lost the connection to the Serf agent, reconnecting: %s", reason)
         except Exception:
             await agent.kill()
             raise

@@ -15,7 +15,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from basefs.errors import AgentError, LocalProtocolError, StoreError
+from basefs.errors import AgentError, LocalProtocolError, NoSpace, StoreError
 from basefs.gossip.events import Address, GossipEvent
 from basefs.gossip.members import Peer, join_host_port
 from basefs.gossip.service import Gossip
@@ -160,7 +160,8 @@ class Propagation:
 
     def _on_applied(self, applied: Applied) -> None:
         """Called in any thread."""
-        assert self._pusher is not None and self._announcer is not None
+        assert self._pusher is not None and self._announcer is not None and self._sync is not None
+        self._sync.changed(self._loop.time())
         if applied.entries or applied.completed:
             self._soon(self._pusher.gather, applied)
             if not applied.local and self._puller is not None:
@@ -201,6 +202,8 @@ class Propagation:
         try:
             result = self._replica.add(entries, [block for event in events for block in event.blocks], peer="gossip")
         except StoreError as error:
+            if isinstance(error, NoSpace) and self._sync is not None:
+                self._sync.ran_out_of_room()
             if not self._fails:
                 log.error("cannot store gossiped entries, relying on sync: %s", error)
             self._fails = True
@@ -315,3 +318,8 @@ class Propagation:
         # In a worker thread: while much arrives, who writes to the log waits for seconds on a busy machine.
         if await asyncio.to_thread(self._replica.stall, STALL_SECONDS):
             self._pull(None, "a stalled file", jitter=0.0)
+
+    async def audit(self) -> None:
+        """Call now and then: what is shown here is hashed, so that sessions can compare it."""
+        if self._replica.audit.is_due(self._loop.time()):
+            await asyncio.to_thread(self._replica.audit.update)

@@ -128,4 +128,4 @@ def alive(pid: int) -> bool:
 
 def random_entry(size: int) -> bytes:
     """Bytes that look like an entry to the event codec."""
-    return b"\x01" + os.urandom(size - 1)
+    return b"\x03" + os.urandom(size - 1)

@@ -25,7 +25,7 @@ from basefs.gossip.events import (
 )
 
 ROOT = bytes(range(28))
-ENTRY = b"\x01" + bytes(MIN_ENTRY - 1)
+ENTRY = b"\x03" + bytes(MIN_ENTRY - 1)
 V4 = Address("192.0.2.1", 18375)
 V6 = Address("2001:db8::1", 1)
 
@@ -33,7 +33,7 @@ addresses = st.builds(
     Address, st.ip_addresses().map(str).filter(lambda text: "%" not in text), st.integers(min_value=1, max_value=65535)
 )
 hashes = st.binary(min_size=28, max_size=28)
-entries = st.binary(min_size=MIN_ENTRY - 1, max_size=MAX_EVENT - 1).map(lambda data: b"\x01" + data)
+entries = st.binary(min_size=MIN_ENTRY - 1, max_size=MAX_EVENT - 1).map(lambda data: b"\x03" + data)
 blocks = st.binary(min_size=HASH_SIZE, max_size=HASH_SIZE + MAX_BLOCK_DATA)
 
 
@@ -45,18 +45,18 @@ def merged(payloads: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 VECTORS = [
     (ENTRY, GossipEvent(entries=(ENTRY,))),
     (b"\x02" + ROOT + b"data", GossipEvent(blocks=(ROOT + b"data",))),
-    (b"\x03" + ROOT + bytes(3), GossipEvent(announcements=(Announcement(ROOT, None, ()),))),
+    (b"\x01" + ROOT + bytes(3), GossipEvent(announcements=(Announcement(ROOT, None, ()),))),
     (
-        b"\x03" + ROOT + bytes.fromhex("47c704c0000201") + ROOT,
+        b"\x01" + ROOT + bytes.fromhex("47c704c0000201") + ROOT,
         GossipEvent(announcements=(Announcement(ROOT, V4, (ROOT,)),)),
     ),
     (bytes.fromhex("04000110") + bytes.fromhex("20010db8000000000000000000000001"), GossipEvent(origin=V6)),
     (
-        b"\x00" + b"\x75" + ENTRY + b"\x08" + bytes.fromhex("0447c704c0000201"),
+        b"\x00" + b"\x84\x01" + ENTRY + b"\x08" + bytes.fromhex("0447c704c0000201"),
         GossipEvent(entries=(ENTRY,), origin=V4),
     ),
     (
-        b"\x00" + b"\xc8\x01" + b"\x02" + bytes(199) + b"\x75" + ENTRY,
+        b"\x00" + b"\xc8\x01" + b"\x02" + bytes(199) + b"\x84\x01" + ENTRY,
         GossipEvent(entries=(ENTRY,), blocks=(bytes(199),)),
     ),
 ]
@@ -71,25 +71,25 @@ REJECTED = {
     "empty": b"",
     "unknown tag": b"\x05" + bytes(200),
     "oversize": b"\x02" + bytes(MAX_EVENT),
-    "short entry": b"\x01" + bytes(MIN_ENTRY - 2),
+    "short entry": b"\x03" + bytes(MIN_ENTRY - 2),
     "short block": b"\x02" + bytes(HASH_SIZE - 1),
-    "announcement without address": b"\x03" + ROOT,
-    "announcement cut off": b"\x03" + ROOT[:-1],
-    "announcement ends in a hash": b"\x03" + ROOT + bytes(3) + ROOT[:-1],
+    "announcement without address": b"\x01" + ROOT,
+    "announcement cut off": b"\x01" + ROOT[:-1],
+    "announcement ends in a hash": b"\x01" + ROOT + bytes(3) + ROOT[:-1],
     "address of 5 bytes": b"\x04\x00\x01\x05" + bytes(5),
     "address cut off": b"\x04\x00\x01\x04" + bytes(3),
     "origin unknown": b"\x04" + bytes(3),
     "origin with a tail": b"\x04\x00\x01\x04" + bytes(5),
     "address without port": b"\x04\x00\x00\x04" + bytes(4),
-    "port without address": b"\x03" + ROOT + b"\x00\x01\x00",
+    "port without address": b"\x01" + ROOT + b"\x00\x01\x00",
     "pack of nothing": b"\x00",
-    "pack of one": b"\x00\x75" + ENTRY,
-    "pack in a pack": b"\x00\x75" + ENTRY + b"\x03\x00\x01\x01",
-    "empty item": b"\x00\x75" + ENTRY + b"\x00",
-    "item cut off": b"\x00\x75" + ENTRY + b"\x76" + ENTRY,
-    "length cut off": b"\x00\x75" + ENTRY + b"\x80",
-    "length not minimal": b"\x00\x75" + ENTRY + b"\xf5\x00" + ENTRY,
-    "length of 3 bytes": b"\x00\x75" + ENTRY + b"\xf5\x80\x00" + ENTRY,
+    "pack of one": b"\x00\x84\x01" + ENTRY,
+    "pack in a pack": b"\x00\x84\x01" + ENTRY + b"\x03\x00\x01\x01",
+    "empty item": b"\x00\x84\x01" + ENTRY + b"\x00",
+    "item cut off": b"\x00\x84\x01" + ENTRY + b"\x85\x01" + ENTRY,
+    "length cut off": b"\x00\x84\x01" + ENTRY + b"\x80",
+    "length not minimal": b"\x00\x84\x01" + ENTRY + b"\xf5\x00" + ENTRY,
+    "length of 3 bytes": b"\x00\x84\x01" + ENTRY + b"\xf5\x80\x00" + ENTRY,
     "two origins": b"\x00" + 2 * (b"\x08" + bytes.fromhex("0447c704c0000201")),
 }
 
@@ -156,10 +156,10 @@ def test_a_full_block_is_an_event_of_512_bytes() -> None:
 
 
 def test_limits_of_what_is_encoded() -> None:
-    assert len(encode_events([b"\x01" + bytes(511)], [], V4)[0]) == MAX_EVENT
+    assert len(encode_events([b"\x03" + bytes(511)], [], V4)[0]) == MAX_EVENT
     too_much: list[tuple[list[bytes], list[bytes]]] = [
-        ([b"\x01" + bytes(512)], []),
-        ([b"\x01" + bytes(MIN_ENTRY - 2)], []),
+        ([b"\x03" + bytes(512)], []),
+        ([b"\x03" + bytes(MIN_ENTRY - 2)], []),
         ([b"\x02" + bytes(200)], []),
         ([], [bytes(HASH_SIZE + MAX_BLOCK_DATA + 1)]),
         ([], [bytes(HASH_SIZE - 1)]),
@@ -181,7 +181,7 @@ def test_an_entry_travels_with_its_first_block() -> None:
     # Packed blindly, the first entry of 200 bytes would share its event with the second, and the second block would be
     # alone; each entry with its own block fits into one event.
     chains = [[bytes([n]) * 28 + bytes(100)] for n in range(4)]
-    some = [b"\x01" + hashlib.sha224(chain[0]).digest() + bytes([n]) * 200 for n, chain in enumerate(chains)]
+    some = [b"\x03" + hashlib.sha224(chain[0]).digest() + bytes([n]) * 200 for n, chain in enumerate(chains)]
     payloads = encode_events(some, [block for chain in chains for block in chain], V4)
     events = [decode_event(payload) for payload in payloads]
     assert [(event.entries, event.blocks, event.origin) for event in events] == [
@@ -191,14 +191,14 @@ def test_an_entry_travels_with_its_first_block() -> None:
 
 def test_an_entry_moves_to_the_next_event_to_be_with_its_first_block() -> None:
     block = bytes(28) + bytes(150)
-    last = b"\x01" + hashlib.sha224(block).digest() + bytes(121)
-    payloads = encode_events([b"\x01" + bytes(199), last], [block], None)
-    assert [decode_event(payload).entries for payload in payloads] == [(b"\x01" + bytes(199),), (last,)]
+    last = b"\x03" + hashlib.sha224(block).digest() + bytes(121)
+    payloads = encode_events([b"\x03" + bytes(199), last], [block], None)
+    assert [decode_event(payload).entries for payload in payloads] == [(b"\x03" + bytes(199),), (last,)]
     assert decode_event(payloads[1]).blocks == (block,)
 
 
 def test_small_entries_share_an_event_and_name_the_origin() -> None:
-    some = [bytes([1, n]) + bytes(148) for n in range(9)]
+    some = [bytes([3, n]) + bytes(148) for n in range(9)]
     events = [decode_event(payload) for payload in encode_events(some, [], V4)]
     assert [len(event.entries) for event in events] == [3, 3, 3]
     assert all(event.origin == V4 for event in events)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.gossip.members import MAX_PEERS, PeerBook
+from basefs.gossip.members import MAX_PEERS, Peer, PeerBook
 
 
 def test_addresses_survive_and_the_last_seen_comes_first(tmp_path: Path) -> None:
@@ -36,7 +36,20 @@ def test_the_oldest_is_dropped(tmp_path: Path, count: int, kept: int) -> None:
     assert PeerBook(tmp_path / "peers.json").addresses == every[::-1][:kept]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'["x"]', b"\xff\xfe", b"[" * 100_000, b'["1.2.3.4:0"]'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"1",
+        b"[1]",
+        b'["1.2.3.4:5"]',
+        b"[{}]",
+        b'[{"address": 5}]',
+        b'[{"address": "1.2.3.4:0"}]',
+        b"\xff\xfe",
+        b"[" * 99_999,
+    ],
+)
 def test_a_damaged_file_costs_a_warning(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "peers.json"
     path.write_bytes(content)
@@ -46,7 +59,7 @@ def test_a_damaged_file_costs_a_warning(tmp_path: Path, content: bytes, caplog: 
     assert str(path) in caplog.text
     book.add(["192.0.2.1:1"])
     book.save()
-    assert json.loads(path.read_bytes()) == ["192.0.2.1:1"]
+    assert [peer["address"] for peer in json.loads(path.read_bytes())] == ["192.0.2.1:1"]
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
@@ -63,3 +76,25 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "away").rename(directory)
     assert book.changed
     assert PeerBook(path).addresses == ["192.0.2.1:1"]
+
+
+def peer(name: str, host: str) -> Peer:
+    return Peer(name, host, 1, 2, "alive")
+
+
+def test_a_peer_is_missed_until_it_leaves_or_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    book = PeerBook(path)
+    book.add(["192.0.2.1:1"])
+    book.see([peer("a", "192.0.2.1"), peer("b", "192.0.2.2"), peer("c", "192.0.2.3")])
+    book.leave("b")
+    book.leave("stranger")
+    assert book.changed
+    book.save()
+    for found in (book, PeerBook(path)):
+        assert [each.name for each in found.missed] == ["c", "a"]
+        assert found.addresses == ["192.0.2.3:1", "192.0.2.2:1", "192.0.2.1:1"], "who has left is still tried"
+    book.forget("c")
+    book.see([peer("b", "192.0.2.9")])
+    assert [each.name for each in book.missed] == ["b", "a"] and "c" not in book
+    assert book.addresses == ["192.0.2.9:1", "192.0.2.1:1"], "a peer has one address"

@@ -75,7 +75,7 @@ def test_a_killed_agent_is_restarted_and_events_flow_again(tmp_path: Path, caplo
     run(main())
     warnings = [record.message for record in caplog.records if record.name == "basefs.gossip.supervisor"]
     assert len(warnings) == 2
-    assert all("killed by signal 9; starting it again in 0.2 s" in message for message in warnings)
+    assert all("restarting in 0.2 s: the Serf agent was killed by signal 9" in message for message in warnings)
 
 
 @pytest.mark.logs("did not answer")

@@ -40,7 +40,7 @@ class Network:
         asked: with whom there was a session, and why.
         sent: what was gossiped.
         joined: whom Serf was told of.
-        room: for how many newcomers sessions were to make room.
+        room: for how many newcomers sessions were to make room; 0: the disk had none.
     """
 
     standing: Sequence[Address] = ()
@@ -55,6 +55,12 @@ class Network:
         self.peers: list[Peer] = []
         self.wants_pieces = False
         self.pieces = 0
+
+    def changed(self, now: float) -> None:
+        pass
+
+    def ran_out_of_room(self) -> None:
+        self.room.append(0)
 
     def missing(self) -> list[bytes]:
         return []
@@ -230,6 +236,7 @@ def test_a_log_that_takes_nothing_is_told_once(
         node.loop.pass_time(1.0)
     (said,) = (record.getMessage() for record in caplog.records)
     assert said == "cannot store gossiped entries, relying on sync: the disk is full"
+    assert node.network.room[-2:] == [0, 0], "peers are to send nothing for a while"
     monkeypatch.setattr(node.replica, "add", add)
     for applied in (first, second, third):
         node.propagation.on_event(event_of(applied, TWO))

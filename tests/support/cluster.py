@@ -16,8 +16,6 @@ from tests.support.node import Node
 from tests.support.wait import wait_until
 
 NAME = "cluster"
-#: What is in every filesystem.
-CLUSTER_FILE = ".cluster"
 #: Seconds after which a condition that has no figure of its own counts as never coming true: many, for busy machines.
 PATIENCE = 120.0
 #: More of them for each node, where a condition is about all: they share the cores of one machine.
@@ -131,10 +129,10 @@ class Cluster:
         for path in self.nodes[0].mountpoint.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            elif path.name != CLUSTER_FILE:
+            else:
                 path.unlink()
         for node in self.nodes:
-            wait_until(lambda n=node: os.listdir(n.mountpoint) == [CLUSTER_FILE], self.patience, "no file is left")  # type: ignore[misc]
+            wait_until(lambda n=node: not os.listdir(n.mountpoint), self.patience, "no file is left")  # type: ignore[misc]
         self.wait_until_equal(self.patience)
 
     def wait_until_equal(self, deadline: float) -> float:

@@ -10,7 +10,7 @@ import hashlib
 import pathlib
 import random
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from basefs.log.blocks import Block
@@ -73,10 +73,10 @@ class Clock:
 def genesis(keys: Sequence[SigningKey] = (ROOT_KEY,), *, nonce: bytes = NONCE) -> list[Entry]:
     """The first entries of a filesystem: the root directory and a grant on it for each key, signed by the first."""
     signer = keys[0]
-    entries = [signer.sign(nonce, BIRTH, Action.MKDIR, ROOT_NAME)]
+    entries = [signer.sign(nonce, BIRTH * 10**9, Action.MKDIR, ROOT_NAME)]
     for key in keys:
         name = KEY_NAMES.get(key.fingerprint, "key").encode()
-        entries.append(signer.sign(entries[-1].hash, BIRTH, Action.GRANT, name, key.public))
+        entries.append(signer.sign(entries[-1].hash, BIRTH * 10**9, Action.GRANT, name, key.public))
     return entries
 
 
@@ -180,7 +180,21 @@ class Node:
     def receive(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "peer") -> Applied:
         """Take in a delivery."""
         self.blocks.update((block.hash, block) for block in blocks)
-        return self.replica.apply(entries, blocks, peer=peer)
+        applied = self.replica.apply(entries, blocks, peer=peer)
+        fetch(self.replica, self.blocks)
+        return applied
+
+
+def fetch(replica: Replica, there: Mapping[BlockHash, Block]) -> int:
+    """Bring the blocks that a replica asks for from a peer that has these; returns how many."""
+    count = 0
+    while True:
+        replica.review_needs(at_once=True)
+        found = [there[hash] for hash in replica.missing_blocks(1000) if hash in there]
+        if not found:
+            return count
+        replica.apply([], found)
+        count += len(found)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Invariants:
 1. An entry is known only if its parent is, so `_own` lists are in an order in which they can be accepted.
-2. `_hashes[path]` is the XOR of the values of all entries at or below `path`; receiving entries count as nothing.
+2. `_sums[path]` is the sum of the values of all entries at or below `path`; receiving entries count as nothing.
 3. `_chains` holds exactly the writes whose content is incomplete, `_waiting` the same by first missing block.
 """
 
@@ -13,8 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry
-from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
+from basefs.log.entries import CHILD_ACTIONS, ROOT_NAME, Action, Entry
+from basefs.log.hashes import (
+    HASH_SIZE,
+    SUM_MASK,
+    ZERO_HASH,
+    BlockHash,
+    EntryHash,
+    Fingerprint,
+    addend,
+    sha224,
+    stalled_hash,
+    sum_hash,
+)
 from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import verify
 from basefs.path import Path
@@ -62,9 +73,11 @@ class MemoryLog:
         self._blocks: dict[BlockHash, bytes] = {}
         self._own: dict[Path, list[EntryHash]] = {}
         self._children: dict[Path, set[bytes]] = {}
-        self._hashes: dict[Path, int] = {}
+        self._sums: dict[Path, int] = {}
         self._chains: dict[EntryHash, _Chain] = {}
         self._waiting: dict[BlockHash, list[EntryHash]] = {}
+
+    audit = None
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -85,7 +98,7 @@ class MemoryLog:
 
     def path_hash(self, path: Path) -> bytes:
         """See `LogState`."""
-        return self._hashes.get(path, 0).to_bytes(HASH_SIZE, "big")
+        return sum_hash(self._sums.get(path, 0))
 
     def child_hashes(self, path: Path, names: Sequence[bytes]) -> dict[bytes, bytes]:
         """See `LogState`."""
@@ -143,7 +156,7 @@ class MemoryLog:
         for hash, chain in list(self._chains.items()):
             if not chain.stalled:
                 chain.stalled = True
-                self._toggle(hash, chain.last)
+                self._put(hash, addend(stalled_hash(hash, chain.last)))
 
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
         """See `LogState`."""
@@ -197,7 +210,7 @@ class MemoryLog:
             self._chains[entry.hash] = _Chain(BlockHash(ZERO_HASH), BlockHash(entry.content))
             self._advance(entry.hash)
         else:
-            self._toggle(entry.hash)
+            self._put(entry.hash, addend(entry.hash))
         # Listed last: another thread finds all that it asks for then.
         self._own.setdefault(path, []).append(entry.hash)
         if path:
@@ -216,7 +229,7 @@ class MemoryLog:
             if entry.name == ROOT_NAME:
                 raise InvalidEntry("only the root is named '/'")
             return (*path, entry.name)
-        if entry.action not in KEY_ACTIONS and entry.name != (path[-1] if path else ROOT_NAME):
+        if entry.action.is_state and entry.name != (path[-1] if path else ROOT_NAME):
             raise InvalidEntry("a successor carries the name of its path")
         return path
 
@@ -236,7 +249,7 @@ class MemoryLog:
         for writer in writers:
             chain = self._chains[writer]
             if chain.stalled:
-                self._toggle(writer, chain.last)
+                self._put(writer, -addend(stalled_hash(writer, chain.last)))
                 chain.stalled = False
             self._advance(writer)
         return writers
@@ -248,16 +261,15 @@ class MemoryLog:
             chain.last, chain.missing = chain.missing, BlockHash(self._blocks[chain.missing][:HASH_SIZE])
         if chain.missing == ZERO_HASH:
             del self._chains[writer]
-            self._toggle(writer)
+            self._put(writer, addend(writer))
         else:
             self._waiting.setdefault(chain.missing, []).append(writer)
 
-    def _toggle(self, hash: EntryHash, block: bytes = ZERO_HASH) -> None:
-        """Put an entry (and its last block) into the tree, or take it out."""
+    def _put(self, hash: EntryHash, value: int) -> None:
+        """Put an entry into the tree with this value; a negative one takes it out."""
         path = self._entries[hash][1]
-        value = int.from_bytes(hash, "big") ^ int.from_bytes(block, "big")
         for depth in range(len(path) + 1):
-            self._hashes[path[:depth]] = self._hashes.get(path[:depth], 0) ^ value
+            self._sums[path[:depth]] = (self._sums.get(path[:depth], 0) + value) & SUM_MASK
 
     def _take_room(self, data: bytes) -> None:
         if len(data) > self._room:

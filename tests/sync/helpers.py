@@ -7,7 +7,8 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
+from basefs.log.extensions import Extensions
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, addend, sha224, sum_hash
 from basefs.log.interface import Digest, LogState
 from basefs.log.keys import SigningKey
 from basefs.path import Path
@@ -21,14 +22,14 @@ from tests.support.memory import MemoryLog
 KEY = SigningKey.from_seed(bytes(32))
 KEYS = {KEY.fingerprint: KEY.public}
 ROOT = KEY.sign(bytes(HASH_SIZE), 0, Action.MKDIR, b"/")
+#: The root hash of a log that holds nothing else.
+ROOT_ALONE = sum_hash(addend(ROOT.hash))
 STRANGER_ROOT = KEY.sign(b"x" * HASH_SIZE, 0, Action.MKDIR, b"/")
 
 
-def unsigned(
-    parent: bytes, action: Action, name: bytes, content: bytes = b"", size: int = 0, timestamp: int = 0
-) -> Entry:
+def unsigned(parent: bytes, action: Action, name: bytes, content: bytes = b"", size: int = 0, made: int = 0) -> Entry:
     """An entry with a signature of zeros: most tests are not about signatures, and these are quick."""
-    return Entry(parent, timestamp, action, name, content, size, KEY.fingerprint, bytes(64))  # type: ignore[arg-type]
+    return Entry(parent, made, action, name, content, Extensions(size), KEY.fingerprint, bytes(64))  # type: ignore[arg-type]
 
 
 def blocks_of(content: bytes, size: int = 32 * 1024) -> list[bytes]:

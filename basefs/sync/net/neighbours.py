@@ -66,10 +66,10 @@ class NeighbourSet:
         #: Until when each is to stand.
         self._sessions: dict[Session, float] = {}
 
-    def leave(self) -> None:
+    def leave(self, reason: Reason = Reason.COMPLETE) -> None:
         """Leave all sessions."""
-        for session in self._sessions:
-            session.end(Reason.COMPLETE)
+        for session in list(self._sessions):
+            session.end(reason)
 
     @property
     def addresses(self) -> list[Address]:
@@ -79,14 +79,6 @@ class NeighbourSet:
     def differs(self, address: Address) -> bool:
         """Whether a peer of a standing session has told of another root than ours, or of what has no place here."""
         return any(news.differs for session, news in self._news() if session.address == address)
-
-    def agrees(self, address: Address) -> bool:
-        """Whether a peer of a standing session has the log as it is here, or knows that it has not and would tell."""
-        return any(
-            news.agrees and not (news.differs or session.stuck)
-            for session, news in self._news()
-            if session.address == address
-        )
 
     @property
     def agreed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 from typing import Protocol
@@ -131,8 +132,48 @@ class Throttle:
         return left_out
 
 
+#: Seconds for which nothing is sent to a peer whose disk is full; as soon as it has room it comes by itself.
+FULL_SECONDS = 300.0
 #: Ends after which nobody knows how the peer is.
 _AWAY = frozenset({Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT})
+
+
+#: Seconds for which the answer of a peer counts: what it wrote since then is unknown here.
+FRESH_SECONDS = 1.75
+#: Seconds for which entries may be on their way to a peer that counts as in step.  Both are less than the 2 s of
+#: docs/operations.md by what a command takes to print.
+ON_THE_WAY_SECONDS = 1.0
+#: Logs remembered, some 200 bytes each: more than a peer falls behind within hours of ordinary work.  Of one that is
+#: farther behind only the numbers of entries tell something.
+MAX_PAST = 4096
+
+
+class LogPast:
+    """The logs that this node has had lately, and when each of them grew.  May be used in any thread."""
+
+    def __init__(self, most: int = MAX_PAST) -> None:
+        self._most = most
+        self._current: Digest | None = None
+        self._left: OrderedDict[Digest, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, log: Digest, now: float) -> None:
+        """The log is this one now."""
+        with self._lock:
+            if log == self._current:
+                return
+            if self._current is not None:
+                # A content that arrives again after a pause brings an earlier hash back.
+                self._left.pop(self._current, None)
+                self._left[self._current] = now
+                if len(self._left) > self._most:
+                    self._left.popitem(last=False)
+            self._current = log
+
+    def left(self, log: Digest) -> float | None:
+        """When the log grew beyond this one; `None` if it is so still, or if it is unknown here."""
+        with self._lock:
+            return None if log == self._current else self._left.get(log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,74 +183,83 @@ class Lag:
     Numbers cannot tell more: where both have something that the other lacks, each lacks more than the difference.
 
     Attributes:
+        in_step: the peer has told a moment ago that it has all that is here, and nothing else, but for entries that may
+            be on their way.
         behind: entries that the peer lacks, at least.
         ahead: entries that it has and this node lacks, at least.
-        differs: the logs are not equal; both numbers may be 0 then.
+        since: seconds since the first of them was here, or since the difference was found; `None` without one.
+        incomplete: contents are missing on this node, of logs that are equal otherwise.
     """
 
+    in_step: bool = False
     behind: int = 0
     ahead: int = 0
-    differs: bool = False
+    since: float | None = None
+    incomplete: bool = False
 
 
 @dataclass(slots=True)
 class Contact:
-    """One peer.
+    """One peer.  Times are seconds of the event loop's clock.
 
     Attributes:
-        compared_at: seconds of the loop's clock when both logs were last compared to the end, `None` if never.
-        equal: whether they were equal then.
         sent, received: bytes of all sessions that have ended, without TCP.
         trouble: why the last session failed, '' if it did not, or if the peer was heard since.
         away: whether nothing was heard of the peer in it: no connection, or one that carried nothing any more.
-        equal_at: seconds of the same clock when they were last found equal, `None` if never.
+        full_at: when it said last that its disk is full, `None` if that is over.
+        heard_at: when it was heard last, `None` if never.
+        log: its log as it told last, `None` if it never did; it may have told that long before it arrived here.
+        asked: its log as it told when it was asked, and not before `asked_at`.
+        apart_at: since when its log has been one that never was here.
     """
 
-    compared_at: float | None = None
-    equal: bool = False
     sent: int = 0
     received: int = 0
     trouble: str = ""
-    equal_at: float | None = None
     away: bool = False
-    _told: tuple[Digest, Digest] | None = None
+    full_at: float | None = None
+    heard_at: float | None = None
+    log: Digest | None = None
+    asked: Digest | None = None
+    asked_at: float = 0.0
+    apart_at: float = 0.0
 
-    @property
-    def differed(self) -> bool:
-        """Whether the logs were not equal when they were last compared."""
-        return self.compared_at is not None and not self.equal
-
-    def tells(self, theirs: Digest, ours: Digest) -> None:
-        """The peer's log as it says, and ours when it said so."""
-        # Of equal trees, entries may be left out whose blocks are arriving: they are no lag.
-        self._told = (ours if theirs.root == ours.root else theirs), ours
-
-    def lag(self, ours: Digest, *, away: bool) -> Lag | None:
-        """How far we are apart, `ours` being the log that is here now; `None` if it has told nothing yet.
-
-        `away`: nobody reaches the peer, so what has come here since it told counts as lacking there, although the first
-        of it may have arrived.  Who can be reached may have got all of it.
-        """
-        if self._told is None:
+    def lag(self, ours: Digest, past: LogPast, now: float) -> Lag | None:
+        """How far we are apart, `ours` being the log that is here now; `None` if it has told nothing yet."""
+        if self.log is None:
             return None
-        theirs, then = self._told
-        if theirs.root == ours.root:
+        left = past.left(self.log)
+        lacks_nothing = self.log == ours or (left is not None and now - left <= ON_THE_WAY_SECONDS)
+        # What it had when it was asked is here.
+        brings_nothing = self.asked is not None and (self.asked == ours or past.left(self.asked) is not None)
+        if lacks_nothing and brings_nothing and now - self.asked_at <= FRESH_SECONDS:
+            return Lag(in_step=True)
+        if self.log == ours:
             return Lag()
-        behind = max((ours if away else then).entries - theirs.entries, 0)
-        ahead = max(theirs.entries - ours.entries, 0)
-        as_many = theirs.root != then.root and theirs.entries == then.entries == ours.entries
-        return Lag(behind, ahead, differs=bool(behind or ahead or as_many))
+        behind = max(ours.entries - self.log.entries, 0)
+        ahead = max(self.log.entries - ours.entries, 0)
+        return Lag(behind=behind, ahead=ahead, since=now - (self.apart_at if left is None else left))
 
 
 class Contacts:
-    """The peers of this node, by the address at which they accept sessions."""
+    """The peers of this node, by the address at which they accept sessions.
+
+    Attributes:
+        past: the logs that this node has had.
+    """
 
     def __init__(self) -> None:
+        self.past = LogPast()
         self._found: dict[Address, Contact] = {}
 
     def get(self, address: Address) -> Contact:
         """What is known of a peer; nothing if there was no session with it."""
         return self._found.get(address, Contact())
+
+    def lag(self, address: Address, ours: Digest, now: float) -> Lag | None:
+        """See `Contact.lag`."""
+        self.past.note(ours, now)
+        return self.get(address).lag(ours, self.past, now)
 
     def _of(self, address: Address) -> Contact:
         contact = self._found.pop(address, None) or Contact()
@@ -218,24 +268,33 @@ class Contacts:
             del self._found[next(iter(self._found))]
         return contact
 
-    def told(self, address: Address, theirs: Digest, ours: Digest) -> None:
-        """A peer has told of its log; `ours` is what is here at this moment."""
+    def told(self, address: Address, theirs: Digest, ours: Digest, now: float, asked_at: float | None = None) -> None:
+        """A peer has told of its log; `ours` is what is here at this moment.
+
+        `asked_at`: when this node opened the connection, if it did: the peer cannot have told it before.
+        """
         contact = self._of(address)
-        contact.tells(theirs, ours)
-        # What was wrong before is over: this session may last for hours on a narrow link.
-        contact.trouble, contact.away = "", False
+        if contact.log is None or contact.log == ours or self.past.left(contact.log) is not None:
+            contact.apart_at = now
+        contact.log, contact.heard_at = theirs, now
+        if asked_at is not None:
+            contact.asked, contact.asked_at = theirs, asked_at
+        if contact.away:
+            # It is there again, and this session may last for hours on a narrow link.
+            contact.trouble, contact.away = "", False
 
     def ended(self, address: Address, result: Result, now: float) -> None:
         """A session has ended, or has begun to stand."""
         contact = self._of(address)
-        if result.reason is not Reason.COMPLETE:
+        if result.reason is Reason.COMPLETE:
+            contact.full_at, contact.trouble, contact.away = None, "", False
+        elif result.reason is Reason.FULL:
+            contact.full_at = now if result.by_peer else contact.full_at
+        elif result.reason is not Reason.ENOUGH:
+            # A session that ends early because it has brought enough does not tell that the next one would go well.
             contact.trouble, contact.away = _trouble(result), result.reason in _AWAY
-        else:
-            contact.trouble, contact.away = "", False
-            if not result.stood:
-                contact.compared_at, contact.equal = now, result.equal
-                if result.equal:
-                    contact.equal_at = now
+        if result.by_peer:
+            contact.heard_at = now
         contact.sent += result.counters.bytes_sent
         contact.received += result.counters.bytes_received
 

@@ -97,7 +97,7 @@ class SyncServer:
         except asyncio.CancelledError:
             pass  # only `stop` cancels; a task of the server that ends cancelled would be reported as an error
         except Exception:
-            log.exception("a session with %s failed", host)
+            log.exception("session with %s failed", host)
         finally:
             self._tasks.discard(task)
             writer.close()

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.sync.net.neighbours import NeighbourSet
-from basefs.sync.net.peers import Address, Contact, Lag, Throttle, Traffic
+from basefs.sync.net.peers import (
+    FRESH_SECONDS,
+    FULL_SECONDS,
+    ON_THE_WAY_SECONDS,
+    Address,
+    Contact,
+    Lag,
+    Throttle,
+    Traffic,
+)
+from basefs.sync.net.room import Room
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
 from basefs.sync.session.result import Reason, Result
@@ -23,6 +33,22 @@ log = logging.getLogger(__name__)
 
 #: Ends that a person should hear of, once in a while.
 _TURNED_AWAY = frozenset({Reason.WRONG_FILESYSTEM, Reason.WRONG_VERSION, Reason.RUBBISH, Reason.ACCUSED})
+
+#: Seconds in which a peer should answer: a person waits for it.
+ANSWER_SECONDS = 1.0
+#: Seconds that a node which stops waits until a peer has everything, and how many peers it asks.  Small changes arrive
+#: within a round trip; a large file that was saved a moment ago may have to wait until this node is back.
+HAND_OVER_SECONDS = 3.0
+_HAND_OVER_PEERS = 3
+#: Seconds between two questions to a peer, and questions at once.
+_ASK_AGAIN = 0.1
+_ASKED_AT_ONCE = 128
+
+
+def _hang_up(session: Session) -> None:
+    """End a session as soon as the peer has told of its log."""
+    if session.greeted:
+        session.end(Reason.ENOUGH)
 
 
 class Listener(Protocol):
@@ -57,16 +83,17 @@ class SyncService:
         max_sessions: int,
         degree: int = 0,
         listener: Listener | None = None,
+        free: Callable[[], int] = lambda: 0,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
         `max_sessions`: that others may have with this node at once.  `degree`: sessions that stay open for news, 0:
-        none.
+        none.  `free`: bytes that the disk of the log has free.
         """
         self._state = state
         self._listener = listener
         self._throttle = Throttle()
-        self._shared = SessionContext()
+        self._shared = SessionContext(room=Room(free))
         self._penalties = self._shared.penalties
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
@@ -99,6 +126,25 @@ class SyncService:
         """End everything that others have begun; what was begun here ends with its task."""
         self.neighbours.leave()
         await self._server.stop()
+
+    async def hand_over(self, peers: Callable[[], Sequence[Address]]) -> None:
+        """Wait until one of these peers has everything that is here, for `HAND_OVER_SECONDS` at the most."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HAND_OVER_SECONDS
+        while (some := self._present(peers())) and not self._has_all(some) and loop.time() < until:
+            await self.confirm(some)
+            await asyncio.sleep(_ASK_AGAIN)
+
+    def _present(self, peers: Sequence[Address]) -> list[Address]:
+        """Some peers that answer: those of standing sessions, if there are any."""
+        answering = [peer for peer in peers if not self.contact(peer).away and not self.banned(peer)]
+        standing = set(self.standing)
+        return sorted(answering, key=lambda peer: peer not in standing)[:_HAND_OVER_PEERS]
+
+    def _has_all(self, peers: Sequence[Address]) -> bool:
+        """Whether one has told that its log is the one that is here: logs only grow."""
+        ours = self._state.digest()
+        return any(self.contact(peer).log == ours for peer in peers)
 
     # Sessions
 
@@ -186,8 +232,21 @@ class SyncService:
         return self._shared.claims.parts.asks(address)
 
     def banned(self, address: Address) -> bool:
-        """Whether no session with a peer is wanted yet."""
-        return self.banned_for(address[0]) is not None
+        """Whether no session with a peer is wanted yet: a ban, or a full disk on either side."""
+        now = asyncio.get_running_loop().time()
+        full_at = self.contact(address).full_at
+        is_full = full_at is not None and now - full_at < FULL_SECONDS
+        return is_full or self.full or self.banned_for(address[0]) is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk of this node takes nothing of what peers have."""
+        return self._shared.room.is_full(asyncio.get_running_loop().time())
+
+    def ran_out_of_room(self) -> None:
+        """Something did not fit on the disk of this node: take part in nothing that would bring more."""
+        self._shared.room.ran_out(asyncio.get_running_loop().time())
+        self.neighbours.leave(Reason.FULL)
 
     def banned_for(self, host: str) -> float | None:
         """Seconds for which no session with a host is wanted yet, `None` if it is not banned."""
@@ -197,20 +256,62 @@ class SyncService:
         """What the sessions with a peer have told of it, and the bytes of those that are open as well."""
         return self._shared.contact(address)
 
-    def lag(self, address: Address, *, away: bool) -> Lag | None:
-        """How far a peer and this node are apart, `None` if unknown; `away`: nobody reaches it."""
-        contact = self.contact(address)
-        away = away or contact.away
-        if not away and not contact.differed and self.neighbours.agrees(address):
-            return Lag()
-        return contact.lag(self._state.digest(), away=away)
+    def changed(self, now: float) -> None:
+        """The log has changed, `now` by the event loop's clock.  May be called in any thread."""
+        self._shared.contacts.past.note(self._state.digest(), now)
+
+    def lag(self, address: Address) -> Lag | None:
+        """How far a peer and this node are apart, `None` if unknown; call `confirm` before."""
+        lag = self._shared.contacts.lag(address, self._state.digest(), asyncio.get_running_loop().time())
+        if lag is not None and lag.in_step and self._state.missing_blocks(1):
+            # Two nodes that lack contents of each other may have equal trees.
+            return Lag(incomplete=True)
+        return lag
+
+    async def confirm(self, peers: Iterable[Address]) -> None:
+        """Ask peers for their logs, except those whose last answer will count as long as others may take to answer.
+
+        Returns when all have answered, after `ANSWER_SECONDS` at the latest.
+        """
+        places = asyncio.Semaphore(_ASKED_AT_ONCE)
+        tasks = [asyncio.ensure_future(self._confirm(peer, places)) for peer in peers]
+        if not tasks:
+            return
+        await asyncio.wait(tasks, timeout=ANSWER_SECONDS)
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("cannot ask a peer for its log", exc_info=outcome)
+
+    async def _confirm(self, peer: Address, places: asyncio.Semaphore) -> None:
+        """Ask a peer until it is in step; what is on its way arrives in a moment."""
+        while not self._is_confirmed(peer):
+            async with places:
+                result = await sync_with(self._state, *peer, own_port=self.port, progress=_hang_up, shared=self._shared)
+            self._ended(peer, result)
+            lag = self.lag(peer)
+            if result.reason not in (Reason.COMPLETE, Reason.ENOUGH) or lag is None:
+                return
+            if lag.since is None or lag.since > ON_THE_WAY_SECONDS:
+                return
+            await asyncio.sleep(_ASK_AGAIN)
+
+    def _is_confirmed(self, peer: Address) -> bool:
+        """Whether a peer is in step, and will be when the last of the others has answered."""
+        lag = self.lag(peer)
+        age = asyncio.get_running_loop().time() - self.contact(peer).asked_at
+        return lag is not None and lag.in_step and age <= FRESH_SECONDS - ANSWER_SECONDS
 
     def _ended(self, address: Address, result: Result) -> None:
         """Account for the end of a session, whoever began it."""
         now = asyncio.get_running_loop().time()
         self._shared.contacts.ended(address, result, now)
+        if result.reason is Reason.FULL and not result.by_peer:
+            self.neighbours.leave(Reason.FULL)
+            self._say(("this node", 0), "no room", "nothing is fetched until the disk has room", now)
         self._report(address, result, now)
-        if result.counters.rejected and not result.misbehaved:
+        if result.counters.refusal and not result.misbehaved:
             if result.counters.offends:
                 # Nor may hanging up in time help.
                 self._penalties.punish(address[0], now)

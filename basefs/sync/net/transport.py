@@ -23,9 +23,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, NoSpace
 from basefs.log.interface import Digest, LogState
 from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Traffic
+from basefs.sync.net.room import Room
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
@@ -140,6 +141,7 @@ class SessionContext:
         uplink: whose turn it is to upload.
         claims: which session brings what.
         contacts: what is known of the peers.
+        room: whether the log takes anything at the moment.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
@@ -155,6 +157,7 @@ class SessionContext:
     uplink: Uplink = field(default_factory=Uplink)
     claims: RequestTable = field(default_factory=RequestTable)
     contacts: Contacts = field(default_factory=Contacts)
+    room: Room = field(default_factory=Room)
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -215,6 +218,7 @@ class Session:
         self.address = address
         self._uplink = shared.uplink
         self._turns = shared.turns
+        self._room = shared.room
         self._awake = shared.awake
         self._held_at: float | None = None
         self._core = core
@@ -294,6 +298,11 @@ class Session:
         return self._core.push
 
     @property
+    def greeted(self) -> bool:
+        """Whether the peer has told of its log."""
+        return self._core.peer.greeted
+
+    @property
     def counters(self) -> SessionCounters:
         """What was moved so far."""
         return self._core.counters
@@ -321,7 +330,11 @@ class Session:
             await part
         except Exception as error:  # the log failed, or a bug: either way the session is over
             self._failure = error
-            self._core.end(Reason.FAILURE, "internal error")
+            if isinstance(error, NoSpace):
+                self._room.ran_out(asyncio.get_running_loop().time())
+                self._core.end(Reason.FULL)
+            else:
+                self._core.end(Reason.FAILURE, "internal error")
             self._signal()
 
     def _write_rest(self) -> None:
@@ -476,30 +489,44 @@ async def sync_with(
         detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
         return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
     shared = shared or SessionContext()
-    core = core_of(state, Role.INITIATOR, host, own_port, keeper, shared)
+    asked_at = asyncio.get_running_loop().time()
+    core = core_of(state, Role.INITIATOR, host, own_port, keeper, shared, asked_at)
     notice = None if keeper is None else keeper.notice
     return await Session(core, reader, writer, (host, port), shared, progress, notice).run()
 
 
 def core_of(
-    state: LogState, role: Role, host: str, port: int, keeper: Keeper | None, shared: SessionContext
+    state: LogState,
+    role: Role,
+    host: str,
+    port: int,
+    keeper: Keeper | None,
+    shared: SessionContext,
+    asked_at: float | None = None,
 ) -> SyncProtocol:
     """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere.
 
-    What the peer tells of its log is noted among the contacts of this node.
+    What the peer tells of its log is noted among the contacts of this node; `asked_at`: see `Contacts.told`.
     """
 
     def stay(peer: int) -> bool:
         return keeper is not None and keeper.may_keep((host, peer), role)
 
     def tells(peer: int, log: Digest) -> None:
-        shared.contacts.told((host, peer), log, state.digest())
+        shared.contacts.told((host, peer), log, state.digest(), asyncio.get_running_loop().time(), asked_at)
+
+    def full() -> bool:
+        return shared.room.is_full(asyncio.get_running_loop().time())
 
     remote = RemotePeer(host, tells)
-    return SyncProtocol(state, role, port=port, limits=shared.limits, stay=stay, claims=shared.claims, peer=remote)
+    limits, claims = shared.limits, shared.claims
+    return SyncProtocol(state, role, port=port, limits=limits, stay=stay, full=full, claims=claims, peer=remote)
 
 
 def _why(error: Exception) -> str:
     """The reason of a failed connection, without what asyncio adds to it."""
     number = getattr(error, "errno", None)
-    return os.strerror(number) if number is not None and number > 0 else str(error) or "no answer"
+    if number is not None and number > 0:
+        return os.strerror(number)
+    # Those of names have numbers of their own, and a text.
+    return getattr(error, "strerror", None) or str(error) or "no answer"

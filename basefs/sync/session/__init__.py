@@ -2,5 +2,5 @@
 
 `protocol` has the surface, `states` the transitions as data.  `compare` finds differences of the `Merkle tree`,
 `requests` and the `request table` (`inflight`) ask for them, `responder` answers, `receiver` orders what arrives on its
-way into the log, and `push` sends changes while the session stays open.
+way into the log, `push` sends changes while the session stays open, and `views` compares what both nodes show.
 """

@@ -1,8 +1,7 @@
 """Their list against ours: what to ask for, what to send, where to look closer.  No I/O.
 
 The items of a path are its own entries (key: the entry's hash) and its sub-paths (key: SHA-224 of the name, so that
-similar names spread evenly), ordered by key, so that any prefix can be listed or aggregated (docs/sync-protocol.md, 2).
-The XOR of the values of all items is the hash of the path.
+similar names spread evenly), ordered by key, so that any prefix can be listed or aggregated (docs/sync-protocol.md, 3).
 
 Own entries are settled before sub-paths, because whatever is below may depend on them (a parent, a grant).  Where they
 are so many that they had to be aggregated, and differ, the sub-paths wait for the next round.
@@ -17,11 +16,10 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import itemgetter, xor
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, sha224
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, sha224, stalled_hash
 from basefs.log.interface import Listing, LogState
 from basefs.path import Path
 from basefs.sync.wire.codec import path_size
@@ -64,9 +62,9 @@ def in_log_order(entries: list[Own]) -> list[Own]:
 
 
 class _Ordered(Generic[T]):
-    """Items of one kind, sorted by hexadecimal key; `values` are what they add to the Merkle hash."""
+    """Items of one kind, sorted by hexadecimal key; `values` are their hashes, empty if they are not in the tree."""
 
-    def __init__(self, items: list[tuple[str, int, T]]) -> None:
+    def __init__(self, items: list[tuple[str, bytes, T]]) -> None:
         items.sort(key=_KEY)
         self.keys = [key for key, _, _ in items]
         self.values = [value for _, value, _ in items]
@@ -77,26 +75,26 @@ class _Ordered(Generic[T]):
         # 'g' follows every hexadecimal digit.
         return bisect_left(self.keys, prefix), bisect_left(self.keys, prefix + "g")
 
-    def total(self, prefix: str) -> int:
-        """The XOR of the values."""
+    def value(self, prefix: str) -> bytes:
+        """The hash of all values in their order; `ZERO_HASH` if there are none."""
         low, high = self.range(prefix)
-        return reduce(xor, self.values[low:high], 0)
+        values = b"".join(self.values[low:high])
+        return sha224(values) if values else ZERO_HASH
 
     def buckets(self, prefix: str) -> dict[str, bytes]:
-        """Next digit -> XOR of the values, of each digit that occurs."""
-        sums: dict[str, int] = {}
+        """Next digit -> hash of the values, of each digit that occurs."""
         low, high = self.range(prefix)
         place = len(prefix)
-        for index in range(low, high):
-            digit = self.keys[index][place]
-            sums[digit] = sums.get(digit, 0) ^ self.values[index]
-        return {digit: value.to_bytes(HASH_SIZE, "big") for digit, value in sums.items()}
+        digits = dict.fromkeys(key[place] for key in self.keys[low:high])
+        return {digit: self.value(prefix + digit) for digit in digits}
 
 
 class Index:
     """A snapshot of a `Listing`, searchable by prefix."""
 
-    def __init__(self, own: list[tuple[str, int, Own]], children: list[tuple[str, int, tuple[bytes, bytes]]]) -> None:
+    def __init__(
+        self, own: list[tuple[str, bytes, Own]], children: list[tuple[str, bytes, tuple[bytes, bytes]]]
+    ) -> None:
         """Items with their keys and values; a sub-path is its name and its Merkle hash."""
         self._own = _Ordered(own)
         self._children = _Ordered(children)
@@ -117,18 +115,17 @@ class Index:
         return [Child(name, value) for name, value in self._children.items[low:high]]
 
     def entry_buckets(self, prefix: str) -> dict[str, bytes]:
-        """The XOR of the own entries below `prefix`, by next digit."""
+        """The hashes of the own entries below `prefix`, by next digit."""
         return self._own.buckets(prefix)
 
     def child_buckets(self, prefix: str) -> dict[str, bytes]:
-        """The XOR of the sub-paths below `prefix`, by next digit."""
+        """The hashes of the sub-paths below `prefix`, by next digit."""
         return self._children.buckets(prefix)
 
     def value(self, part: Part) -> bytes:
-        """What a part contributes to the Merkle hash of the path."""
-        entries = 0 if part.kind is ItemKind.CHILDREN else self._own.total(part.prefix)
-        children = 0 if part.kind is ItemKind.ENTRIES else self._children.total(part.prefix)
-        return (entries ^ children).to_bytes(HASH_SIZE, "big")
+        """The hash of a part of one kind."""
+        items: _Ordered[Any] = self._own if part.kind is ItemKind.ENTRIES else self._children
+        return items.value(part.prefix)
 
     def ls(self, path: Path, part: Part) -> Ls:
         """The LS of a part of this path: listed if there are at most `MAX_ITEMS` of a kind, else aggregated."""
@@ -171,16 +168,16 @@ def build(listing: Listing) -> Generator[bytes, None, Index]:
     found = [Own(entry, order) for order, entry in enumerate(listing.entries)]
     found += [Own(entry, len(found), block) for entry, block in listing.stalled]
     found += [Own(entry, len(found), receiving=True) for entry in listing.receiving]
-    own: list[tuple[str, int, Own]] = []
+    own: list[tuple[str, bytes, Own]] = []
     for count, item in enumerate(found, 1):
-        value = 0 if item.receiving else int.from_bytes(item.hash, "big") ^ int.from_bytes(item.block or b"", "big")
-        own.append((item.hash.hex(), value, item))
+        value = item.hash if item.block is None else stalled_hash(item.hash, item.block)
+        own.append((item.hash.hex(), b"" if item.receiving else value, item))
         if count % _ITEMS_PER_SLICE == 0:
             yield PAUSE
-    children: list[tuple[str, int, tuple[bytes, bytes]]] = []
+    children: list[tuple[str, bytes, tuple[bytes, bytes]]] = []
     for start in range(0, len(listing.children), _ITEMS_PER_SLICE):
         some = listing.children[start : start + _ITEMS_PER_SLICE]
-        children += [(sha224(child[0]).hex(), int.from_bytes(child[1], "big"), child) for child in some]
+        children += [(sha224(child[0]).hex(), b"" if child[1] == ZERO_HASH else child[1], child) for child in some]
         if len(some) == _ITEMS_PER_SLICE:
             yield PAUSE
     return Index(own, children)
@@ -231,7 +228,7 @@ class Indexes:
 class Subtree:
     """A part of a path that has to be listed to the peer.
 
-    `theirs`: what the peer has there, its part of the Merkle hash; empty where that is not known.
+    `theirs`: the hash of what the peer has there; empty where that is not known.
     """
 
     path: Path

@@ -29,6 +29,7 @@ from basefs.sync.session.requests import RequestQueue, wanted
 from basefs.sync.session.responder import Responder
 from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
+from basefs.sync.session.views import ViewComparison
 from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse, with_receiving
 from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, VERSION, Limits
 from basefs.sync.wire.messages import (
@@ -39,6 +40,7 @@ from basefs.sync.wire.messages import (
     Chain,
     ChainReq,
     Close,
+    Data,
     Eager,
     Entries,
     EntryReq,
@@ -53,6 +55,8 @@ from basefs.sync.wire.messages import (
     Root,
     Same,
     Stay,
+    View,
+    ViewReq,
     Wait,
 )
 
@@ -65,6 +69,8 @@ _BYTES_COST = 8192
 #: The same of a line with a list, whose many short fields cost more.
 _LIST_COST = 512
 
+#: What a peer is told that would send something.
+NO_ROOM = "the disk there is full"
 #: Seconds between two looks of a session at the time: the time-outs are ten times as long at least.
 TICK = 1.0
 
@@ -183,6 +189,13 @@ def _judged(text: str, *, overtaken: bool = False) -> tuple[Refusal, Reason, str
     return (Refusal.ENOUGH, Reason.ENOUGH, text) if overtaken else (Refusal.USELESS, Reason.USELESS, text)
 
 
+#: What the peer is told of an end that is neither of both sides nor trouble.
+_TOLD = {
+    Reason.ENOUGH: (Refusal.ENOUGH, "somebody else was quicker"),
+    Reason.FULL: (Refusal.FULL, NO_ROOM),
+}
+
+
 class Upload(enum.Enum):
     """What the peer of a session waits for."""
 
@@ -211,12 +224,14 @@ class SyncProtocol:
         port: int = 0,
         limits: Limits = DEFAULT_LIMITS,
         stay: Callable[[int], bool] = lambda port: False,
+        full: Callable[[], bool] = lambda: False,
         claims: RequestTable | None = None,
         peer: RemotePeer | None = None,
     ) -> None:
         """`port`: our own sync port, told to the peer so that it can come back; 0 if we do not listen.
 
-        `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared.
+        `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared; `full`,
+        whether the log takes nothing at the moment.
         `claims` are shared by all sessions of a node.
         """
         claims = RequestTable() if claims is None else claims
@@ -229,9 +244,11 @@ class SyncProtocol:
         self._port = port
         self._limits = limits
         self._stay = stay
+        self._full = full
         self._receiver = Receiver(log, self.counters, limits, claims, self.peer)
         self._responder = Responder(log, self.counters, self._receiver)
         self._queue = RequestQueue(self._responder.write, limits.backlog, self._responder.turn)
+        self._views = ViewComparison(log.audit, lambda: self.peer.name)
         self._events: list[Notice] = []
         self._push = PushSession(log, self._queue, self.counters, limits, self._events.append)
         self._lines = LineBuffer()
@@ -362,10 +379,11 @@ class SyncProtocol:
         elif self._receiver.superfluous(self._queue.current):
             self.end(Reason.ENOUGH)
 
-    def end(self, reason: Reason, detail: str = "somebody else was quicker") -> None:
+    def end(self, reason: Reason, detail: str = "") -> None:
         """End the session, and tell the peer.
 
-        COMPLETE: in peace, if it stands.  ENOUGH: others have brought what it should bring.  FAILURE: trouble of ours.
+        COMPLETE: in peace, if it stands.  ENOUGH: others have brought what it should bring.  FULL: no room here.
+        FAILURE: trouble of ours.
         """
         if reason is Reason.COMPLETE:
             if self._stands:
@@ -373,7 +391,8 @@ class SyncProtocol:
                 self._queue.control(encode(Close(0, *self._log.digest())))
                 self._complete(equal=False)
         elif self._open:
-            self._refuse(Refusal.ENOUGH if reason is Reason.ENOUGH else Refusal.FAILURE, reason, detail)
+            refusal, text = _TOLD.get(reason, (Refusal.FAILURE, detail))
+            self._refuse(refusal, reason, text)
 
     def postpone(self) -> None:
         """Tell the peer that the answer to its request comes later."""
@@ -456,6 +475,9 @@ class SyncProtocol:
         if self._receiving is not None and not isinstance(message, Ls | Refuse):
             raise RemoteProtocolError("BLOCKS_REC belongs to an LS right behind it")
         match message:
+            case ViewReq():
+                self._follow(SessionEvent.REQUEST)
+                self._queue.answer(self._views.answer(message), size)
             case Ls() | PathReq() | EntryReq() | BlockReq() | ChainReq():
                 self._follow(SessionEvent.REQUEST)
                 if isinstance(message, Ls) and self._receiving is not None:
@@ -465,7 +487,7 @@ class SyncProtocol:
             case BlocksRec():
                 self._follow(SessionEvent.BLOCKS_REC)
                 self._receiving = message
-            case Entries() | Blocks() | Chain():
+            case Entries() | Blocks() | Chain() | View():
                 self._on_data(message)
             case Eof():
                 self._on_eof()
@@ -485,6 +507,7 @@ class SyncProtocol:
                 self._follow(SessionEvent.SAME)
                 self._greeted(Hash(VERSION, self._log.identity, *self._greeted_with, port))
                 self._close = Close(0, *self._greeted_with)
+                self._queue.ask(self._views.begin())
             case Root(root, entries, kept):
                 self._follow(SessionEvent.ROOT)
                 self.peer.tells(Digest(root, entries))
@@ -500,7 +523,7 @@ class SyncProtocol:
                 self._follow(SessionEvent.REFUSE)
                 self._finish(REFUSED[refusal], text, by_peer=True)
 
-    def _on_data(self, data: Entries | Blocks | Chain) -> None:
+    def _on_data(self, data: Data) -> None:
         self._follow(SessionEvent.DATA)
         self._waits = False
         request = self._queue.current
@@ -515,12 +538,14 @@ class SyncProtocol:
                 self._receiver.put_blocks(blocks, request=request, streaming=self._stands)
             case Chain(hashes):
                 self._receiver.learn(request, hashes)
+            case View():
+                self._views.heard(request, data)
 
     def _on_eof(self) -> None:
         self._follow(SessionEvent.EOF)
         answered = self._queue.close_answer()
         self.counters.answer_ended(wanted(answered))
-        self._queue.ask(self._receiver.answered(answered))
+        self._queue.ask([*self._views.answered(answered), *self._receiver.answered(answered)])
         if not self._queue.expects_entries:
             self._queue.ask(self._receiver.wanted_parents())
 
@@ -547,6 +572,9 @@ class SyncProtocol:
             self._follow(SessionEvent.SETTLE)
             return self._queue.control(encode(Same(self._port)))
         self._greet()
+        if root != theirs.root and theirs.identity != ZERO_HASH and self._full():
+            # A newcomer has nothing that it could send.
+            return self._refuse(Refusal.FULL, Reason.FULL, NO_ROOM)
         # The responder has both hashes first, so the first list is its own: one crossing less than if we had to ask.
         if root != theirs.root:
             self._queue.ask([Subtree((), WHOLE, theirs.root)])

@@ -369,7 +369,8 @@ class Receiver:
         gained = result.accepted or int(bool(result.missing_blocks))
         if gained:
             self._gain(gained, sum(map(len, offered)))
-        self._counters.rejected += len(result.rejected)
+        # Members may have been upgraded before this node: that is nobody's fault.
+        self._counters.rejected += len(result.rejected) - result.unsupported
         self._counters.ungranted += result.ungranted
         if result.rejected:
             self._counters.refusal = result.rejected[-1]

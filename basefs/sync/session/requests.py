@@ -17,11 +17,11 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.session.compare import MissingSubtrees, Subtree
 from basefs.sync.wire.codec import encode, path_size
 from basefs.sync.wire.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, EntryReq, Eof, ForBlocks, PathReq
+from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, EntryReq, Eof, ForBlocks, PathReq, ViewReq
 
 #: A request of ours.  A `Subtree` becomes an LS when its turn comes, so that the backlog holds no lists, and a
 #: `MissingSubtrees` a PATH_REQ; or nothing, if what the peer has there has come from somebody else.
-Wish = Subtree | MissingSubtrees | PathReq | EntryReq | ForBlocks
+Wish = Subtree | MissingSubtrees | PathReq | EntryReq | ForBlocks | ViewReq
 
 #: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
 _PIECES = 16
@@ -29,7 +29,7 @@ _PIECES = 16
 
 def _size(wish: Wish) -> int:
     """Bytes of a request in memory, about."""
-    size = 100 + (path_size(wish.path) if isinstance(wish, Subtree | MissingSubtrees | PathReq) else 0)
+    size = 100 + (path_size(wish.path) if isinstance(wish, Subtree | MissingSubtrees | PathReq | ViewReq) else 0)
     return size + (sum(100 + len(name) for name in wish.theirs) if isinstance(wish, MissingSubtrees) else 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from basefs.log.entries import Action
+from basefs.log.entries import blocks_of, parent_of
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash
 from basefs.log.interface import LogState
 from basefs.path import Path
@@ -46,11 +46,8 @@ def chain(state: LogState, first: BlockHash) -> Iterator[bytes]:
 
 def content_of(data: bytes) -> BlockHash:
     """The first block of an encoded entry of a log; `ZERO_HASH` if it is no write or the file is empty."""
-    # The places are those of docs/formats.md; decoding every entry costs 10 us.
-    content = 36 + data[34]
-    if data[33] != Action.WRITE or data[content - 1] != HASH_SIZE:
-        return BlockHash(ZERO_HASH)
-    return BlockHash(data[content : content + HASH_SIZE])
+    # Decoding every entry costs 10 us.
+    return BlockHash(blocks_of(data) or ZERO_HASH)
 
 
 def size_of(state: LogState, data: bytes, most: int) -> int | None:
@@ -62,11 +59,6 @@ def size_of(state: LogState, data: bytes, most: int) -> int | None:
         if size > most:
             return size
     return size if last == ZERO_HASH else None
-
-
-def parent_of(data: bytes) -> EntryHash:
-    """The parent of an encoded entry of a log."""
-    return EntryHash(data[1 : 1 + HASH_SIZE])
 
 
 def first_block(state: LogState, entry: EntryHash) -> BlockHash:

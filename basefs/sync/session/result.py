@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     TIMEOUT = "time-out"
     LOST = "connection lost"
     ENOUGH = "enough"  # what it should bring has come from somebody else
+    FULL = "no room"  # the disk of one side takes nothing more
     FAILURE = "failure"  # an error of this node, or the peer reports one of its own
     UNREACHABLE = "unreachable"  # there was no connection
 
@@ -45,6 +46,7 @@ REFUSED = {
     Refusal.TIMEOUT: Reason.TIMEOUT,
     Refusal.FAILURE: Reason.FAILURE,
     Refusal.ENOUGH: Reason.ENOUGH,
+    Refusal.FULL: Reason.FULL,
 }
 
 
@@ -173,6 +175,13 @@ class RemotePeer:
     def address(self) -> tuple[str, int] | None:
         """Its host and its own sync port, `None` unless both are known."""
         return (self.host, self.port) if self.host and self.port else None
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people: with its own sync port, if that is known."""
+        if self.address is None:
+            return self.host or "a peer"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def greets(self, greeting: Hash) -> None:
         """Its first line, or that of another round."""

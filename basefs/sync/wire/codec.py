@@ -54,6 +54,8 @@ from basefs.sync.wire.messages import (
     Root,
     Same,
     Stay,
+    View,
+    ViewReq,
     Wait,
 )
 
@@ -209,6 +211,13 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
     EntryReq: lambda m: [b"ENTRY_REQ", *map(encode_bytes, m.hashes)],
     BlockReq: lambda m: [b"BLOCK_REQ", encode_bytes(m.hash)],
     ChainReq: lambda m: [b"CHAIN_REQ", encode_bytes(m.hash)],
+    ViewReq: lambda m: [b"VIEW_REQ", encode_bytes(m.root), encode_path(m.path), encode_bytes(m.value)],
+    View: lambda m: [
+        b"VIEW",
+        encode_bytes(m.value),
+        encode_bytes(m.own),
+        *(encode_bytes(value) + b":" + encode_name(name) for name, value in m.names),
+    ],
     Entries: lambda m: [b"ENTRIES", *map(encode_bytes, m.encoded)],
     Blocks: lambda m: [b"BLOCKS", *map(encode_bytes, m.blocks)],
     Chain: lambda m: [b"CHAIN", *map(encode_bytes, m.hashes)],
@@ -335,6 +344,22 @@ def _blocks(fields: Fields) -> Blocks:
     return Blocks(blocks)
 
 
+def _view_req(fields: Fields) -> ViewReq:
+    _expect(fields, 3, 3)
+    return ViewReq(decode_hash(fields[0]), decode_path(fields[1]), decode_hash(fields[2]))
+
+
+def _view(fields: Fields) -> View:
+    _expect(fields, 2, 2 + MAX_ITEMS)
+    names: dict[bytes, bytes] = {}
+    for field in fields[2:]:
+        value, _, name = field.partition(b":")
+        names[decode_name(name)] = decode_hash(value)
+    if len(names) != len(fields) - 2:
+        raise RemoteProtocolError("a name comes twice in a VIEW")
+    return View(decode_hash(fields[0]), decode_hash(fields[1]), tuple(names.items()))
+
+
 def _root(fields: Fields) -> Root:
     _expect(fields, 3, 3)
     return Root(*_decode_digest(fields[:2]), decode_number(fields[2], MAX_KEPT))
@@ -378,6 +403,8 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"ENTRY_REQ": lambda fields: EntryReq(_entry_hashes(fields)),
     b"BLOCK_REQ": lambda fields: BlockReq(*_block_hashes(fields, 1)),
     b"CHAIN_REQ": lambda fields: ChainReq(*_block_hashes(fields, 1)),
+    b"VIEW_REQ": _view_req,
+    b"VIEW": _view,
     b"CHAIN": lambda fields: Chain(_block_hashes(fields, MAX_MARKS)),
     b"ENTRIES": _entries,
     b"BLOCKS": _blocks,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 2
+VERSION = 3
 
 #: Data bytes of the largest block (docs/formats.md, section 5).
 MAX_BLOCK_DATA = 32 * 1024

@@ -26,6 +26,7 @@ class Refusal(enum.Enum):
     TIMEOUT = "timeout"
     FAILURE = "failure"  # trouble of the sender's own
     ENOUGH = "enough"  # somebody else has brought what was asked for
+    FULL = "full"  # the sender's disk takes nothing more
 
 
 class ItemKind(enum.Enum):
@@ -76,7 +77,7 @@ class Ls:
         stalled: own entries whose content stopped arriving, with the last block.
         receiving: own entries not in the tree (on the wire: the BLOCKS_REC line before).
         children: name and hash of sub-paths.
-        entry_buckets: next digit of the key -> XOR, instead of entries, stalled and receiving; None if listed.
+        entry_buckets: next digit of the key -> hash, instead of entries, stalled and receiving; None if listed.
         child_buckets: the same instead of children.
     """
 
@@ -117,6 +118,24 @@ class ChainReq:
     """Where a chain goes on behind a block is wanted."""
 
     hash: BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReq:
+    """What the peer shows at a path is wanted, `value` being what is shown here, as of the log with this root hash."""
+
+    root: bytes
+    path: Path
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown at that path: a hash of all of it, of the path alone, and if it differs of each name."""
+
+    value: bytes
+    own: bytes
+    names: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,5 +228,5 @@ class Refuse:
 ForBlocks = BlockReq | ChainReq
 Request = Ls | PathReq | EntryReq | ForBlocks
 Bearing = Lazy | Eager
-Data = Entries | Blocks | Chain
-Message = Hash | Same | Request | Data | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse
+Data = Entries | Blocks | Chain | View
+Message = Hash | Same | Request | ViewReq | Data | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from basefs.log.interface import Digest
-from basefs.sync.net.peers import Contact, Contacts, Lag
+from basefs.sync.net.peers import FRESH_SECONDS, ON_THE_WAY_SECONDS, Contact, Contacts, Lag, LogPast
 from basefs.sync.session.result import Reason, Result, SessionCounters
 
 PEER = ("10.0.0.1", 1)
@@ -21,18 +21,11 @@ def test_an_unknown_peer_has_no_past():
     assert Contacts().get(PEER) == Contact()
 
 
-def test_bytes_add_up_and_the_last_comparison_counts():
+def test_bytes_add_up():
     contacts = Contacts()
     contacts.ended(PEER, ended(equal=False, sent=10, received=1), 5.0)
-    contacts.ended(PEER, ended(equal=True, sent=20, received=2), 7.0)
-    assert contacts.get(PEER) == Contact(7.0, True, 30, 3, "", equal_at=7.0)
-
-
-def test_a_session_that_stood_compared_nothing_when_it_ended():
-    contacts = Contacts()
-    contacts.ended(PEER, ended(), 5.0)
-    contacts.ended(PEER, ended(equal=False, stood=True, sent=100), 500.0)
-    assert contacts.get(PEER) == Contact(5.0, True, 100, 0, "", equal_at=5.0)
+    contacts.ended(PEER, ended(stood=True, sent=20, received=2), 7.0)
+    assert contacts.get(PEER) == Contact(30, 3)
 
 
 def test_trouble_is_remembered_until_a_session_goes_well():
@@ -40,9 +33,19 @@ def test_trouble_is_remembered_until_a_session_goes_well():
     contacts.ended(PEER, ended(), 5.0)
     contacts.ended(PEER, ended(Reason.LOST), 6.0)
     assert contacts.get(PEER).trouble == "connection lost: why"
-    assert contacts.get(PEER).compared_at == 5.0
     contacts.ended(PEER, ended(), 7.0)
     assert contacts.get(PEER).trouble == ""
+
+
+def test_a_full_disk_is_no_trouble_of_a_session_and_lasts_until_one_goes_well():
+    contacts = Contacts()
+    contacts.ended(PEER, replace(ended(Reason.FULL), by_peer=True), 6.0)
+    contacts.ended(PEER, ended(Reason.ENOUGH), 7.0)
+    assert (contacts.get(PEER).full_at, contacts.get(PEER).trouble) == (6.0, "")
+    contacts.ended(PEER, ended(), 8.0)
+    assert contacts.get(PEER).full_at is None
+    contacts.ended(PEER, ended(Reason.FULL), 9.0)
+    assert contacts.get(PEER).full_at is None, "the disk of this node is full"
 
 
 def test_trouble_is_over_when_the_peer_is_heard_again():
@@ -50,8 +53,18 @@ def test_trouble_is_over_when_the_peer_is_heard_again():
     contacts = Contacts()
     contacts.ended(PEER, ended(Reason.UNREACHABLE), 6.0)
     assert contacts.get(PEER).away
-    contacts.told(PEER, Digest(b"p" * 28, 7), OURS)
+    contacts.told(PEER, Digest(b"p" * 28, 7), OURS, 7.0)
     assert contacts.get(PEER).trouble == "" and not contacts.get(PEER).away
+
+
+def test_an_answer_does_not_end_the_trouble_of_a_peer_that_fails_behind_its_greeting():
+    contacts = Contacts()
+    contacts.ended(PEER, ended(Reason.RUBBISH), 6.0)
+    contacts.told(PEER, Digest(b"p" * 28, 7), OURS, 7.0, asked_at=6.5)
+    contacts.ended(PEER, ended(Reason.ENOUGH), 7.0)
+    assert contacts.get(PEER).trouble == "rubbish: why"
+    contacts.ended(PEER, ended(), 8.0)
+    assert contacts.get(PEER).trouble == ""
 
 
 @pytest.mark.parametrize(
@@ -62,6 +75,7 @@ def test_trouble_is_over_when_the_peer_is_heard_again():
         (Reason.TIMEOUT, False, "time-out: why", True),
         (Reason.RUBBISH, False, "rubbish: why", False),
         (Reason.BANNED, True, "it turned this node away: banned: why", False),
+        (Reason.ENOUGH, True, "", False),
         (Reason.BUSY, True, "it turned this node away: busy: why", False),
     ],
 )
@@ -74,60 +88,94 @@ def test_trouble_tells_whose_word_it_is_and_whether_anything_was_heard(reason, b
     assert (contacts.get(PEER).trouble, contacts.get(PEER).away) == ("", False)
 
 
-def test_when_they_were_equal_is_remembered_while_they_differ():
-    contacts = Contacts()
-    contacts.ended(PEER, ended(), 5.0)
-    contacts.ended(PEER, ended(equal=False), 9.0)
-    assert (contacts.get(PEER).compared_at, contacts.get(PEER).equal_at) == (9.0, 5.0)
-
-
 # How far we are apart
 
 OURS = Digest(b"o" * 28, 100)
 LATER = Digest(b"l" * 28, 120)
+ELSEWHERE = b"p" * 28
 
 
-def told(entries, root=b"p" * 28, ours=OURS):
-    contacts = Contacts()
-    contacts.told(PEER, Digest(root, entries), ours)
-    return contacts.get(PEER)
+class Here:
+    """A node whose log was `OURS` from second 0 on."""
+
+    def __init__(self):
+        self.contacts = Contacts()
+        self.contacts.past.note(OURS, 0.0)
+        self.log = OURS
+
+    def grows(self, now):
+        self.log = LATER
+        self.contacts.past.note(LATER, now)
+
+    def told(self, log, now, asked_at=None):
+        self.contacts.told(PEER, log, self.log, now, asked_at)
+
+    def lag(self, now):
+        return self.contacts.lag(PEER, self.log, now)
 
 
-def test_who_has_told_nothing_has_no_lag():
-    assert Contact().lag(OURS, away=False) is None
-    assert Contact().lag(OURS, away=True) is None
+def test_a_peer_that_has_told_nothing_has_no_lag():
+    assert Here().lag(1.0) is None
 
 
-def test_numbers_of_entries_tell_who_lacks_something():
-    assert told(70).lag(OURS, away=False) == Lag(behind=30, differs=True)
-    assert told(130).lag(OURS, away=False) == Lag(ahead=30, differs=True)
-    assert told(100).lag(OURS, away=False) == Lag(differs=True)
-    assert told(100, OURS.root).lag(OURS, away=False) == Lag()
+def test_in_step_is_a_peer_that_answered_a_moment_ago():
+    here = Here()
+    here.told(OURS, 10.2, asked_at=10.0)
+    assert here.lag(10.0 + FRESH_SECONDS) == Lag(in_step=True)
+    assert here.lag(10.1 + FRESH_SECONDS) == Lag(), "it may have written something since"
 
 
-def test_equal_trees_are_no_lag_whatever_is_arriving():
-    for entries in (99, 101):
-        assert told(entries, OURS.root).lag(OURS, away=False) == Lag()
-        assert told(entries, OURS.root).lag(LATER, away=False) == Lag()
+def test_what_was_not_asked_for_may_be_old():
+    here = Here()
+    here.told(OURS, 10.0)
+    assert here.lag(10.0) == Lag()
 
 
-def test_what_came_here_since_then_is_no_longer_lacking_here():
-    assert told(130).lag(LATER, away=False) == Lag(ahead=10, differs=True)
-    assert told(110).lag(LATER, away=False) == Lag(), "as many are here: whether they are the same is not known"
-    assert told(120, LATER.root).lag(LATER, away=False) == Lag()
+def test_entries_are_on_their_way_for_a_moment_only():
+    here = Here()
+    here.told(OURS, 10.0, asked_at=10.0)
+    here.grows(10.1)
+    assert here.lag(10.1 + ON_THE_WAY_SECONDS) == Lag(in_step=True)
+    assert here.lag(11.5) == Lag(behind=20, since=pytest.approx(1.4))
+    here.told(OURS, 60.0, asked_at=60.0)
+    assert here.lag(60.0) == Lag(behind=20, since=pytest.approx(49.9)), "since the first of them was here"
 
 
-def test_what_came_here_since_then_reached_who_can_be_reached():
-    assert told(100, OURS.root).lag(LATER, away=False) == Lag()
-    assert told(100, OURS.root).lag(LATER, away=True) == Lag(behind=20, differs=True)
-    assert told(70).lag(LATER, away=False) == Lag(behind=30, differs=True)
-    assert told(70).lag(LATER, away=True) == Lag(behind=50, differs=True)
+def test_what_a_peer_had_when_it_was_asked_counts_when_it_is_here():
+    here = Here()
+    here.told(LATER, 10.0, asked_at=10.0)
+    assert here.lag(10.0) == Lag(ahead=20, since=0.0)
+    assert here.lag(10.5) == Lag(ahead=20, since=0.5)
+    here.grows(11.0)
+    assert here.lag(11.0) == Lag(in_step=True)
 
 
-def test_the_last_word_counts_and_bytes_stay():
-    contacts = Contacts()
-    contacts.ended(PEER, ended(sent=10), 5.0)
-    contacts.told(PEER, Digest(b"p" * 28, 70), OURS)
-    contacts.told(PEER, OURS, OURS)
-    assert contacts.get(PEER).lag(OURS, away=False) == Lag()
-    assert contacts.get(PEER).sent == 10
+def test_a_later_word_does_not_hide_what_it_had_when_it_was_asked():
+    here = Here()
+    here.told(Digest(ELSEWHERE, 130), 10.0, asked_at=10.0)
+    here.told(OURS, 10.1)
+    assert here.lag(10.1) == Lag(), "that word was long on its way"
+
+
+def test_equal_trees_are_not_equal_logs():
+    here = Here()
+    for entries, lag in ((99, Lag(behind=1, since=0.0)), (101, Lag(ahead=1, since=0.0))):
+        here.told(Digest(OURS.root, entries), 10.0, asked_at=10.0)
+        assert here.lag(10.0) == lag
+
+
+def test_apart_is_counted_from_the_first_log_that_was_never_here():
+    here = Here()
+    for second in (10.0, 20.0):
+        here.told(Digest(ELSEWHERE, 100 + int(second)), second, asked_at=second)
+    assert here.lag(25.0) == Lag(ahead=20, since=15.0)
+    here.told(OURS, 30.0, asked_at=30.0)
+    here.told(Digest(ELSEWHERE, 100), 40.0, asked_at=40.0)
+    assert here.lag(45.0) == Lag(since=5.0), "as many and others"
+
+
+def test_a_log_that_is_forgotten_is_one_that_never_was():
+    past = LogPast(most=2)
+    for number in range(4):
+        past.note(Digest(b"%28d" % number, number), float(number))
+    assert [past.left(Digest(b"%28d" % number, number)) for number in range(4)] == [None, 2.0, 3.0, None]

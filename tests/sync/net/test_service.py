@@ -9,13 +9,15 @@ import threading
 
 import pytest
 
+from basefs.errors import NoSpace
 from basefs.log.hashes import sha224
-from basefs.log.interface import AddResult, Digest
+from basefs.log.interface import AddResult
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server
 from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Acknowledged
-from basefs.sync.net.peers import Lag, PenaltyBox, Throttle
-from basefs.sync.session.result import MAX_UNGRANTED, Reason, Result, SessionCounters
+from basefs.sync.net.peers import PenaltyBox, Throttle
+from basefs.sync.net.service import ANSWER_SECONDS
+from basefs.sync.session.result import MAX_UNGRANTED, Reason
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Entries, Hash, Stay
@@ -354,74 +356,110 @@ def test_how_far_a_peer_is_behind_shows_while_it_fetches():
         behind.may.clear()
         for number in range(20):
             writer.write((b"f%d" % number,), b"x")
-        one, two = Syncing(writer.log()), Syncing(behind)
+        one_log = writer.log()
+        one, two = Syncing(one_log), Syncing(behind)
         async with running(one, two):
             here, there = (HOST, one.port), (HOST, two.port)
-            assert one.lag(there, away=False) is None
+            assert one.lag(there) is None
             two.request(here, "test")
-            await until(lambda: one.lag(there, away=False) == Lag(behind=20, differs=True))
-            await until(lambda: two.lag(here, away=False) == Lag(ahead=20, differs=True))
+            await until(lambda: one.lag(there) and (one.lag(there).behind, one.lag(there).ahead) == (20, 0))
+            await until(lambda: two.lag(here) and (two.lag(here).behind, two.lag(here).ahead) == (0, 20))
             behind.may.set()
-            await until(lambda: one.lag(there, away=False) == two.lag(here, away=False) == Lag())
+            await until(lambda: behind.root_hash() == one_log.root_hash())
+            assert await confirmed(one, there) and await confirmed(two, here)
             assert len(behind) == 21
 
     run(main())
 
 
-def test_no_lag_shows_between_peers_that_pass_on_news():
+async def confirmed(service, peer):
+    """Whether a peer is in step, having been asked."""
+    await service.confirm([peer])
+    return service.lag(peer).in_step
+
+
+def test_a_peer_is_asked_and_no_session_is_left():
     async def main():
         writer, logs = some_logs(2)
-        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
+        one, two = Syncing(logs[0]), Syncing(logs[1])
         async with running(one, two):
-            one.peers = lambda: [(HOST, two.port)]
             here, there = (HOST, one.port), (HOST, two.port)
-            await until(lambda: one.standing and two.standing)
-            for number in range(5):
-                before = len(writer.entries)
-                writer.write((b"d", b"news%d" % number))
-                logs[0].add(writer.entries[before:], ())
-                one.neighbours.push(writer.entries[before:])
-                await until(lambda: logs[1].root_hash() == logs[0].root_hash())
-                # The peer has not told of its log since, and need not.
-                assert one.lag(there, away=False) == two.lag(here, away=False) == Lag()
-
-    run(main())
-
-
-def test_of_a_peer_that_cannot_be_reached_nobody_says_that_it_has_everything():
-    """Although it had when it was heard last, and a session with it seems to stand."""
-
-    async def main():
-        writer, logs = some_logs(2)
-        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
-        async with running(one, two):
-            one.peers = lambda: [(HOST, two.port)]
-            there = HOST, two.port
-            await until(lambda: one.standing and two.standing)
-            assert one.lag(there, away=False) == Lag()
-            before = len(writer.entries)
+            assert await confirmed(one, there) and await confirmed(two, here)
+            sent = one.traffic.total().bytes_sent
+            assert await confirmed(one, there)
+            assert one.traffic.total().bytes_sent == sent, "it has answered a moment ago"
             writer.write((b"d", b"news"))
-            logs[0].add(writer.entries[before:], ())
-            one.neighbours.agrees = lambda address: True
-            one._shared.contacts.ended(there, Result(Reason.UNREACHABLE, "no answer", False, SessionCounters()), 0.0)
-            assert one.lag(there, away=False) == Lag(behind=1, differs=True)
+            logs[0].add(writer.entries, ())
+            one.changed(asyncio.get_running_loop().time())
+            # On its way, for all that is known so soon.
+            assert await confirmed(one, there)
+            await until(lambda: not two.lag(here).in_step and one.lag(there).behind == 1)
+            assert not await confirmed(one, there) and not await confirmed(two, here)
+            assert one.lag(there).behind == two.lag(here).ahead == 1
+            assert not one.contact(there).trouble and not two.contact(here).trouble
 
     run(main())
 
 
-def test_a_comparison_that_did_not_end_equal_is_no_agreement():
+def test_a_peer_that_does_not_answer_is_not_in_step():
     async def main():
         _, logs = some_logs(2)
-        one, two = Syncing(logs[0], degree=1), Syncing(logs[1], degree=1)
+        one, two = Syncing(logs[0]), Syncing(logs[1])
+        async with running(one):
+            async with running(two):
+                there = HOST, two.port
+                assert await confirmed(one, there)
+            # The port is closed: what it said last holds for a moment.
+            await until(lambda: not one.lag(there).in_step)
+            began = asyncio.get_running_loop().time()
+            assert not await confirmed(one, there)
+            assert asyncio.get_running_loop().time() - began < 2 * ANSWER_SECONDS
+            assert one.contact(there).away
+
+    run(main())
+
+
+def test_a_full_disk_is_sent_nothing_until_it_has_room():
+    """The peer learns of it, and its own news goes out all the same."""
+
+    class Disk(MemoryLog):
+        free = 0
+
+        def add(self, entries, blocks):
+            if not self.free:
+                raise NoSpace("the disk is full")
+            return super().add(entries, blocks)
+
+    async def main():
+        writer = Writer()
+        full = Disk(ROOT.hash)
+        full.free = 1 << 20
+        full.add(writer.entries, ())
+        full.free = 0
+        for number in range(20):
+            writer.write((b"f%d" % number,), random_bytes(2000, number))
+        log = writer.log()
+        one = Syncing(log, interval=0.05, degree=1)
+        two = Syncing(full, interval=0.05, degree=1, free=lambda: full.free)
         async with running(one, two):
-            one.peers = lambda: [(HOST, two.port)]
-            there = HOST, two.port
-            await until(lambda: one.standing and two.standing)
-            one.neighbours.agrees = lambda address: True
-            one._shared.contacts.told(there, Digest(sha224(b"other"), len(logs[0])), logs[0].digest())
-            assert one.lag(there, away=False) == Lag(), "it knows what it lacks"
-            one._shared.contacts.ended(there, Result(Reason.COMPLETE, "", False, SessionCounters()), 0.0)
-            assert one.lag(there, away=False) == Lag(differs=True)
+            here, there = (HOST, one.port), (HOST, two.port)
+            looks = []
+            one.peers, two.peers = (lambda: looks.append(1) or [there]), (lambda: [here])
+            await until(lambda: two.full and one.contact(there).full_at is not None)
+            await until(lambda: one.scheduler.idle and two.scheduler.idle and not one.standing)
+            sent = one.traffic.total().bytes_sent
+            ends = len(one.ends)
+            looks.clear()
+            await until(lambda: len(looks) > 20)
+            assert (one.traffic.total().bytes_sent, len(one.ends)) == (sent, ends)
+            # Both know how far they are apart.
+            await one.confirm([there])
+            await two.confirm([here])
+            assert (one.lag(there).behind, two.lag(here).ahead) == (20, 20)
+            assert not one.contact(there).trouble and not two.contact(here).trouble
+            full.free = 1 << 20
+            await until(lambda: full.root_hash() == log.root_hash())
+            await until(lambda: one.contact(there).full_at is None and not two.full)
 
     run(main())
 

@@ -27,7 +27,7 @@ from basefs.sync.wire.messages import Entries, Eof, Hash, PathReq, Stay
 from tests.support.asynchronous import HOST, run, until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
-from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
+from tests.sync.helpers import ROOT, ROOT_ALONE, STRANGER_ROOT, Writer, random_bytes
 
 
 @contextlib.asynccontextmanager
@@ -180,7 +180,7 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
 
             async def drip():
                 with contextlib.suppress(OSError):
-                    for byte in b"HASH 2 " * 1000:
+                    for byte in b"HASH 3 " * 1000:
                         writer.write(bytes((byte,)))
                         await writer.drain()
                         await asyncio.sleep(0.01)
@@ -240,7 +240,7 @@ def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatc
             reader, out = await asyncio.open_connection(HOST, server.port)
             await until(lambda: server.sessions)
             async with shared.turns:
-                out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)))
+                out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)))
                 await until(lambda: ticks)
                 time.sleep(1)  # nothing else runs
                 before = len(ticks)
@@ -266,7 +266,7 @@ def test_a_peer_whose_greeting_waits_for_the_turn_of_others(monkeypatch):
         async with serving(Writer().log(), limits=limits, shared=shared) as server:
             async with shared.turns:
                 reader, out = await asyncio.open_connection(HOST, server.port)
-                out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)))
+                out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)))
                 await until(lambda: ticks and ticks[-1] - ticks[0] > 0.6)
             assert (await reader.readline()).startswith(b"SAME ")
             out.close()
@@ -287,7 +287,7 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
         async with serving(writer.log(), limits=limits) as server:
             first = writer.entries[1]
             _, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 200)
+            out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)) + b"PATH_REQ /\n" * 200)
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert server.sessions == 0 and first
@@ -316,7 +316,7 @@ def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(
         shared = SessionContext()
         async with serving(writer.log(), limits=limits, shared=shared) as server:
             reader, out = await asyncio.open_connection(HOST, server.port)
-            out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
+            out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)) + b"PATH_REQ /\n" * 40)
             await reader.readline()
             async with shared.turns:
                 await given_up.wait()
@@ -345,7 +345,7 @@ def test_the_core_hears_how_much_the_peer_has_not_received(monkeypatch):
         writer.write((b"f",), random_bytes(1 << 20))
         async with serving(writer.log()) as server:
             reader, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0)) + b"PATH_REQ /\n" * 40)
+            out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)) + b"PATH_REQ /\n" * 40)
             await until(lambda: told and told[-1] > 100_000)
             reading = asyncio.create_task(reader.read())
             await until(lambda: told[-1] == 0)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, xor
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, stalled_hash
 from basefs.log.interface import Listing
 from basefs.sync.session import compare as module
 from basefs.sync.session.compare import EMPTY, Indexes, build
@@ -37,34 +35,43 @@ def listing(entries=0, receiving=0, stalled=0, children=0):
     )
 
 
-def total(listing):
-    values = [*listing.entries, *(xor(*pair) for pair in listing.stalled), *(value for _, value in listing.children)]
-    return reduce(xor, values, ZERO_HASH)
-
-
 @given(st.integers(0, 200), st.integers(0, 60), st.integers(0, 60), st.integers(0, 300))
-def test_any_depth_adds_up_to_the_hash_of_the_path(entries, receiving, stalled, children):
+def test_the_hash_of_a_part_stands_for_its_items(entries, receiving, stalled, children):
     whole = listing(entries, receiving, stalled, children)
     index = finish(build(whole))
     assert len(index) == entries + receiving + stalled + children
 
     def below(part):
+        """The items of a part by their keys, and their hashes, found by looking at all smaller parts."""
         ls = index.ls((), part)
-        assert index.value(part) == added_up(ls, part)
-        return index.value(part)
-
-    def added_up(ls, part):
-        value = reduce(xor, ls.entries, ZERO_HASH)
-        for entry, block in ls.stalled:
-            value = xor(value, xor(entry, block))
-        value = reduce(xor, (child for _, child in ls.children), value)
+        found = {entry: entry for entry in ls.entries}
+        found |= {entry: stalled_hash(entry, block) for entry, block in ls.stalled}
+        found |= {sha224(name): hash for name, hash in ls.children}
         for kind, buckets in ((ItemKind.ENTRIES, ls.entry_buckets), (ItemKind.CHILDREN, ls.child_buckets)):
             for digit, bucket in (buckets or {}).items():
-                assert below(Part(kind, part.prefix + digit)) == bucket
-                value = xor(value, bucket)
-        return value
+                some = below(Part(kind, part.prefix + digit))
+                assert bucket == (sha224(b"".join(some[key] for key in sorted(some))) if some else ZERO_HASH)
+                assert bucket == index.value(Part(kind, part.prefix + digit))
+                found |= some
+        return found
 
-    assert below(WHOLE) == total(whole)
+    assert len(below(WHOLE)) == entries + stalled + children
+
+
+def test_the_same_items_have_the_same_hash_in_any_order():
+    whole = listing(100, 0, 10, 100)
+    other = Listing(whole.entries[::-1], (), whole.stalled[::-1], whole.children[::-1])
+    parts = [Part(kind, digit) for kind in (ItemKind.ENTRIES, ItemKind.CHILDREN) for digit in "0123456789abcdef"]
+    one, two = finish(build(whole)), finish(build(other))
+    assert [one.value(part) for part in parts] == [two.value(part) for part in parts]
+
+
+def test_a_stalled_entry_and_two_complete_ones_are_different_items():
+    # Which the bytes of their hashes, one after the other, are not.
+    entry, block = sorted((sha224(b"entry"), sha224(b"another")))
+    prefix = Part(ItemKind.ENTRIES, "")
+    stalled = finish(build(Listing((), (), ((entry, block),), ())))
+    assert stalled.value(prefix) != finish(build(Listing((entry, block), (), (), ()))).value(prefix)
 
 
 def test_listed_at_the_limit_aggregated_above():

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from basefs.log.entries import Action
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, xor
+from basefs.log.hashes import HASH_SIZE, SUM_MASK, ZERO_HASH, addend, sha224, stalled_hash, sum_hash
 from basefs.sync.wire.limits import MAX_BLOCK_DATA
 from tests.support.memory import MemoryLog
 from tests.sync.helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Writer, blocks_of, unsigned
 
 
-def test_tree_hash_is_the_xor_of_everything():
+def total(*hashes):
+    return sum_hash(sum(map(addend, hashes)) & SUM_MASK)
+
+
+def test_tree_hash_is_that_of_the_sum_of_everything():
     writer = Writer()
     writer.write((b"a", b"b", b"f"), b"content")
     writer.write((b"a", b"g"))
     log = writer.log()
-    total = reduce(xor, (sha224(entry[:-64]) for entry in writer.entries))
-    assert log.root_hash() == total
+    hashes = [sha224(entry[:-64]) for entry in writer.entries]
+    assert log.root_hash() == total(*hashes)
     listing = log.listing((b"a",))
     assert [name for name, _ in listing.children] == [b"b", b"g"]
-    assert log.path_hash((b"a",)) == reduce(xor, [*listing.entries, *(value for _, value in listing.children)])
+    assert log.path_hash((b"a",)) == total(*(set(hashes) - {ROOT.hash}))
     assert log.listing((b"x",)) is None
     assert log.path_hash((b"x",)) == ZERO_HASH
 
@@ -34,17 +36,17 @@ def test_states_of_a_content():
     assert result.missing_blocks == (sha224(first),) == log.missing_blocks(9)
     receiving = log.root_hash()
     assert log.listing((b"f",)).receiving == (entry.hash,)
-    assert receiving == ROOT.hash
+    assert receiving == total(ROOT.hash)
     log.stall()
     assert log.listing((b"f",)).stalled == ((entry.hash, ZERO_HASH),)
     assert log.add((), [first]).missing_blocks == (sha224(second),)
     assert log.root_hash() == receiving
     log.stall()
     assert log.listing((b"f",)).stalled == ((entry.hash, sha224(first)),)
-    assert log.path_hash((b"f",)) == xor(entry.hash, sha224(first))
+    assert log.path_hash((b"f",)) == total(stalled_hash(entry.hash, sha224(first)))
     assert log.add((), [second, third]).missing_blocks == ()
     assert log.listing((b"f",)).entries == (entry.hash,)
-    assert log.path_hash((b"f",)) == entry.hash
+    assert log.path_hash((b"f",)) == total(entry.hash)
     assert log.missing_blocks(9) == ()
 
 

@@ -16,9 +16,9 @@ from basefs.sync.wire.codec import encode, encode_bytes
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE, MAX_ITEMS, MAX_LINE, MAX_PATH, MAX_REQUESTS, VERSION, Limits
 from basefs.sync.wire.messages import PAUSE, WHOLE, Close, Entries, Hash, Ls
 from tests.support.memory import MemoryLog
-from tests.sync.helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Pair, Writer, cut, random_bytes, sync, work
+from tests.sync.helpers import KEY, KEYS, ROOT, ROOT_ALONE, STRANGER_ROOT, Pair, Writer, cut, random_bytes, sync, work
 
-GREETING = encode(Hash(VERSION, ROOT.hash, ROOT.hash, 1, 0))
+GREETING = encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0))
 #: Of a peer with another log, which is asked for it.
 OTHER = encode(Hash(VERSION, ROOT.hash, sha224(b"different"), 1, 0))
 
@@ -476,7 +476,7 @@ def test_a_responder_that_serves_another_filesystem():
 
 def test_another_version_is_told_why():
     core = responder()
-    assert talk(core, b"HASH 3 whatever\n").startswith(b"CLOSE NO version this%20node%20speaks%20version%202")
+    assert talk(core, b"HASH 4 whatever\n").startswith(b"CLOSE NO version this%20node%20speaks%20version%203")
     assert core.result.reason is Reason.WRONG_VERSION
 
 
@@ -526,7 +526,7 @@ def test_a_request_after_close_takes_it_back():
     assert talk(core, GREETING) == b"SAME 0\n"
     assert core.state is SessionState.SETTLED
     assert talk(core, b"PATH_REQ /\n").count(b"CLOSE OK 1") == 1
-    assert talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ROOT.hash)) == b""
+    assert talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ROOT_ALONE)) == b""
     assert core.state is SessionState.DONE and core.result.equal
 
 

@@ -246,14 +246,15 @@ def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypat
     async def main(seed):
         writer = Writer()
         logs = [writer.log() for _ in range(5)]
-        peers = []
-        services = [Syncing(log, peers, rng=random.Random(seed + number)) for number, log in enumerate(logs)]
+        services = [Syncing(log, rng=random.Random(seed + number)) for number, log in enumerate(logs)]
         async with running(*services):
-            peers += [("127.0.0.1", each.port) for each in services]
+            addresses = [("127.0.0.1", each.port) for each in services]
+            for number, each in enumerate(services):
+                each.peers = lambda own=addresses[number]: [other for other in addresses if other != own]
             writer.write((b"large",), random_bytes(size))
             logs[0].add(writer.entries[1:], writer.blocks)
             for each in services[1:]:
-                each.request(("127.0.0.1", services[0].port), "news")
+                each.request(addresses[0], "news")
             await until(lambda: all(log.root_hash() == logs[0].root_hash() for log in logs))
             sent.append([each.traffic.total().bytes_sent for each in services])
 

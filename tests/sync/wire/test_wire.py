@@ -42,6 +42,8 @@ from basefs.sync.wire.messages import (
     Refuse,
     Root,
     Same,
+    View,
+    ViewReq,
     Wait,
 )
 
@@ -50,12 +52,15 @@ B = BlockHash(sha224(b"b"))
 a, b, zero = (fields.encode_bytes(hash) for hash in (A, B, ZERO_HASH))
 
 CASES = [
+    (ViewReq(A, (b"etc", b"a b"), B), b"VIEW_REQ %s /etc/a%%20b %s" % (a, b)),
+    (View(A, B), b"VIEW %s %s" % (a, b)),
+    (View(A, B, ((b"n m", A), (b"o", B))), b"VIEW %s %s %s:n%%20m %s:o" % (a, b, a, b)),
     (Same(18375), b"SAME 18375"),
     (Wait(), b"WAIT"),
     (Root(A, 12, 8), b"ROOT %s 12 8" % a),
     (Lazy(), b"LAZY"),
     (Eager(), b"EAGER"),
-    (Hash(2, A, B, 3, 18375), b"HASH 2 %s %s 3 18375" % (a, b)),
+    (Hash(3, A, B, 3, 18375), b"HASH 3 %s %s 3 18375" % (a, b)),
     (Ls((), Part()), b"LS / -"),
     (Ls((b"etc", b"a b"), Part(), entries=(A,)), b"LS /etc/a%%20b - e:%s" % a),
     (Ls((b"x",), Part(), stalled=((A, B),)), b"LS /x - s:%s:%s" % (a, b)),
@@ -101,14 +106,23 @@ def test_every_case_is_refused_with_something_behind():
         b" ",
         b"hash 1 %s %s 1 0" % (a, a),
         b"HASH 01 %s %s 1 0" % (a, a),
-        b"HASH 2 %s %s 1 65536" % (a, a),
-        b"HASH 2 %s %s 1 -1" % (a, a),
-        b"HASH 2 %s %s 0" % (a, a),
-        b"HASH 2 %s %s -1 0" % (a, a),
-        b"HASH 2 %s %s 01 0" % (a, a),
-        b"HASH 2 %s %s 9007199254740993 0" % (a, a),
-        b"HASH 2 %s %s 1e3 0" % (a, a),
-        b"HASH 2 %s %s x 0" % (a, a),
+        b"VIEW_REQ %s /" % a,
+        b"VIEW_REQ %s / %s %s" % (a, a, a),
+        b"VIEW_REQ %s x %s" % (a, a),
+        b"VIEW %s" % a,
+        b"VIEW %s %s x:n" % (a, a),
+        b"VIEW %s %s %s" % (a, a, a),
+        b"VIEW %s %s %s:" % (a, a, a),
+        b"VIEW %s %s %s:n %s:n" % (a, a, a, a),
+        b"VIEW %s %s" % (a, a) + b"".join(b" %s:n%d" % (a, number) for number in range(MAX_ITEMS + 1)),
+        b"HASH 3 %s %s 1 65536" % (a, a),
+        b"HASH 3 %s %s 1 -1" % (a, a),
+        b"HASH 3 %s %s 0" % (a, a),
+        b"HASH 3 %s %s -1 0" % (a, a),
+        b"HASH 3 %s %s 01 0" % (a, a),
+        b"HASH 3 %s %s 9007199254740993 0" % (a, a),
+        b"HASH 3 %s %s 1e3 0" % (a, a),
+        b"HASH 3 %s %s x 0" % (a, a),
         b"HASH 1000 %s %s 1 0" % (a, a),
         b"HASH",
         b"LS /",
@@ -180,7 +194,7 @@ def test_refused(line):
 
 
 def test_another_version_is_recognized_whatever_follows():
-    assert parse(b"HASH 3 something else entirely").version == 3
+    assert parse(b"HASH 4 something else entirely").version == 4
     assert parse(b"HASH 999").version == 999
 
 
