@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from basefs.errors import Exists, IsADirectory, StoreError, Unsupported
 from basefs.fs.publish.publisher import Publisher, log
-from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.inode import PERMISSION_BITS, Inode
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.hashes import EntryHash
 from basefs.path import Path, display
-from basefs.view.states import MODE_MASK, Kind
+from basefs.view.states import Kind
 
 #: Paths of which it is known where the kernel's pages come from; of others they are read again.
 MAX_CACHED = 100_000
@@ -124,7 +124,7 @@ class Files:
             inode = Inode(
                 working.identities.new_number(),
                 Kind.FILE,
-                mode=mode & MODE_MASK,
+                mode=mode & PERMISSION_BITS,
                 owner=working.owner_of(caller),
                 mtime=now,
                 dirty=True,
@@ -192,6 +192,16 @@ class Files:
                 self._working.load(inode)
         return inode.read(size, offset)
 
+    def _unpack(self, inode: Inode) -> None:
+        """Decode what is going to be changed before the lock is taken, if that takes time.  Raises `StoreError`."""
+        if inode.spool is not None:
+            return
+        with self._working.lock:
+            self._working.load(inode)
+            content = inode.snapshot
+        if content is not None:
+            content.read(0, 1)
+
     def write(self, handle: int, data: bytes, offset: int, *, appends: bool = False) -> None:
         """Replace or append bytes.  Raises `TooLarge`, `NoSpace`, `StoreError`.
 
@@ -199,6 +209,7 @@ class Files:
         """
         inode = self._handles[handle].inode
         working = self._working
+        self._unpack(inode)
         with working.lock:
             spool = working.make_spool(inode)
             spool.write(data, len(spool) if appends else offset)
@@ -216,6 +227,8 @@ class Files:
             return
         inode = self._handles[handle].inode
         working = self._working
+        if length:
+            self._unpack(inode)
         with working.lock:
             if length != inode.size:
                 working.make_spool(inode).truncate(length)
@@ -257,7 +270,7 @@ class Files:
                     inode.close(time.monotonic())
                     working.record(inode)
                     working.changed(urgent=not inode.is_new)
-        working.sync(inode)
+        working.sync()
 
     def release(self, handle: int) -> None:
         """The last close of an open file description; what came after its last flush, such as mapped writes, counts."""
@@ -277,6 +290,6 @@ class Files:
                         working.record(inode)
                     except StoreError as error:
                         # Nobody can be told any more; it is still in memory, and published from there.
-                        log.error("%s is not durable yet: %s", display(next(iter(inode.names), ())), error)
+                        log.error("cannot sync %s, not durable yet: %s", display(next(iter(inode.names), ())), error)
                 working.changed(urgent=not inode.is_new and inode.home in inode.names, closed=inode.is_new)
             working.forget_idle(inode)

@@ -18,22 +18,33 @@ from basefs.fs.metadata import Metadata
 from basefs.fs.namespace import Namespace
 from basefs.fs.owners import Owners
 from basefs.fs.publish.publisher import Publisher
+from basefs.fs.staging.scratch import ScratchNames
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.replica.replica import Replica
 
 log = logging.getLogger(__name__)
 
 
-class Filesystem(Files, Namespace, Metadata):
+class Filesystem:
     """The operations that applications use, on paths as tuples of names.
 
     Attributes:
+        files: the operations on open files.
+        namespace: the operations on names.
+        metadata: the operations on attributes.
         working: what was changed here and is not published.
         publisher: publishes it.
         mirror: shows the changes of other nodes to watchers on the mount, if there is one.
     """
 
-    def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float], quiet: float) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        owners: Owners,
+        clock: Callable[[], float],
+        quiet: float,
+        scratch: ScratchNames | None = None,
+    ) -> None:
         """The filesystem of one replica.
 
         Args:
@@ -41,17 +52,16 @@ class Filesystem(Files, Namespace, Metadata):
             owners: of what has none.
             clock: UNIX seconds.
             quiet: seconds without a change after which what was saved is published.
+            scratch: the names that never leave this node.
 
         Raises:
             StoreError: what an earlier process left cannot be read.
         """
-        working = WorkingSet(replica, owners, clock)
-        publisher = Publisher(working, quiet)
-        Files.__init__(self, working, publisher)
-        Namespace.__init__(self, working, publisher)
-        Metadata.__init__(self, working)
-        self.working = working
-        self.publisher = publisher
+        self.working = WorkingSet(replica, owners, clock, scratch)
+        self.publisher = Publisher(self.working, quiet)
+        self.files = Files(self.working, self.publisher)
+        self.namespace = Namespace(self.working, self.publisher)
+        self.metadata = Metadata(self.working)
         self.mirror: Mirror | None = None
 
     def start(self) -> None:
@@ -70,7 +80,12 @@ class Filesystem(Files, Namespace, Metadata):
         try:
             self.publisher.publish(patient=patient)
         except StoreError as error:
-            log.error("not published yet, it is tried again: %s", error)
+            log.error("cannot publish, retrying: %s", error)
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk had no room when something was published last, or should have been."""
+        return self.publisher.full
 
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""

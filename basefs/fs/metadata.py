@@ -7,17 +7,16 @@ import stat
 from dataclasses import dataclass
 
 from basefs.errors import NoData, NotFound, PathError
-from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.inode import PERMISSION_BITS, Inode
 from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.signer import clamp_time
-from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, MODE_MASK, Kind, Owner
+from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, Kind, Owner
 
 KIND_BITS = {Kind.FILE: stat.S_IFREG, Kind.DIRECTORY: stat.S_IFDIR, Kind.SYMLINK: stat.S_IFLNK}
 _DEFAULT_MODES = {Kind.FILE: FILE_MODE, Kind.DIRECTORY: DIRECTORY_MODE, Kind.SYMLINK: LINK_MODE}
-_NANOSECONDS = 10**9
 #: The extended attributes of every path; read-only (docs/architecture.md).
 ATTRIBUTES = tuple(f"user.basefs.{name}" for name in ("hash", "author", "state", "conflicts", "revisions"))
 
@@ -71,7 +70,7 @@ class Metadata:
     def _stat_published(self, attributes: Attributes) -> Stat:
         working = self._working
         uid, gid = working.owners.ids(attributes.owner)
-        mode = attributes.mode
+        mode = attributes.mode & PERMISSION_BITS
         if not attributes.writable and attributes.kind is not Kind.SYMLINK:
             mode &= ~0o222
         mtime, ctime = working.identities.times(attributes)
@@ -92,7 +91,7 @@ class Metadata:
             mode = KIND_BITS[inode.kind] | _DEFAULT_MODES[inode.kind]
             found = Stat(mode, links, uid, gid, len(inode.target), 0, 0, inode.number)
         if inode.mode is not None:
-            found.mode = KIND_BITS[inode.kind] | inode.mode
+            found.mode = KIND_BITS[inode.kind] | inode.mode & PERMISSION_BITS
         if inode.owner is not None:
             found.uid, found.gid = working.owners.ids(inode.owner)
         if inode.kind is Kind.FILE and (inode.dirty or attributes is None):
@@ -165,7 +164,7 @@ class Metadata:
             inode = self._change(path)
             if inode.kind is Kind.SYMLINK:
                 return
-            bits = mode & MODE_MASK
+            bits = mode & PERMISSION_BITS
             if stat.S_IMODE(self._stat_inode(inode, working.attributes(inode)).mode) == bits:
                 working.forget_idle(inode)
                 return
@@ -187,15 +186,13 @@ class Metadata:
                 self._changed(inode)
 
     def set_times(self, path: Path, mtime: int | None) -> None:
-        """utimensat(2), nanoseconds, `None` is now; an entry stores whole seconds, the rest is kept while this runs."""
+        """utimensat(2), nanoseconds, `None` is now."""
         working = self._working
         with working.lock:
             inode = self._change(path)
             now = working.now()
             stamp = now if mtime is None else mtime
-            seconds = clamp_time(stamp // _NANOSECONDS)
-            inode.mtime = stamp if seconds == stamp // _NANOSECONDS else seconds * _NANOSECONDS
-            inode.ctime, inode.exact = now, True
+            inode.mtime, inode.ctime, inode.exact = clamp_time(stamp), now, True
             self._changed(inode)
 
     def set_access_time(self, path: Path, atime: int | None) -> None:
@@ -229,7 +226,7 @@ class Metadata:
                 return self._author(attributes)
             if name.endswith("state"):
                 return b"pending" if pending else b"published"
-            return str(len(survey.conflicts() if name.endswith("conflicts") else survey.revisions())).encode()
+            return str(len(survey.conflicts() if name.endswith("conflicts") else survey.entries)).encode()
 
     def _author(self, attributes: Attributes) -> bytes:
         fingerprint = self._working.replica.signer_of(attributes.entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 from basefs.errors import (
     Exists,
@@ -15,12 +16,12 @@ from basefs.errors import (
     NotFound,
     NotPermitted,
     PathError,
-    StoreError,
     TooManyLinks,
 )
 from basefs.fs.publish.publisher import Publisher
-from basefs.fs.staging.inode import Inode
-from basefs.fs.staging.scratch import HIDDEN_PREFIX, is_scratch
+from basefs.fs.staging.inode import PERMISSION_BITS, Inode
+from basefs.fs.staging.records import Taken
+from basefs.fs.staging.scratch import HIDDEN_PREFIX
 from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
@@ -28,7 +29,7 @@ from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.states import MODE_MASK, Kind
+from basefs.view.states import Kind
 
 #: Most names of one file, as on ext4: each change of a file's first name is told to all of them.
 MAX_LINKS = 65_000
@@ -46,7 +47,7 @@ class Namespace:
     def make_directory(self, path: Path, mode: int, caller: tuple[int, int] | None = None) -> None:
         """mkdir(2).  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..., or a bad name's error."""
         with self._working.lock:
-            self._make(path, Kind.DIRECTORY, mode & MODE_MASK, caller)
+            self._make(path, Kind.DIRECTORY, mode & PERMISSION_BITS, caller)
 
     def make_symlink(self, path: Path, target: bytes, caller: tuple[int, int] | None = None) -> None:
         """symlink(2).  Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes."""
@@ -79,7 +80,10 @@ class Namespace:
         working.changed()
 
     def make_link(self, path: Path, target: Path) -> None:
-        """link(2).  Raises as `make_directory`, and `NotPermitted` for directories, `TooManyLinks`."""
+        """link(2).  Raises as `make_directory`, `TooManyLinks`, and `NotPermitted` for directories and others' files.
+
+        The holder of a directory's key would otherwise decide on the name and the mode of a file of another directory.
+        """
         working = self._working
         with working.lock:
             inode, attributes = working.find(target)
@@ -87,6 +91,10 @@ class Namespace:
             if kind is Kind.DIRECTORY:
                 raise NotPermitted("a directory cannot have a second name")
             working.check_new(path)
+            if attributes is not None and not attributes.writable:
+                raise NotPermitted(
+                    f"no key of this node may write {display(target)}, so it gets no second name: copy it"
+                )
             if inode is None:
                 assert attributes is not None
                 inode = working.adopt(target, attributes)
@@ -131,8 +139,6 @@ class Namespace:
             if working.kinds(path):
                 raise NotEmpty(f"{display(path)} is not empty")
             self._remove(path)
-            # What the journal does not say yet of what was in it would bring it back.
-            working.must_sync = True
 
     def _remove(self, path: Path) -> None:
         working = self._working
@@ -184,7 +190,8 @@ class Namespace:
                 self._check_replace(is_directory, existing, target)
             touches_directory = is_directory or (existing is not None and existing.is_directory)
             if not touches_directory:
-                self._move(source, target, exchange=exchange)
+                with working.journal.frame():
+                    self._move(source, target, exchange=exchange)
                 return
             if inode is not None and inode.is_new and existing is None and not working.is_published(source):
                 self._move_new_directory(source, target)
@@ -213,8 +220,6 @@ class Namespace:
         other = None
         if working.overlay.get(target) is not None and working.exists(target):
             other = self._inode(target)
-            if other.journaled:
-                working.secure(inode)
         # Both are held while they have no name, and get the new one before they lose the old one.
         for held in filter(None, (inode, other)):
             held.handles += 1
@@ -223,6 +228,7 @@ class Namespace:
             other.ctime = working.now()
         self._rename_inode(inode, target)
         working.take(source, is_given=exchange)
+        is_scratch = working.scratch.is_scratch
         if is_scratch(target) and not is_scratch(source) and working.overlay.get(source) is None:
             # A backup: the new content comes in a moment.
             working.vacancies.keep(source, RENAME_SECONDS, noted=True)
@@ -246,28 +252,17 @@ class Namespace:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
         inode = self._inode(source)
-        replaced, seen = working.overlay.get(target), working.overlay.seen(target)
-        self._carry(inode, source, target)
-        try:
-            # The journal hears of all of it at once: who is killed in between finds it where it was.
-            working.rewrite()
-        except StoreError:
-            self._carry(inode, target, source)
-            if replaced is None:
-                working.overlay.put(target, None, seen)
-            raise
+        working.journal.move_tree(source, target)
+        working.overlay.drop(source)
+        working.overlay.put(target, inode, ())
+        inode.names = {target: None}
+        inode.version += 1
+        working.move(source, target)
         working.vacancies.filled(target)
         now = working.now()
         for directory in {source[:-1], target[:-1]}:
             working.touch_directory(directory, now)
         working.changed()
-
-    def _carry(self, directory: Inode, source: Path, target: Path) -> None:
-        self._working.overlay.drop(source)
-        self._working.overlay.put(target, directory, ())
-        directory.names = {target: None}
-        directory.version += 1
-        self._working.move(source, target)
 
     def _move_published(self, source: Path, target: Path, *, exchange: bool) -> None:
         """Move a directory that others know: first what is pending in it, then all of it as one unit."""
@@ -289,8 +284,9 @@ class Namespace:
 
         with working.lock:
             faces = [self._face(old) for old, _ in moves]
-            with working.renaming(source, steps, (source, target, aside)):
-                applied = working.replica.commit(make)
+            with working.renaming(source, target, aside):
+                commit = partial(working.replica.commit, make)
+                applied = working.journal.publish(commit, lambda: Taken(moves=tuple(steps)))
             for (_, new), (number, mtime) in zip(moves, faces, strict=True):
                 with contextlib.suppress(PathError):
                     working.identities.remember(working.replica.attributes(new), number, mtime, working.now())
@@ -298,8 +294,7 @@ class Namespace:
                 working.touch_directory(directory, working.now())
             for old, new in steps:
                 working.move(old, new)
-            working.follow(applied.entries)
-            working.finish_moves()
+            working.follow([entry.hash for entry in applied.entries])
 
     def _face(self, path: Path) -> tuple[int, int]:
         """Number and modification time of what is about to move: it begins anew in the log, not for its users."""
@@ -312,19 +307,20 @@ class Namespace:
         working = self._working
         aside = (*file[:-1], file[-1][:200] + b".exchanged")
         with working.lock:
-            with working.renaming(directory, [(file, aside), (directory, file), (aside, directory)], (directory, file)):
+            steps = [(file, aside), (directory, file), (aside, directory)]
+            with working.renaming(directory, file):
                 # The log knows nothing of it.
                 working.move(file, aside)
                 try:
-                    applied = working.replica.commit(lambda author: author.rename(directory, file))
+                    commit = partial(working.replica.commit, lambda author: iter([author.rename(directory, file)]))
+                    applied = working.journal.publish(commit, lambda: Taken(moves=tuple(steps)))
                 except BaseException:
                     working.move(aside, file)
                     raise
             working.move(directory, file)
             working.move(aside, directory)
             working.vacancies.filled(directory)
-            working.follow(applied.entries)
-            working.finish_moves()
+            working.follow([entry.hash for entry in applied.entries])
 
     def _hide(self, source: Path, hidden: Path) -> None:
         """libfuse takes the name of an open file away before it is unlinked or replaced."""

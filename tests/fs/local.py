@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from basefs.daemon.config import QUIET_SECONDS
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.owners import Owners
+from basefs.fs.staging.spool import Spool
 from basefs.log.entries import Action
 from basefs.path import Path
 from basefs.replica.bootstrap import CLUSTER_FILE, bootstrap
@@ -19,6 +20,13 @@ from tests.support.helpers import ROOT_KEY, Clock, path
 #: The only file of a new filesystem.
 CLUSTER = CLUSTER_FILE
 MOUNT_OWNER = (1234, 5678)
+
+
+def abandon(spools: Iterable[Spool]) -> None:
+    """Close spool files as the kernel does at the end of a process, which removes none."""
+    for spool in spools:
+        if spool.is_on_disk:
+            os.close(spool._descriptor)
 
 
 class Local:
@@ -48,6 +56,19 @@ class Local:
         directory.mkdir()
         return cls(bootstrap(directory, [(b"root", ROOT_KEY)], []), owners=owners)
 
+    def spools(self) -> list[Spool]:
+        """The spool files that are open."""
+        inodes = {inode for _, inode in self.fs.working.overlay.items() if inode is not None}
+        spools = {spool for inode in inodes for spool in (inode.spool, inode.kept) if spool is not None}
+        return [spool for spool in spools if spool.is_on_disk]
+
+    def kill(self) -> None:
+        """The process is killed: nothing is written any more, and the kernel closes its files."""
+        spools = self.spools()
+        self.fs.working.journal.close()
+        self.replica.close()
+        abandon(spools)
+
     def _note(self, applied: Applied) -> None:
         self._actions.extend(entry.action for entry in applied.entries)
 
@@ -65,37 +86,37 @@ class Local:
     def save(self, text: str, content: bytes) -> None:
         """What a shell does for `> FILE`."""
         handle = self.open_writer(text)
-        self.fs.write(handle, content, 0)
+        self.fs.files.write(handle, content, 0)
         self.close(handle)
 
     def open_writer(self, text: str) -> int:
         """open(2) with O_WRONLY, O_CREAT and O_TRUNC."""
         names = path(text)
         if names[-1] in self.listing(text.rpartition("/")[0]):
-            return self.fs.open(names, os.O_WRONLY | os.O_TRUNC)
-        return self.fs.create(names, 0o644)
+            return self.fs.files.open(names, os.O_WRONLY | os.O_TRUNC)
+        return self.fs.files.create(names, 0o644)
 
     def close(self, handle: int) -> None:
         """close(2) of a handle that was never duplicated."""
-        self.fs.flush(handle)
-        self.fs.release(handle)
+        self.fs.files.flush(handle)
+        self.fs.files.release(handle)
 
     def read_handle(self, handle: int) -> bytes:
         """All that a handle shows."""
-        return self.fs.read(handle, 1 << 30, 0)
+        return self.fs.files.read(handle, 1 << 30, 0)
 
     def load(self, where: str | Path) -> bytes:
         """What `cat FILE` prints."""
-        handle = self.fs.open(path(where) if isinstance(where, str) else where, os.O_RDONLY)
+        handle = self.fs.files.open(path(where) if isinstance(where, str) else where, os.O_RDONLY)
         try:
             return self.read_handle(handle)
         finally:
-            self.fs.release(handle)
+            self.fs.files.release(handle)
 
     def listing(self, text: str) -> dict[bytes, int]:
         """The names in a directory with their type bits, each told once."""
-        listed = {name: bits for name, bits, _ in self.fs.list(path(text))}
-        assert len(listed) == len(self.fs.list(path(text)))
+        listed = {name: bits for name, bits, _ in self.fs.metadata.list(path(text))}
+        assert len(listed) == len(self.fs.metadata.list(path(text)))
         return listed
 
     def publish(self) -> None:
@@ -104,4 +125,4 @@ class Local:
 
     def mode(self, text: str) -> int:
         """Permission bits."""
-        return self.fs.stat(path(text)).mode & 0o7777
+        return self.fs.metadata.stat(path(text)).mode & 0o7777

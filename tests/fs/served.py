@@ -78,7 +78,7 @@ class Served:
         """Publish what was closed, all but so many files; how many names stay unpublished."""
         working = self._filesystem.working
         # close(2) returns before the kernel has told of the last one.
-        wait_until(lambda: len(self._filesystem._handles) == opened, "closed files")
+        wait_until(lambda: len(self._filesystem.files._handles) == opened, "closed files")
         self._filesystem.publish()
         return working.unpublished()
 

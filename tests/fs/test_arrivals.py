@@ -58,7 +58,7 @@ class Story:
         self.blind: list[tuple[Path, Entry, Entry]] = []
         for side in (0, 1):
             self._follow(side)
-        self.nodes[0].fs.make_directory(path("/d"), 0o755)
+        self.nodes[0].fs.namespace.make_directory(path("/d"), 0o755)
         self.nodes[0].save("/d/f", b"first")
         self.play("publish", 0, "/d", "/d")
         self.play("deliver", 0, "/d", "/d")
@@ -71,7 +71,7 @@ class Story:
             self._came[side].update((entry.hash, (self._now, entry)) for entry in applied.entries)
             return
         self._sent[side].append(applied)
-        for names, placed in self.nodes[side].replica.places(applied.entries):
+        for names, placed in self.nodes[side].replica.places([entry.hash for entry in applied.entries]):
             entry = placed.entry
             if placed.kind is EntryKind.SUCCESSOR and entry.action in TAKES and entry.parent in self._came[side]:
                 when, parent = self._came[side][entry.parent]
@@ -115,35 +115,35 @@ class Story:
         if kind == "save":
             here.save(text, content)
         elif kind == "unlink":
-            here.fs.unlink(names)
+            here.fs.namespace.unlink(names)
         elif kind == "tree":
             self._remove(here, names)
         elif kind == "mkdir":
-            here.fs.make_directory(names, 0o755)
+            here.fs.namespace.make_directory(names, 0o755)
         elif kind == "symlink":
-            here.fs.make_symlink(names, content)
+            here.fs.namespace.make_symlink(names, content)
         elif kind == "replace":
-            here.fs.make_symlink((b"new",), content)
-            here.fs.rename((b"new",), names)
+            here.fs.namespace.make_symlink((b"new",), content)
+            here.fs.namespace.rename((b"new",), names)
         elif kind == "back_up":
-            here.fs.rename(names, (*names[:-1], names[-1] + b"~"))
+            here.fs.namespace.rename(names, (*names[:-1], names[-1] + b"~"))
             here.save(text, content)
         elif kind == "chmod":
-            here.fs.set_mode(names, 0o600)
+            here.fs.metadata.set_mode(names, 0o600)
         elif kind == "time":
-            here.fs.set_times(names, self._now * 10**9)
+            here.fs.metadata.set_times(names, self._now * 10**9)
         elif kind == "link":
-            here.fs.make_link(other, names)
+            here.fs.namespace.make_link(other, names)
         else:
-            here.fs.rename(names, other, exchange=kind == "exchange")
+            here.fs.namespace.rename(names, other, exchange=kind == "exchange")
 
     def _remove(self, here: Local, names: Path) -> None:
-        for name, bits, _ in here.fs.list(names):
+        for name, bits, _ in here.fs.metadata.list(names):
             if bits == stat.S_IFDIR:
                 self._remove(here, (*names, name))
             else:
-                here.fs.unlink((*names, name))
-        here.fs.remove_directory(names)
+                here.fs.namespace.unlink((*names, name))
+        here.fs.namespace.remove_directory(names)
 
     def end(self) -> None:
         """Both hear of all, and are alike."""
@@ -189,14 +189,14 @@ def play(happens: list[tuple[str, int, str, str]]) -> list[tuple[Path, Entry, En
 FIXED = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci"
 
 
-@pytest.mark.logs("stays on this node only")
+@pytest.mark.logs("kept on this node only")
 @part(4, derandomize=FIXED)
 @given(steps(ACTS))
 def test_nothing_is_taken_away_that_was_not_seen(happens: list[tuple[str, int, str, str]]) -> None:
     assert play(happens) == []
 
 
-@pytest.mark.logs("stays on this node only")
+@pytest.mark.logs("kept on this node only")
 @part(8, derandomize=FIXED)
 @given(steps(ACTS + MOVES))
 def test_nodes_are_alike_whatever_arrives_when(happens: list[tuple[str, int, str, str]]) -> None:

@@ -35,14 +35,14 @@ def faces(local: Local, directory: tuple[bytes, ...] = ()) -> dict[tuple[bytes, 
         names = (*directory, name)
         if names == CLUSTER:
             continue
-        told = local.fs.stat(names)
+        told = local.fs.metadata.stat(names)
         content = b""
         if kind is Kind.FILE:
             content = local.load(names)
         elif kind is Kind.SYMLINK:
-            content = local.fs.read_link(names)
-        same = frozenset(other for other in kinds if local.fs.stat((*directory, other)).number == told.number)
-        found[names] = Face(kind, told.mode, told.links, told.mtime // 10**9, content, same)
+            content = local.fs.metadata.read_link(names)
+        same = frozenset(other for other in kinds if local.fs.metadata.stat((*directory, other)).number == told.number)
+        found[names] = Face(kind, told.mode, told.links, told.mtime, content, same)
         if kind is Kind.DIRECTORY:
             found.update(faces(local, names))
     return found
@@ -50,20 +50,20 @@ def faces(local: Local, directory: tuple[bytes, ...] = ()) -> dict[tuple[bytes, 
 
 def begin(local: Local) -> None:
     local.save("/f", b"first")
-    local.fs.set_mode(path("/f"), 0o640)
-    local.fs.set_times(path("/f"), 1_500_000_000 * 10**9)
+    local.fs.metadata.set_mode(path("/f"), 0o640)
+    local.fs.metadata.set_times(path("/f"), 1_500_000_000 * 10**9)
     local.save("/g", b"second")
-    local.fs.set_mode(path("/g"), 0o755)
-    local.fs.set_times(path("/g"), 1_400_000_000 * 10**9)
-    local.fs.make_symlink(path("/s"), b"third")
-    local.fs.make_directory(path("/d"), 0o755)
+    local.fs.metadata.set_mode(path("/g"), 0o755)
+    local.fs.metadata.set_times(path("/g"), 1_400_000_000 * 10**9)
+    local.fs.namespace.make_symlink(path("/s"), b"third")
+    local.fs.namespace.make_directory(path("/d"), 0o755)
     local.save("/d/1", b"one")
     local.save("/d/2", b"two")
     local.publish()
 
 
 def move(local: Local, source: str, target: str, *, exchange: bool = False) -> None:
-    local.fs.rename(path(source), path(target), exchange=exchange)
+    local.fs.namespace.rename(path(source), path(target), exchange=exchange)
 
 
 def rotate(local: Local) -> None:
@@ -74,7 +74,7 @@ def rotate(local: Local) -> None:
 
 def rotate_links(local: Local) -> None:
     move(local, "/s", "/t")
-    local.fs.make_symlink(path("/s"), b"new")
+    local.fs.namespace.make_symlink(path("/s"), b"new")
 
 
 def back_up(local: Local) -> None:
@@ -83,7 +83,7 @@ def back_up(local: Local) -> None:
 
 
 def back_up_what_is_open(local: Local) -> None:
-    local.fs.open(path("/f"), 0)
+    local.fs.files.open(path("/f"), 0)
     back_up(local)
 
 
@@ -103,23 +103,23 @@ def exchange_through_a_scratch_name(local: Local) -> None:
 
 
 def exchange_names_of_one_file(local: Local) -> None:
-    local.fs.make_link(path("/h"), path("/f"))
+    local.fs.namespace.make_link(path("/h"), path("/f"))
     local.publish()
     move(local, "/h", "/g", exchange=True)
     move(local, "/f", "/s", exchange=True)
 
 
 def replace_a_directory(local: Local) -> None:
-    local.fs.unlink(path("/d/1"))
-    local.fs.unlink(path("/d/2"))
-    local.fs.remove_directory(path("/d"))
+    local.fs.namespace.unlink(path("/d/1"))
+    local.fs.namespace.unlink(path("/d/2"))
+    local.fs.namespace.remove_directory(path("/d"))
     move(local, "/f", "/d")
 
 
 def replace_a_directory_by_what_was_in_it(local: Local) -> None:
     move(local, "/d/1", "/h")
-    local.fs.unlink(path("/d/2"))
-    local.fs.remove_directory(path("/d"))
+    local.fs.namespace.unlink(path("/d/2"))
+    local.fs.namespace.remove_directory(path("/d"))
     move(local, "/h", "/d")
 
 

@@ -12,29 +12,29 @@ from tests.support.helpers import noise, path
 
 
 def put(local: Local, name: str, data: bytes) -> None:
-    handle = local.fs.create(path(name), 0o644)
-    local.fs.write(handle, data, 0)
-    local.fs.release(handle)
+    handle = local.fs.files.create(path(name), 0o644)
+    local.fs.files.write(handle, data, 0)
+    local.fs.files.release(handle)
 
 
 def edit(local: Local, name: str) -> None:
-    handle = local.fs.open(path(name), os.O_RDWR)
-    local.fs.write(handle, b"changed", 100)
-    local.fs.release(handle)
+    handle = local.fs.files.open(path(name), os.O_RDWR)
+    local.fs.files.write(handle, b"changed", 100)
+    local.fs.files.release(handle)
 
 
 def edit_and_rename(local: Local) -> None:
     edit(local, "/a")
-    local.fs.rename(path("/a"), path("/b"))
+    local.fs.namespace.rename(path("/a"), path("/b"))
 
 
 def rename_and_edit(local: Local) -> None:
-    local.fs.rename(path("/a"), path("/b"))
+    local.fs.namespace.rename(path("/a"), path("/b"))
     edit(local, "/b")
 
 
 def edit_by_another_name(local: Local) -> None:
-    local.fs.make_link(path("/b"), path("/a"))
+    local.fs.namespace.make_link(path("/b"), path("/a"))
     edit(local, "/b")
 
 

@@ -30,19 +30,19 @@ def deep(local: Local, depth: int, *, published: bool) -> Path:
     names: Path = ()
     for number in range(depth):
         names = (*names, Counted(b"%d-%d" % (depth, number)))
-        local.fs.make_directory(names, 0o755)
+        local.fs.namespace.make_directory(names, 0o755)
     if published:
         local.publish()
-    local.fs.make_directory((Counted(b"%d-pending" % depth),), 0o755)
+    local.fs.namespace.make_directory((Counted(b"%d-pending" % depth),), 0o755)
     return names
 
 
 OPERATIONS: dict[str, Callable[[Local, Path], object]] = {
-    "mkdir": lambda local, names: local.fs.make_directory((*names, Counted(b"new")), 0o755),
-    "stat": lambda local, names: local.fs.stat(names),
+    "mkdir": lambda local, names: local.fs.namespace.make_directory((*names, Counted(b"new")), 0o755),
+    "stat": lambda local, names: local.fs.metadata.stat(names),
     "stat of nothing": lambda local, names: local.fs.working.exists((*names, Counted(b"none"))),
-    "list": lambda local, names: local.fs.list(names),
-    "rmdir": lambda local, names: local.fs.remove_directory(names),
+    "list": lambda local, names: local.fs.metadata.list(names),
+    "rmdir": lambda local, names: local.fs.namespace.remove_directory(names),
 }
 
 
@@ -70,8 +70,8 @@ def test_publishing_looks_at_as_many_paths_wherever_they_are(local: Local, monke
     for depth in (SHALLOW, DEEP):
         names = deep(local, depth, published=True)
         local.publish()
-        local.fs.make_directory((*names, b"new"), 0o755)
-        local.fs.make_symlink((*names, b"link"), b"target")
+        local.fs.namespace.make_directory((*names, b"new"), 0o755)
+        local.fs.namespace.make_symlink((*names, b"link"), b"target")
         with monkeypatch.context() as patch:
             patch.setattr(Tree, "node", counted)
             looked.clear()

@@ -43,6 +43,7 @@ def test_an_error_that_the_table_does_not_know_has_that_of_its_parent() -> None:
         (errors.ReadOnly, errno.EROFS),
         (errors.NoSpace, errno.ENOSPC),
         (errors.DamagedLog, errno.EIO),
+        (errors.UnreadableContent, errno.EIO),
     ],
 )
 def test_what_applications_rely_on(cls: type[errors.BaseFSError], expected: int) -> None:

@@ -264,7 +264,7 @@ class TestDead:
         with subprocess.Popen(["sleep", "1000"], cwd=point / "d") as standing:
             node.kill(NAME)
             node.mount(NAME)
-            assert sorted(os.listdir(point)) == [".cluster", "d"]
+            assert sorted(os.listdir(point)) == ["d"]
             standing.kill()
 
     def test_unmount_clears_a_dead_mount(self, node: Node) -> None:

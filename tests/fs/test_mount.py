@@ -135,7 +135,7 @@ def snapshot(root: Path, *, directory_times: bool = True, links: bool = True) ->
             elif stat.S_ISREG(status.st_mode):
                 content = Path(os.fsdecode(path)).read_bytes()
             is_directory = stat.S_ISDIR(status.st_mode)
-            time = status.st_mtime_ns // 10**9 if directory_times or not is_directory else 0
+            time = status.st_mtime_ns if directory_times or not is_directory else 0
             count = status.st_nlink if links and not is_directory else 0
             found[os.path.relpath(path, top)] = (status.st_mode, time, count, content)
     return found
@@ -590,8 +590,9 @@ class TestAttributes:
         (here / "f").touch()
         (here / "d").mkdir()
         for name in "fd":
-            os.utime(here / name, ns=(5, 1_234_567_890_999_999_999))
-            assert (here / name).stat().st_mtime_ns == 1_234_567_890_999_999_999
+            for time in (-1, 1_234_567_890_999_999_999):
+                os.utime(here / name, ns=(5, time))
+                assert (here / name).stat().st_mtime_ns == time
             assert (here / name).stat().st_atime_ns == 5
         (here / "d" / "x").touch()
         assert (here / "d").stat().st_mtime > 1_500_000_000
@@ -654,9 +655,59 @@ class TestRemount:
         node.mount(NAME, "--uid", "5", "--gid", "6")
         assert {(path.lstat().st_uid, path.lstat().st_gid) for path in point.rglob("*")} == {(5, 6)}
 
+    def test_names_that_are_never_published_can_be_more(self, node: Node) -> None:
+        point = node.mount(NAME)
+        (point / "old.lock").write_text("published before")
+        node.settle(NAME)
+        node.basefs("unmount", NAME)
+        (node.home / "config").write_text("[basefs]\nnever_publish = *.lock\n")
+        assert "has a '/'" in node.spawn("mount", NAME, point, "-s", "--never-publish", "a/b").stderr
+        node.mount(NAME, "--never-publish", "cache-*", "--never-publish", "*.pid")
+        for name in ("x.lock", "cache-1", "x.pid", "kept", "old.lock"):
+            (point / name).write_text("x")
+        (point / "d.lock").mkdir()
+        (point / "d.lock" / "f").write_text("x")
+        node.settle(NAME)
+        shown = {row["path"] for row in node.query("show", "-l", NAME)}
+        assert shown == {"/", "/.cluster", "/kept", "/old.lock"}
+        # What others have already goes on being published.
+        assert node.basefs("cat", f"{NAME}:/old.lock") == "x"
+        assert "never leaves this node" in node.spawn("log", f"{NAME}:/cache-1").stderr
+        # They stay over a restart, and are published once nothing says otherwise.
+        node.basefs("unmount", NAME)
+        (node.home / "config").unlink()
+        node.mount(NAME)
+        assert (point / "d.lock" / "f").read_text() == "x"
+        node.settle(NAME)
+        assert {"/x.lock", "/d.lock/f", "/cache-1", "/x.pid"} < {row["path"] for row in node.query("show", "-l", NAME)}
+
+    def test_the_addresses_of_the_nodes_survive_what_mirrors_a_directory(
+        self, node: Node, source: Path, tmp_path: Path
+    ) -> None:
+        root = node.mount(NAME, "--owners")
+        addresses = root / ".cluster"
+        addresses.write_text("10.0.0.1:18374\n")
+        (root / "old").write_text("x")
+        subprocess.run(["rsync", "-a", "--delete", f"{source}/", f"{root}/"], check=True)
+        assert not (root / "old").exists() and addresses.read_text() == "10.0.0.1:18374\n"
+        assert {path.name for path in root.iterdir()} == {path.name for path in source.iterdir()}
+        # Nor do copies and repositories take it along.
+        subprocess.run(["cp", "-a", f"{root}/.", tmp_path / "copy"], check=True)
+        assert not (tmp_path / "copy" / ".cluster").exists()
+        subprocess.run(["git", "init", "-q", root], check=True)
+        asked = ["git", "-C", root, "status", "--porcelain", "--untracked-files=all"]
+        said = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        assert ".cluster" not in said and said
+        subprocess.run(["git", "-C", root, "clean", "-fdxq"], check=True)
+        subprocess.run(f"rm -rf {root}/* {root}/.git", shell=True, check=True)
+        assert os.listdir(root) == [] and addresses.read_text() == "10.0.0.1:18374\n"
+        # Whoever names it means it.
+        addresses.unlink()
+        assert not addresses.exists()
+
     def test_read_only(self, node: Node) -> None:
         point = node.mount(NAME, "-o", "ro")
-        assert os.listdir(point) == [".cluster"]
+        assert os.listdir(point) == []
         assert errno_from(lambda: (point / "f").write_text("x")) == errno.EROFS
         assert errno_from((point / ".cluster").unlink) == errno.EROFS
 
@@ -682,7 +733,7 @@ class TestRemount:
             assert errno_from(call) == errno.ENOTCONN
         assert node.mount(NAME) == point
         assert mount_points(node.base) == [point]
-        assert sorted(os.listdir(point)) == [".cluster", "closed", "open", "replaced"]
+        assert sorted(os.listdir(point)) == ["closed", "open", "replaced"]
         contents = [(point / name).read_text() for name in ("closed", "open", "replaced")]
         assert contents == ["safe", "half", "new"]
 

@@ -36,11 +36,11 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 def opened(local: Local, *, settled: bool = True, flags: int = os.O_RDONLY) -> Pages:
     """What is said of the pages of a file that is opened and closed."""
-    handle = local.fs.open(FILE, flags)
+    handle = local.fs.files.open(FILE, flags)
     try:
-        return local.fs.pages(FILE, handle, settled=settled)
+        return local.fs.files.pages(FILE, handle, settled=settled)
     finally:
-        local.fs.release(handle)
+        local.fs.files.release(handle)
 
 
 def change(local: Local, content: bytes) -> None:
@@ -65,15 +65,15 @@ def test_until_the_kernel_knows_the_new_version_readers_bypass_its_pages(local: 
 
 def test_who_finds_a_file_that_is_just_being_replaced_bypasses_its_pages(local: Local) -> None:
     """The kernel leads to it for a moment after libfuse has given it another name."""
-    handle = local.fs.open(FILE, os.O_RDONLY)
+    handle = local.fs.files.open(FILE, os.O_RDONLY)
     change(local, b"second")
     hidden = path("/.fuse_hidden0000000100000001")
-    local.fs.keep_version(local.fs.inode_of(handle), hidden)
-    late = local.fs.open(hidden, os.O_RDONLY)
+    local.fs.files.keep_version(local.fs.files.inode_of(handle), hidden)
+    late = local.fs.files.open(hidden, os.O_RDONLY)
     assert local.read_handle(late) == b"first"
-    assert local.fs.pages(hidden, late, settled=True) is Pages.BYPASS
-    local.fs.release(late)
-    local.fs.release(handle)
+    assert local.fs.files.pages(hidden, late, settled=True) is Pages.BYPASS
+    local.fs.files.release(late)
+    local.fs.files.release(handle)
 
 
 def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
@@ -83,7 +83,7 @@ def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
     done = threading.Event()
 
     def read() -> None:
-        local.fs.stat(FILE)
+        local.fs.metadata.stat(FILE)
         if opened(local) is Pages.KEEP:
             done.set()
 
@@ -96,26 +96,26 @@ def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
 
 def test_what_is_appended_goes_to_the_end_whatever_the_kernel_takes_for_it(local: Local) -> None:
     change(local, b"longer than it was\n")
-    handle = local.fs.open(FILE, os.O_WRONLY | os.O_APPEND)
-    local.fs.write(handle, b"line\n", 3, appends=True)
+    handle = local.fs.files.open(FILE, os.O_WRONLY | os.O_APPEND)
+    local.fs.files.write(handle, b"line\n", 3, appends=True)
     local.close(handle)
     assert local.load(FILE) == b"longer than it was\nline\n"
 
 
 def test_pages_that_the_kernel_had_to_drop_are_read_again(local: Local) -> None:
     opened(local)
-    handle = local.fs.open(FILE, os.O_RDONLY)
+    handle = local.fs.files.open(FILE, os.O_RDONLY)
     change(local, b"second")
     assert local.read_handle(handle) == b"first", "the version that was opened, though nobody has read it yet"
-    local.fs.release(handle)
+    local.fs.files.release(handle)
 
 
 def test_who_is_asked_for_no_content_looks_for_none_before_somebody_reads(local: Local) -> None:
     change(local, b"second")
-    handle = local.fs.open(FILE, os.O_RDONLY, reads=False)
-    assert not local.fs.inode_of(handle).is_loaded
+    handle = local.fs.files.open(FILE, os.O_RDONLY, reads=False)
+    assert not local.fs.files.inode_of(handle).is_loaded
     assert local.read_handle(handle) == b"second"
-    local.fs.release(handle)
+    local.fs.files.release(handle)
 
 
 def test_the_mirror_writes_nothing_whatever_it_asks_for(local: Local, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_mirror_writes_nothing_whatever_it_asks_for(local: Local, tmp_path: 
     mirror._since = 0.0
     for handle in (operations.open("/f", os.O_WRONLY), operations.create("/f", 0o644)):
         assert not operations.writes(handle)
-        assert not local.fs.inode_of(handle).is_loaded
+        assert not local.fs.files.inode_of(handle).is_loaded
         operations.release("/f", handle)
 
 
@@ -195,7 +195,7 @@ def operations(local: Local, tmp_path: Path, forgetful: Forgetful) -> Iterator[O
     mirror = Mirror(local.fs.working, kernel, tmp_path)
     mirror.thread = -1
     local.replica.subscribe(mirror._on_applied)
-    local.fs.stat(FILE)
+    local.fs.metadata.stat(FILE)
     yield Operations(local.fs, lambda: None, caller=lambda: (0, 0, CALLER[0]), kernel=kernel, mirror=mirror)
     CALLER[:] = [1]
     forgetful.may.set()
@@ -298,7 +298,7 @@ def test_a_change_that_is_being_shown_is_not_settled(
 def test_a_name_that_came_is_not_settled_before_the_mirror_has_made_it(
     local: Local, operations: Operations, forgetful: Forgetful
 ) -> None:
-    local.fs.list(())
+    local.fs.metadata.list(())
     local.replica.commit(lambda author: author.write(path("/new"), b"first"))
     local.replica.commit(lambda author: author.write(path("/new"), b"the second"))
     forget(operations, forgetful)

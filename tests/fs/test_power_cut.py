@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from basefs.fs.staging import spool
-from basefs.fs.staging.journal import Journal, Record
-from basefs.fs.staging.ledger import JOURNAL_FILE
+from basefs.fs.staging.journal import JOURNAL_FILE
+from basefs.fs.staging.records import Frame, StagedInode, decode, encode
 from basefs.fs.staging.spool import MEMORY_BYTES
+from basefs.fs.staging.wal import WriteAheadLog
 from basefs.fs.staging.workingset import DIRECTORY
 from basefs.replica.replica import Replica
 from tests.fs.local import Local
@@ -56,7 +58,7 @@ def after_a_cut(local: Local, tear: Callable[[Path], object], target: Path) -> L
 
 def torn_files(directory: Path) -> list[Path]:
     """Where what is left of the files is kept for people."""
-    return [directory / DIRECTORY / f"{number}.torn" for number in range(2, 5)]
+    return [directory / DIRECTORY / f"{number}.torn" for number in range(3, 6)]
 
 
 @pytest.mark.parametrize("tear", TEARS)
@@ -66,11 +68,11 @@ def test_what_is_not_whole_is_as_it_was_before(
     local.save("/old", OLD)
     local.save("/replaced", OLD)
     local.publish()
+    local.save("/small", b"small")
     local.save("/old", NEW)
     local.save("/new", NEW)
     local.save("/.tmp.Ab12Cd", NEW)
-    local.fs.rename(path("/.tmp.Ab12Cd"), path("/replaced"))
-    local.save("/small", b"small")
+    local.fs.namespace.rename(path("/.tmp.Ab12Cd"), path("/replaced"))
     found = after_a_cut(local, tear, scratch / "found")
     entries = found.replica.totals()["entries"]
     assert found.listing("/").keys() == {*local.listing("/").keys()} - {b"new"}
@@ -90,8 +92,8 @@ def test_what_is_whole_is_published(local: Local, scratch: Path, checked: int, m
     """However it was written, and also where it is not read again."""
     monkeypatch.setattr(spool, "_CHECKED_BYTES", checked)
     handle = local.open_writer("/f")
-    local.fs.write(handle, NEW[LARGE // 2 :], LARGE // 2)
-    local.fs.write(handle, NEW[: LARGE // 2], 0)
+    local.fs.files.write(handle, NEW[LARGE // 2 :], LARGE // 2)
+    local.fs.files.write(handle, NEW[: LARGE // 2], 0)
     local.close(handle)
     found = after_a_cut(local, lambda file: None, scratch / "found")
     found.publish()
@@ -100,18 +102,24 @@ def test_what_is_whole_is_published(local: Local, scratch: Path, checked: int, m
     found.replica.close()
 
 
-def rewritten(local: Local, target: Path, change: Callable[[Record], list[Record]]) -> Local:
-    """A new daemon that finds other records of the same files."""
+def rewritten(local: Local, target: Path, change: Callable[[Frame], list[bytes]]) -> Local:
+    """A new daemon that finds other frames of the same files."""
     shutil.copytree(local.replica.directory, target)
-    journal = Journal(target / DIRECTORY / JOURNAL_FILE)
-    journal.reset([changed for record in journal.load() for changed in change(record)])
+    journal = WriteAheadLog(target / DIRECTORY / JOURNAL_FILE)
+    journal.reset([changed for raw in journal.load() for changed in change(decode(raw))])
     journal.close()
     return Local(Replica(target, [ROOT_KEY]))
 
 
 def test_what_was_recorded_without_a_checksum_is_published(local: Local, scratch: Path) -> None:
     local.save("/f", NEW)
-    found = rewritten(local, scratch / "found", lambda record: [(*record[:-1], record[-1][:2])])
+
+    def without(frame: Frame) -> list[bytes]:
+        (record,) = frame.records
+        assert isinstance(record, StagedInode) and isinstance(record.content, tuple)
+        return [encode(replace(frame, records=(replace(record, content=(*record.content[:2], None)),)))]
+
+    found = rewritten(local, scratch / "found", without)
     found.publish()
     assert found.replica.read(path("/f")) == NEW
     found.fs.close()
@@ -119,9 +127,10 @@ def test_what_was_recorded_without_a_checksum_is_published(local: Local, scratch
 
 
 @pytest.mark.logs("could not be read in full")
+@pytest.mark.logs("cannot read the journal of unpublished changes")
 def test_what_no_readable_record_names_is_kept(local: Local, scratch: Path) -> None:
     local.save("/f", NEW)
-    found = rewritten(local, scratch / "found", lambda record: [("of a later version", ()), record])
+    found = rewritten(local, scratch / "found", lambda frame: [b"of a later version", encode(frame)])
     assert b"f" not in found.listing("/")
     kept = (scratch / "found" / DIRECTORY).glob("*.unreadable")
     assert NEW in {file.read_bytes() for file in kept}
@@ -172,8 +181,8 @@ def disk(local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 def sync(local: Local, text: str, content: bytes) -> None:
     """Save and fsync(2)."""
     handle = local.open_writer(text)
-    local.fs.write(handle, content, 0)
-    local.fs.sync(handle)
+    local.fs.files.write(handle, content, 0)
+    local.fs.files.sync(handle)
     local.close(handle)
 
 
@@ -204,20 +213,30 @@ def test_what_is_saved_again_without_a_sync_is_as_it_was_synced(local: Local, di
 def test_what_is_replaced_without_a_sync_is_there_or_what_replaces_it(local: Local, disk: Disk, name: str) -> None:
     sync(local, name, OLD)
     local.save("/.f.Ab12Cd", NEW)
-    local.fs.rename(path("/.f.Ab12Cd"), path(name))
+    local.fs.namespace.rename(path("/.f.Ab12Cd"), path(name))
     # The next one that asks, of another file.
-    local.fs.sync(None)
+    local.fs.files.sync(None)
     disk.holds(name, NEW)
 
 
-@pytest.mark.logs("is as before")
-def test_what_was_removed_and_made_anew_without_a_sync_is_not_what_it_was_before_that(local: Local, disk: Disk) -> None:
+def test_what_was_made_anew_is_on_the_disk_with_the_sync_of_another_file(local: Local, disk: Disk) -> None:
     local.save("/f", OLD)
     local.publish()
-    local.fs.unlink(path("/f"))
+    local.fs.namespace.unlink(path("/f"))
     local.save("/f", NEW)
-    local.fs.sync(None)
-    found = disk.after_a_cut()
+    local.fs.files.sync(None)
+    disk.holds("/f", NEW)
+
+
+@pytest.mark.logs("lost the last save of")
+def test_what_was_removed_and_made_anew_without_a_sync_is_not_what_it_was_before_that(
+    local: Local, scratch: Path
+) -> None:
+    local.save("/f", OLD)
+    local.publish()
+    local.fs.namespace.unlink(path("/f"))
+    local.save("/f", NEW)
+    found = after_a_cut(local, zero, scratch / "found")
     assert b"f" not in found.listing("/")
     found.publish()
     assert not found.fs.unpublished()
@@ -229,20 +248,20 @@ def test_what_was_removed_and_made_anew_without_a_sync_is_not_what_it_was_before
 def test_a_backup_of_what_was_published_survives(local: Local, disk: Disk) -> None:
     sync(local, "/f", OLD)
     local.publish()
-    local.fs.rename(path("/f"), path("/f~"))
+    local.fs.namespace.rename(path("/f"), path("/f~"))
     local.publish()
-    local.fs.sync(None)
+    local.fs.files.sync(None)
     disk.holds("/f~", OLD)
 
 
-@pytest.mark.logs("is as before")
+@pytest.mark.logs("lost the last save of")
 def test_what_is_not_whole_and_published_under_an_older_content_shows_the_newest(local: Local, scratch: Path) -> None:
     """Another node's change came after it was saved and before the power was cut."""
     local.save("/f", b"old")
     local.publish()
     handle = local.open_writer("/f")
-    local.fs.write(handle, NEW, 0)
-    local.fs.flush(handle)
+    local.fs.files.write(handle, NEW, 0)
+    local.fs.files.flush(handle)
     local.replica.commit(lambda author: author.write(path("/f"), b"of another node"))
     found = after_a_cut(local, zero, scratch / "found")
     assert found.load("/f") == b"of another node"
@@ -257,8 +276,8 @@ def test_a_backup_is_in_the_journal_before_what_replaces_it_is_in_the_log(local:
     """Otherwise it would be taken for what is published where it was."""
     local.save("/f", b"old")
     local.publish()
-    local.fs.rename(path("/f"), path("/f~"))
-    local.fs.sync(None)
+    local.fs.namespace.rename(path("/f"), path("/f~"))
+    local.fs.files.sync(None)
     local.save("/f", b"new")
     local.publish()
     local.replica.sync_to_disk()
@@ -269,13 +288,13 @@ def test_a_backup_is_in_the_journal_before_what_replaces_it_is_in_the_log(local:
 def test_a_backup_that_became_a_file_of_its_own_before_another_one_took_its_place(local: Local, disk: Disk) -> None:
     local.save("/f", b"old")
     local.publish()
-    local.fs.rename(path("/f"), path("/f~"))
+    local.fs.namespace.rename(path("/f"), path("/f~"))
     handle = local.open_writer("/f")
-    local.fs.sync(None)
+    local.fs.files.sync(None)
     # What is open is not published, what is left of the old one becomes a file of its own.
     local.save("/other", b"other")
     local.publish()
-    local.fs.write(handle, b"new", 0)
+    local.fs.files.write(handle, b"new", 0)
     local.close(handle)
     local.publish()
     local.replica.sync_to_disk()
@@ -284,17 +303,19 @@ def test_a_backup_that_became_a_file_of_its_own_before_another_one_took_its_plac
 
 
 def remove(local: Local) -> None:
-    local.fs.unlink(path("/a/f"))
-    local.fs.remove_directory(path("/a"))
+    local.fs.namespace.unlink(path("/a/f"))
+    local.fs.namespace.remove_directory(path("/a"))
     local.publish()
 
 
-@pytest.mark.parametrize("go", [remove, lambda local: local.fs.rename(path("/a"), path("/b"))], ids=["rm -r", "mv"])
+@pytest.mark.parametrize(
+    "go", [remove, lambda local: local.fs.namespace.rename(path("/a"), path("/b"))], ids=["rm -r", "mv"]
+)
 def test_a_directory_that_is_gone_does_not_come_back_with_what_was_published_in_it(
     local: Local, disk: Disk, go: Callable[[Local], object]
 ) -> None:
     """As it would if the log had what happened, and the journal still that something in it is to be published."""
-    local.fs.make_directory(path("/a"), 0o755)
+    local.fs.namespace.make_directory(path("/a"), 0o755)
     local.publish()
     sync(local, "/a/f", NEW)
     local.publish()
@@ -314,7 +335,7 @@ def test_the_log_does_not_get_ahead_of_the_journal(local: Local, disk: Disk) -> 
     local.save("/g", b"pending")
     local.fs.keep_durable()
     local.publish()
-    local.fs.rename(path("/f"), path("/g"))
+    local.fs.namespace.rename(path("/f"), path("/g"))
     local.publish()
     really = local.replica.sync_to_disk
 
@@ -329,3 +350,62 @@ def test_the_log_does_not_get_ahead_of_the_journal(local: Local, disk: Disk) -> 
     again.publish()
     assert again.load("/g") == b"synced"
     again.replica.close()
+
+
+def test_what_was_done_behind_a_lost_transaction_is_lost_with_it(local: Local, disk: Disk) -> None:
+    """The journal is on the disk and the log is not: what was done later may build on what the log has lost."""
+    local.save("/f", b"old")
+    local.publish()
+    local.fs.files.sync(None)
+    local.save("/f", b"new")
+    local.publish()
+    local.fs.namespace.rename(path("/f"), path("/f~"))
+    local.save("/g", b"later")
+    shutil.copytree(local.replica.directory / DIRECTORY, disk.left / DIRECTORY, dirs_exist_ok=True)
+    found = disk.after_a_cut()
+    assert found.listing("/").keys() == {b".cluster", b"f"} and found.load("/f") == b"new"
+    found.publish()
+    assert found.replica.read(path("/f")) == b"new"
+    found.fs.close()
+    found.replica.close()
+
+
+def test_a_scratch_file_stays_where_it_was_synced_if_only_the_log_goes_on(local: Local, disk: Disk) -> None:
+    local.fs.namespace.make_directory(path("/d"), 0o755)
+    for name in ("/f~", "/d/f~"):
+        local.save(name, b"scratch")
+    local.fs.files.sync(None)
+    local.fs.namespace.rename(path("/f~"), path("/g~"))
+    local.fs.namespace.rename(path("/d"), path("/e"))
+    local.save("/other", b"other")
+    local.publish()
+    local.replica.sync_to_disk()
+    disk.holds("/f~", b"scratch")
+    disk.holds("/e/f~", b"scratch")
+
+
+def test_a_backup_that_was_not_synced_is_on_the_disk_before_the_log_has_what_replaces_it(
+    local: Local, disk: Disk
+) -> None:
+    local.save("/f", b"old")
+    local.publish()
+    local.fs.files.sync(None)
+    local.fs.namespace.rename(path("/f"), path("/f~"))
+    local.save("/f", b"new")
+    local.publish()
+    local.replica.sync_to_disk()
+    disk.holds("/f~", b"old")
+    disk.holds("/f", b"new")
+
+
+def test_a_file_that_another_one_replaces_is_not_taken_for_that_by_its_other_name(local: Local, disk: Disk) -> None:
+    local.save("/f", b"old")
+    local.publish()
+    local.save("/f", b"pending")
+    local.fs.files.sync(None)
+    local.fs.namespace.rename(path("/f"), path("/g"))
+    local.save("/f", b"new")
+    local.publish()
+    local.replica.sync_to_disk()
+    disk.holds("/f", b"new")
+    disk.holds("/g", b"pending")

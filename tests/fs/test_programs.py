@@ -107,7 +107,7 @@ def test_what_belongs_to_one_machine_is_not_permitted(root: Path) -> None:
     assert stat.S_IMODE((root / "file").stat().st_mode) == 0o640
     with pytest.raises(FileExistsError):
         os.mknod(root / "file", stat.S_IFREG | 0o640)
-    assert sorted(os.listdir(root)) == [".cluster", "file"]
+    assert sorted(os.listdir(root)) == ["file"]
 
 
 def test_every_deviation_is_in_the_document() -> None:

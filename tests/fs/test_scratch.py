@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -13,15 +14,19 @@ from basefs.errors import NoSpace
 from basefs.fs import namespace
 from basefs.fs.publish import plan
 from basefs.fs.publish.plan import make_plan
-from basefs.fs.staging.journal import Journal, Record
-from basefs.fs.staging.ledger import JOURNAL_FILE
-from basefs.fs.staging.scratch import is_scratch, is_temporary_name
+from basefs.fs.staging.journal import JOURNAL_FILE
+from basefs.fs.staging.records import StagedName, decode
+from basefs.fs.staging.scratch import ScratchNames, is_temporary_name
+from basefs.fs.staging.wal import WriteAheadLog
 from basefs.fs.staging.workingset import DIRECTORY
 from basefs.log.entries import Action
 from tests.fs.local import Local
 from tests.support.helpers import path
 from tests.support.mounts import wait_until
 from tests.support.patience import DEADLINE
+from tests.support.project import ROOT
+
+is_scratch = ScratchNames().is_scratch
 
 
 @pytest.mark.parametrize(
@@ -53,6 +58,14 @@ def test_what_is_probably_meant(name: str) -> None:
     assert not is_temporary_name(name.encode())
 
 
+def test_more_names_are_one_name_each_and_end_nothing_built_in() -> None:
+    more = ScratchNames(["*.lock", "cache-[0-9]", "[#]*#"]).is_scratch
+    for text in ("/d/x.lock", "/x.lock/f", "/cache-1", "/#f#", "/f~", "/\n.lock"):
+        assert more(path(text)), text
+    for text in ("/lock", "/x.lock.conf", "/cache-10", "/d/cache-", "/f"):
+        assert not more(path(text)), text
+
+
 #: How many seconds names wait from now on; a function.
 Waiting = Callable[[float], None]
 
@@ -82,7 +95,7 @@ def test_a_temporary_file_waits_for_its_name(local: Local) -> None:
         local.save("/.f.AbC123", b"new")
         local.fs.publisher.publish(patient=True)
         assert local.fs.unpublished() == 1
-        local.fs.rename(path("/.f.AbC123"), path("/f"))
+        local.fs.namespace.rename(path("/.f.AbC123"), path("/f"))
         local.fs.publisher.publish(patient=True)
         assert local.fs.unpublished() == 0
     assert local.load("/f") == b"new"
@@ -98,7 +111,7 @@ def test_a_temporary_file_that_is_not_renamed_is_published_all_the_same(local: L
     with local.costs():
         local.save("/g.tmp", b"gone")
         local.fs.publisher.publish(patient=True)
-        local.fs.unlink(path("/g.tmp"))
+        local.fs.namespace.unlink(path("/g.tmp"))
     with local.costs(Action.WRITE):
         local.save("/h.tmp", b"last")
         local.fs.publisher.stop()
@@ -108,19 +121,19 @@ def test_a_file_whose_old_content_is_a_backup_is_not_gone(local: Local) -> None:
     local.save("/f", b"old")
     local.publish()
     with local.costs(Action.WRITE):
-        local.fs.rename(path("/f"), path("/f~"))
+        local.fs.namespace.rename(path("/f"), path("/f~"))
         local.fs.publisher.publish(patient=True)
         local.save("/f", b"new")
     with local.costs(Action.DELETE):
-        local.fs.rename(path("/f"), path("/f~"))
+        local.fs.namespace.rename(path("/f"), path("/f~"))
 
 
 def test_a_directory_that_is_renamed_keeps_its_temporary_files_back_and_then_gives_them(
     local: Local, waiting: Waiting
 ) -> None:
-    local.fs.make_directory(path("/d"), 0o755)
+    local.fs.namespace.make_directory(path("/d"), 0o755)
     local.save("/d/x.tmp", b"x")
-    local.fs.rename(path("/d"), path("/e"))
+    local.fs.namespace.rename(path("/d"), path("/e"))
     with local.fs.working.lock:
         assert make_plan(local.fs.working, patient=True).due is not None
     waiting(0.2)
@@ -131,12 +144,12 @@ def test_a_directory_that_is_renamed_keeps_its_temporary_files_back_and_then_giv
 
 
 def test_a_directory_is_removed_though_a_backup_was_made_in_it(local: Local) -> None:
-    local.fs.make_directory(path("/d"), 0o755)
+    local.fs.namespace.make_directory(path("/d"), 0o755)
     local.save("/d/x", b"x")
     with local.costs(Action.DELETE, Action.DELETE):
-        local.fs.rename(path("/d/x"), path("/d/x~"))
-        local.fs.unlink(path("/d/x~"))
-        local.fs.remove_directory(path("/d"))
+        local.fs.namespace.rename(path("/d/x"), path("/d/x~"))
+        local.fs.namespace.unlink(path("/d/x~"))
+        local.fs.namespace.remove_directory(path("/d"))
         assert published(local)
     assert b"d" not in local.listing("/")
 
@@ -145,14 +158,14 @@ def test_a_directory_is_removed_though_a_backup_was_made_in_it(local: Local) -> 
 def test_a_published_file_is_renamed_to_a_temporary_name_as_to_any_other(local: Local, name: str) -> None:
     local.save("/f", b"old")
     with local.costs(Action.LINK, Action.DELETE):
-        local.fs.rename(path("/f"), path(name))
+        local.fs.namespace.rename(path("/f"), path(name))
         assert published(local)
 
 
 def test_a_file_that_has_a_real_name_too_does_not_wait(local: Local) -> None:
     with local.costs(Action.WRITE, Action.LINK):
         local.save("/f", b"x")
-        local.fs.make_link(path("/f.tmp"), path("/f"))
+        local.fs.namespace.make_link(path("/f.tmp"), path("/f"))
         assert published(local)
 
 
@@ -161,7 +174,7 @@ def test_a_temporary_file_waits_from_its_close_on(local: Local, waiting: Waiting
     handle = local.open_writer("/large.tmp")
     begin = time.monotonic()
     wait_until(lambda: time.monotonic() > begin + 0.2, "a slow writer")
-    local.fs.write(handle, b"large", 0)
+    local.fs.files.write(handle, b"large", 0)
     waiting(60.0)
     local.close(handle)
     assert not published(local)
@@ -171,7 +184,7 @@ def test_a_backup_stays_here_with_its_content_and_survives_a_restart(local: Loca
     local.save("/f", b"old")
     local.publish()
     with local.costs(Action.WRITE):
-        local.fs.rename(path("/f"), path("/f~"))
+        local.fs.namespace.rename(path("/f"), path("/f~"))
         local.save("/f", b"new")
     assert local.load("/f~") == b"old"
     assert b"f~" not in local.replica.names_in(())
@@ -184,10 +197,11 @@ class TestTheJournal:
 
     @staticmethod
     def gone(local: Local) -> int:
-        journal = Journal(local.replica.directory / DIRECTORY / JOURNAL_FILE)
+        journal = WriteAheadLog(local.replica.directory / DIRECTORY / JOURNAL_FILE)
         found = journal.load()
         journal.close()
-        return [record[:2] for record in found].count(("g", (b"f",)))
+        records = [record for raw in found for record in decode(raw).records]
+        return sum(isinstance(one, StagedName) and (one.path, one.number) == ((b"f",), None) for one in records)
 
     @pytest.fixture
     def saved(self, local: Local) -> Local:
@@ -198,44 +212,50 @@ class TestTheJournal:
         return local
 
     def test_names_a_backup_s_old_place_once(self, saved: Local) -> None:
-        saved.fs.rename(path("/f"), path("/f~"))
+        saved.fs.namespace.rename(path("/f"), path("/f~"))
         assert self.gone(saved) == 1, "it survives a crash at once"
         saved.publish()
         assert self.gone(saved) == 1
 
     def test_names_what_was_removed_while_it_is_open_once(self, saved: Local) -> None:
-        handle = saved.fs.open(path("/f"), os.O_RDONLY)
-        saved.fs.rename(path("/f"), path("/.fuse_hidden01"))
+        handle = saved.fs.files.open(path("/f"), os.O_RDONLY)
+        saved.fs.namespace.rename(path("/f"), path("/.fuse_hidden01"))
         wait_until(lambda: self.gone(saved) > 0, "the record")
         saved.publish()
         assert self.gone(saved) == 1
-        saved.fs.unlink(path("/.fuse_hidden01"))
-        saved.fs.release(handle)
+        saved.fs.namespace.unlink(path("/.fuse_hidden01"))
+        saved.fs.files.release(handle)
 
     def test_names_it_again_where_the_name_was_taken_and_removed_again(self, saved: Local) -> None:
-        saved.fs.rename(path("/f"), path("/f~"))
+        saved.fs.namespace.rename(path("/f"), path("/f~"))
         saved.save("/f", b"new")
-        saved.fs.unlink(path("/f"))
+        saved.fs.namespace.unlink(path("/f"))
         assert self.gone(saved) == 2
         saved.publish()
         assert self.gone(saved) == 2
 
-    @pytest.mark.logs("is not durable yet")
+    @pytest.mark.logs("not durable yet")
     def test_names_it_as_soon_as_there_is_room_again(self, saved: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-        append = Journal.append
-        handle = saved.fs.open(path("/f"), os.O_RDONLY)
+        append = WriteAheadLog.append
+        handle = saved.fs.files.open(path("/f"), os.O_RDONLY)
         full = threading.Event()
 
-        def refuse(self: Journal, record: Record) -> None:
+        def refuse(self: WriteAheadLog, record: bytes) -> None:
             full.set()
             raise NoSpace("full")
 
-        monkeypatch.setattr(Journal, "append", refuse)
-        saved.fs.rename(path("/f"), path("/.fuse_hidden01"))
+        monkeypatch.setattr(WriteAheadLog, "append", refuse)
+        saved.fs.namespace.rename(path("/f"), path("/.fuse_hidden01"))
         assert full.wait(DEADLINE)
         with saved.fs.working.lock:
-            monkeypatch.setattr(Journal, "append", append)
+            monkeypatch.setattr(WriteAheadLog, "append", append)
         saved.publish()
         assert self.gone(saved) == 1
-        saved.fs.unlink(path("/.fuse_hidden01"))
-        saved.fs.release(handle)
+        saved.fs.namespace.unlink(path("/.fuse_hidden01"))
+        saved.fs.files.release(handle)
+
+
+def test_the_names_in_the_document_are_those() -> None:
+    section = (ROOT / "docs" / "concepts.md").read_text().partition("## Names that never leave a node")[2]
+    names = re.findall(r"^\| `.*\| `([^`]+)` \|", section, re.MULTILINE)
+    assert len(names) == 6 and all(is_scratch((name.encode(),)) for name in names)

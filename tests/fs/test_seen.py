@@ -13,6 +13,8 @@ import pytest
 
 from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
+from basefs.fs.staging.journal import JOURNAL_FILE
+from basefs.fs.staging.workingset import DIRECTORY
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
@@ -65,7 +67,7 @@ class Two:
 
     def begin(self) -> None:
         """A directory with a file that both know."""
-        self.here.fs.make_directory(path("/d"), 0o755)
+        self.here.fs.namespace.make_directory(path("/d"), 0o755)
         self.here.save("/d/f", b"first")
         self.meet()
 
@@ -119,21 +121,24 @@ def two(scratch: Path, request: pytest.FixtureRequest) -> Iterator[Two]:
 
 
 CHANGES: dict[str, Callable[[Local], object]] = {
-    "rm": lambda here: here.fs.unlink(F),
-    "rm -r": lambda here: (here.fs.unlink(F), here.fs.remove_directory(path("/d"))),
+    "rm": lambda here: here.fs.namespace.unlink(F),
+    "rm -r": lambda here: (here.fs.namespace.unlink(F), here.fs.namespace.remove_directory(path("/d"))),
     "rm -r; mkdir": lambda here: (
-        here.fs.unlink(F),
-        here.fs.remove_directory(path("/d")),
-        here.fs.make_directory(path("/d"), 0o755),
+        here.fs.namespace.unlink(F),
+        here.fs.namespace.remove_directory(path("/d")),
+        here.fs.namespace.make_directory(path("/d"), 0o755),
     ),
-    "rm; echo": lambda here: (here.fs.unlink(F), here.save("/d/f", b"ours, anew")),
+    "rm; echo": lambda here: (here.fs.namespace.unlink(F), here.save("/d/f", b"ours, anew")),
     "echo": lambda here: here.save("/d/f", b"ours"),
-    "ln -sf": lambda here: (here.fs.make_symlink(path("/d/l"), b"x"), here.fs.rename(path("/d/l"), F)),
-    "mv over it": lambda here: (here.save("/d/new", b"ours"), here.fs.rename(path("/d/new"), F)),
-    "rm; mkdir": lambda here: (here.fs.unlink(F), here.fs.make_directory(F, 0o755)),
-    "mv f f~; echo": lambda here: (here.fs.rename(F, path("/d/f~")), here.save("/d/f", b"ours")),
-    "exchange": lambda here: (here.save("/d/e", b"ours"), here.fs.rename(F, path("/d/e"), exchange=True)),
-    "truncate": lambda here: here.fs.truncate(F, 2),
+    "ln -sf": lambda here: (
+        here.fs.namespace.make_symlink(path("/d/l"), b"x"),
+        here.fs.namespace.rename(path("/d/l"), F),
+    ),
+    "mv over it": lambda here: (here.save("/d/new", b"ours"), here.fs.namespace.rename(path("/d/new"), F)),
+    "rm; mkdir": lambda here: (here.fs.namespace.unlink(F), here.fs.namespace.make_directory(F, 0o755)),
+    "mv f f~; echo": lambda here: (here.fs.namespace.rename(F, path("/d/f~")), here.save("/d/f", b"ours")),
+    "exchange": lambda here: (here.save("/d/e", b"ours"), here.fs.namespace.rename(F, path("/d/e"), exchange=True)),
+    "truncate": lambda here: here.fs.files.truncate(F, 2),
 }
 
 
@@ -162,7 +167,7 @@ def test_authority_decides_between_a_removal_and_what_it_did_not_see(scratch: Pa
     root.commit(lambda author: author.write(F, b"first"))
     root.commit(lambda author: author.grant(path("/d"), b"carol", carol.public))
     two.deliver(root, weak)
-    two.here.fs.unlink(F)
+    two.here.fs.namespace.unlink(F)
     theirs = two.elsewhere()
     assert not two.here.fs.working.exists(F), "what was removed stays so until that is published"
     two.meet()
@@ -181,15 +186,15 @@ def test_a_new_file_does_not_take_the_place_of_one_that_came_meanwhile(two: Two)
 
 def test_what_is_open_goes_on_from_its_own_version(two: Two) -> None:
     """Also where that has lost: whoever opens the file then has the other one."""
-    handle = two.here.fs.open(F, os.O_RDWR)
+    handle = two.here.fs.files.open(F, os.O_RDWR)
     theirs = two.elsewhere(b"theirs, longer")
-    two.here.fs.write(handle, b"X", 0)
-    two.here.fs.flush(handle)
+    two.here.fs.files.write(handle, b"X", 0)
+    two.here.fs.files.flush(handle)
     two.meet()
     won = two.check_kept(theirs)
     assert two.here.read_handle(handle) == b"Xirst"
     assert two.here.load("/d/f") == (b"theirs, longer" if won else b"Xirst")
-    two.here.fs.write(handle, b"Y", 1)
+    two.here.fs.files.write(handle, b"Y", 1)
     two.here.close(handle)
     two.meet()
     assert two.check_kept(theirs) == won
@@ -203,7 +208,7 @@ def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypat
 
     def late(*arguments: object, **options: object) -> Applied:
         monkeypatch.undo()
-        two.here.fs.unlink(F)
+        two.here.fs.namespace.unlink(F)
         return commit(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(two.here.replica, "commit", late)
@@ -215,8 +220,8 @@ def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypat
 
 def test_a_mode_goes_with_what_came_meanwhile(two: Two) -> None:
     """It takes nothing away from that, so both are kept."""
-    two.here.fs.set_mode(F, 0o600)
-    two.here.fs.set_times(F, 10**18)
+    two.here.fs.metadata.set_mode(F, 0o600)
+    two.here.fs.metadata.set_times(F, 10**18)
     two.elsewhere()
     two.meet()
     assert (two.here.load("/d/f"), two.here.mode("/d/f")) == (b"theirs", 0o600)
@@ -224,7 +229,7 @@ def test_a_mode_goes_with_what_came_meanwhile(two: Two) -> None:
 
 
 def test_a_mode_does_not_hide_another_one_that_came_meanwhile(two: Two) -> None:
-    two.here.fs.set_mode(F, 0o600)
+    two.here.fs.metadata.set_mode(F, 0o600)
     two.there.commit(lambda author: author.set_attributes(F, mode=0o640))
     (entry,) = two._sent[two.there][-1].entries
     two.deliver(two.there, two.here.replica)
@@ -234,7 +239,7 @@ def test_a_mode_does_not_hide_another_one_that_came_meanwhile(two: Two) -> None:
 
 def test_a_file_is_moved_with_what_came_meanwhile(two: Two) -> None:
     """A new name takes nothing away."""
-    two.here.fs.rename(F, path("/d/g"))
+    two.here.fs.namespace.rename(F, path("/d/g"))
     two.elsewhere()
     two.meet()
     assert two.here.load("/d/g") == b"theirs"
@@ -242,7 +247,7 @@ def test_a_file_is_moved_with_what_came_meanwhile(two: Two) -> None:
 
 
 def test_a_change_by_another_name_follows_what_was_seen(two: Two) -> None:
-    two.here.fs.make_link(path("/d/g"), F)
+    two.here.fs.namespace.make_link(path("/d/g"), F)
     two.meet()
     two.here.save("/d/g", b"ours")
     theirs = two.elsewhere()
@@ -253,9 +258,9 @@ def test_a_change_by_another_name_follows_what_was_seen(two: Two) -> None:
 
 def test_a_directory_made_elsewhere_survives_the_removal_of_the_one_that_was_seen(two: Two) -> None:
     two.there.commit(lambda author: author.make_directory(path("/e")))
-    two.here.fs.make_directory(path("/e"), 0o755)
+    two.here.fs.namespace.make_directory(path("/e"), 0o755)
     two.here.publish()
-    two.here.fs.remove_directory(path("/e"))
+    two.here.fs.namespace.remove_directory(path("/e"))
     two.deliver(two.there, two.here.replica)
     two.meet()
     assert two.here.fs.working.exists(path("/e"))
@@ -282,9 +287,9 @@ def test_a_directory_goes_in_the_moment_in_which_a_file_is_made_in_it(
         two.deliver(two.there, two.here.replica)
 
     monkeypatch.setattr(working, "give", give_late)
-    handle = two.here.fs.create(path("/d/new"), 0o644)
+    handle = two.here.fs.files.create(path("/d/new"), 0o644)
     monkeypatch.undo()
-    two.here.fs.write(handle, b"written", 0)
+    two.here.fs.files.write(handle, b"written", 0)
     two.here.close(handle)
     two.meet()
     assert two.shown() == {b"new": b"written"}
@@ -304,25 +309,14 @@ def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.Monke
 
 def test_a_journal_that_is_older_than_the_log_is_in_no_conflict_with_it(two: Two) -> None:
     """As after a power cut: what was removed then was made anew and published since."""
-    two.here.fs.unlink(F)
-    journal = two.here.fs.working._ledger._journal
-    records = journal.load()
+    two.here.fs.namespace.unlink(F)
+    journal = two.here.replica.directory / DIRECTORY / JOURNAL_FILE
+    records = journal.read_bytes()
     two.here.save("/d/f", b"anew")
     two.here.publish()
-    journal.reset(records)
+    journal.write_bytes(records)
     two.restart()
-    assert not two.here.fs.working.exists(F)
+    assert two.here.load(F) == b"anew"
     two.meet()
-    assert not two.here.fs.working.exists(F)
+    assert two.here.load(F) == b"anew"
     assert two.there.survey(F).conflicts() == []
-
-
-def test_a_journal_without_versions_is_read(two: Two) -> None:
-    """One of an earlier release: its changes follow what is there when they are published."""
-    two.here.fs.unlink(F)
-    ledger = two.here.fs.working._ledger
-    ledger._journal.reset([("g", F)])
-    two.restart()
-    two.elsewhere()
-    two.meet()
-    assert not two.here.fs.working.exists(F)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from basefs.errors import BaseFSError
 from basefs.fs.publish import plan
-from basefs.fs.staging.scratch import is_scratch
+from basefs.fs.staging.scratch import ScratchNames
 from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
@@ -22,6 +22,8 @@ from tests.fs.model import Inode, Model, Open, Type, Version
 from tests.support.examples import part
 from tests.support.helpers import ROOT_KEY
 from tests.support.mounts import temporary_directory
+
+is_scratch = ScratchNames().is_scratch
 
 _BITS = {Type.FILE: stat.S_IFREG, Type.DIRECTORY: stat.S_IFDIR, Type.SYMLINK: stat.S_IFLNK}
 
@@ -62,7 +64,7 @@ class Applications(RuleBasedStateMachine):
 
     @initialize()
     def empty(self) -> None:
-        self.fs.unlink((b".cluster",))
+        self.fs.namespace.unlink((b".cluster",))
 
     # -- choices ------------------------------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class Applications(RuleBasedStateMachine):
     def create(self, data: st.DataObject, mode: int) -> None:
         names = self.place(data)
         if names not in self.model.tree:
-            self.opened.append(Opened(self.fs.create(names, mode), self.model.create(names, mode)))
+            self.opened.append(Opened(self.fs.files.create(names, mode), self.model.create(names, mode)))
 
     @precondition(lambda self: self.has(Type.FILE))
     @rule(data=st.data(), writes=st.booleans(), truncate=st.booleans())
@@ -100,27 +102,27 @@ class Applications(RuleBasedStateMachine):
         names = self.pick(data, Type.FILE)
         flags = (os.O_RDWR | (os.O_TRUNC if truncate else 0)) if writes else os.O_RDONLY
         opened = self.model.open(names, writes=writes, truncate=truncate and writes)
-        self.opened.append(Opened(self.fs.open(names, flags), opened))
+        self.opened.append(Opened(self.fs.files.open(names, flags), opened))
 
     @precondition(has_writer)
     @rule(data=st.data(), content=CONTENTS, offset=OFFSETS)
     def write(self, data: st.DataObject, content: bytes, offset: int) -> None:
         opened = self.handle(data, writes=True)
-        self.fs.write(opened.handle, content, offset)
+        self.fs.files.write(opened.handle, content, offset)
         self.model.write(opened.model, content, offset)
 
     @precondition(has_writer)
     @rule(data=st.data(), length=OFFSETS)
     def truncate_handle(self, data: st.DataObject, length: int) -> None:
         opened = self.handle(data, writes=True)
-        self.fs.truncate((), length, opened.handle)
+        self.fs.files.truncate((), length, opened.handle)
         self.model.write(opened.model, b"", length)
 
     @precondition(lambda self: self.has(Type.FILE))
     @rule(data=st.data(), length=OFFSETS)
     def truncate_path(self, data: st.DataObject, length: int) -> None:
         names = self.pick(data, Type.FILE)
-        self.fs.truncate(names, length)
+        self.fs.files.truncate(names, length)
         opened = self.model.open(names, writes=True)
         self.model.write(opened, b"", length)
         self.model.flush(opened)
@@ -130,7 +132,7 @@ class Applications(RuleBasedStateMachine):
     @rule(data=st.data(), sync=st.booleans())
     def flush(self, data: st.DataObject, sync: bool) -> None:
         opened = self.handle(data)
-        (self.fs.sync if sync else self.fs.flush)(opened.handle)
+        (self.fs.files.sync if sync else self.fs.files.flush)(opened.handle)
         (self.model.sync if sync else self.model.flush)(opened.model)
 
     @precondition(lambda self: self.opened)
@@ -140,10 +142,10 @@ class Applications(RuleBasedStateMachine):
 
     def close(self, opened: Opened) -> None:
         self.opened.remove(opened)
-        self.fs.release(opened.handle)
+        self.fs.files.release(opened.handle)
         self.model.release(opened.model)
         if opened.hidden is not None and not any(other.hidden == opened.hidden for other in self.opened):
-            self.fs.unlink(opened.hidden)
+            self.fs.namespace.unlink(opened.hidden)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -152,13 +154,13 @@ class Applications(RuleBasedStateMachine):
         names = self.place(data)
         if not is_scratch(names):
             with self.expect(self.model.make(names, Inode(Type.DIRECTORY, mode))):
-                self.fs.make_directory(names, mode)
+                self.fs.namespace.make_directory(names, mode)
 
     @rule(data=st.data(), content=CONTENTS.filter(lambda content: 0 not in content and len(content) < 4096))
     def make_symlink(self, data: st.DataObject, content: bytes) -> None:
         names = self.place(data)
         with self.expect(self.model.make(names, Inode(Type.SYMLINK, 0o777, Version(bytearray(content))))):
-            self.fs.make_symlink(names, content)
+            self.fs.namespace.make_symlink(names, content)
 
     @precondition(lambda self: self.has(*ANY))
     @rule(data=st.data())
@@ -167,21 +169,21 @@ class Applications(RuleBasedStateMachine):
         if is_scratch(target) != is_scratch(names):
             return  # They part when one is published.
         with self.expect(self.model.link(names, target)):
-            self.fs.make_link(names, target)
+            self.fs.namespace.make_link(names, target)
 
     @precondition(lambda self: self.has(*ANY))
     @rule(data=st.data())
     def unlink(self, data: st.DataObject) -> None:
         names = self.pick(data, *ANY)
         with self.expect(self.model.unlink(names)):
-            self.fs.unlink(names)
+            self.fs.namespace.unlink(names)
 
     @precondition(lambda self: self.has(*ANY))
     @rule(data=st.data())
     def remove_directory(self, data: st.DataObject) -> None:
         names = self.pick(data, *ANY)
         with self.expect(self.model.remove_directory(names)):
-            self.fs.remove_directory(names)
+            self.fs.namespace.remove_directory(names)
 
     @precondition(lambda self: self.has(Type.FILE))
     @rule(data=st.data())
@@ -192,7 +194,7 @@ class Applications(RuleBasedStateMachine):
         if users:
             self.hidden += 1
             hidden = (*names[:-1], b".fuse_hidden%016d" % self.hidden)
-            self.fs.rename(names, hidden)
+            self.fs.namespace.rename(names, hidden)
             self.model.unlink(names)
             for opened in users:
                 opened.hidden = hidden
@@ -208,7 +210,7 @@ class Applications(RuleBasedStateMachine):
             return  # Directories are published whatever their name; names of one file would part.
         error = self.model.rename(source, target, replace=replace, exchange=exchange)
         with self.expect(error):
-            self.fs.rename(source, target, replace=replace, exchange=exchange)
+            self.fs.namespace.rename(source, target, replace=replace, exchange=exchange)
         for opened in self.opened:
             if error is None and opened.hidden is not None and opened.hidden[: len(source)] == source:
                 opened.hidden = (*target, *opened.hidden[len(source) :])
@@ -221,13 +223,13 @@ class Applications(RuleBasedStateMachine):
         names = self.pick(data, *ANY)
         if self.model.tree[names].type is not Type.SYMLINK:
             self.model.tree[names].mode = mode
-        self.fs.set_mode(names, mode)
+        self.fs.metadata.set_mode(names, mode)
 
     @precondition(lambda self: self.has(*ANY))
     @rule(data=st.data(), mtime=st.integers(0, 2**31))
     def set_time(self, data: st.DataObject, mtime: int) -> None:
         """It is published last, so it decides in which order everything else is."""
-        self.fs.set_times(self.pick(data, *ANY), mtime * 10**9)
+        self.fs.metadata.set_times(self.pick(data, *ANY), mtime * 10**9)
 
     # -- what happens meanwhile ---------------------------------------------------------------------------------------
 
@@ -290,18 +292,18 @@ class Applications(RuleBasedStateMachine):
         if self.fs.working.exists((b".cluster",)):
             return
         for names, inode in self.model.tree.items():
-            found = self.fs.stat(names)
+            found = self.fs.metadata.stat(names)
             assert stat.S_IFMT(found.mode) == _BITS[inode.type], names
             assert stat.S_IMODE(found.mode) == inode.mode, names
             if inode.type is Type.DIRECTORY:
-                listed = {name: bits for name, bits, _ in self.fs.list(names)}
+                listed = {name: bits for name, bits, _ in self.fs.metadata.list(names)}
                 assert listed == {name: _BITS[kind] for name, kind in self.model.listing(names).items()}
                 continue
             content = bytes(inode.version.content)
             assert found.size == len(content), names
             assert (names, found.links) == (names, self.model.links(inode))
-            assert (self.local.load(names) if inode.type is Type.FILE else self.fs.read_link(names)) == content
-        numbers = {names: self.fs.stat(names).number for names in self.model.tree}
+            assert (self.local.load(names) if inode.type is Type.FILE else self.fs.metadata.read_link(names)) == content
+        numbers = {names: self.fs.metadata.stat(names).number for names in self.model.tree}
         for names, inode in self.model.tree.items():
             for other, another in self.model.tree.items():
                 assert (numbers[names] == numbers[other]) == (inode is another)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from basefs.fs.publish import plan
-from basefs.fs.staging.scratch import is_scratch
+from basefs.fs.staging.scratch import ScratchNames
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.fs.twin import Directory, Place, Program, Tree, Unmounted
@@ -25,6 +25,8 @@ from tests.support.examples import part
 from tests.support.helpers import ROOT_KEY
 from tests.support.mounts import require_fuse, temporary_directory
 from tests.support.node import Node
+
+is_scratch = ScratchNames().is_scratch
 
 DIRECTORIES = ("d", "d/a", "d/a/b", "d/c", "e")
 FILES = ("a", "b", "c", "d/f", "d/a/f", "d/a/b/f", "d/c/f", "e/f")
@@ -230,7 +232,7 @@ class Unmounts(Twins):
     @rule()
     def kill(self) -> None:
         directory = self.local.replica.directory
-        self.local.replica.close()
+        self.local.kill()
         self.local = Local(Replica(directory, [ROOT_KEY]))
 
     @rule(steps=st.sampled_from([1, 3, plan.MAX_STEPS]), transactions=st.integers(1, 4))
@@ -250,7 +252,7 @@ class Unmounts(Twins):
         self.publish(steps, patient=False)
         left = 0
         if copy.exists():
-            self.local.replica.close()
+            self.local.kill()
             self.local = Local(Replica(copy, [ROOT_KEY]))
 
     def end(self) -> None:
@@ -261,7 +263,7 @@ class Unmounts(Twins):
         assert published == {path for path in self.tree if not is_scratch(tuple(path.encode().split(b"/")))} | {
             ".cluster"
         }
-        self.local.replica.close()
+        self.local.kill()
 
 
 TestUnmounted = Unmounts.TestCase

@@ -9,14 +9,14 @@ import contextlib
 import ctypes
 import mmap
 import os
+import pathlib
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from basefs.fs.filesystem import Filesystem
-from basefs.path import Path as Names
+from basefs.path import Path
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -84,7 +84,7 @@ class Place(Protocol):
 class Directory:
     """A directory of the operating system, which may be the root of a mount."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: pathlib.Path) -> None:
         self._root = root
 
     def tree(self) -> Tree:
@@ -92,7 +92,7 @@ class Directory:
         found: dict[str, tuple[os.stat_result, bytes]] = {}
         for above, directories, files in os.walk(self._root):
             for name in (*directories, *files):
-                path = Path(above, name)
+                path = pathlib.Path(above, name)
                 status = path.lstat()
                 content = b""
                 if stat.S_ISLNK(status.st_mode):
@@ -177,15 +177,15 @@ class Unmounted:
         found = dict(self._walk(()))
         numbers: dict[int, set[str]] = {}
         for names in found:
-            numbers.setdefault(self._fs.stat(names).number, set()).add(_text(names))
-        stats = {names: self._fs.stat(names) for names in found}
+            numbers.setdefault(self._fs.metadata.stat(names).number, set()).add(_text(names))
+        stats = {names: self._fs.metadata.stat(names) for names in found}
         return {
             _text(names): face(status.mode, found[names], numbers[status.number], status.links)
             for names, status in stats.items()
         }
 
-    def _walk(self, above: Names) -> Iterator[tuple[Names, bytes]]:
-        for name, bits, _ in self._fs.list(above):
+    def _walk(self, above: Path) -> Iterator[tuple[Path, bytes]]:
+        for name, bits, _ in self._fs.metadata.list(above):
             names = (*above, name)
             if names == (b".cluster",):
                 continue
@@ -193,72 +193,72 @@ class Unmounted:
                 yield names, b""
                 yield from self._walk(names)
             elif bits == stat.S_IFLNK:
-                yield names, self._fs.read_link(names)
+                yield names, self._fs.metadata.read_link(names)
             else:
                 with self._opened(names, os.O_RDONLY) as handle:
-                    yield names, self._fs.read(handle, 1 << 20, 0)
+                    yield names, self._fs.files.read(handle, 1 << 20, 0)
 
     @contextlib.contextmanager
-    def _opened(self, names: Names, flags: int) -> Iterator[int]:
-        handle = self._fs.open(names, flags)
+    def _opened(self, names: Path, flags: int) -> Iterator[int]:
+        handle = self._fs.files.open(names, flags)
         try:
             yield handle
-            self._fs.flush(handle)
+            self._fs.files.flush(handle)
         finally:
-            self._fs.release(handle)
+            self._fs.files.release(handle)
 
     def write(self, path: str, content: bytes, *, offset: int | None = None, append: bool = False) -> None:
         """See `Place`."""
         names = _names(path)
         if not self._fs.working.exists(names):
-            handle = self._fs.create(names, 0o644)
-            self._fs.flush(handle)
-            self._fs.release(handle)
+            handle = self._fs.files.create(names, 0o644)
+            self._fs.files.flush(handle)
+            self._fs.files.release(handle)
         truncate = 0 if append or offset is not None else os.O_TRUNC
         with self._opened(names, os.O_WRONLY | truncate) as handle:
             if content:
-                self._fs.write(handle, content, offset or 0, appends=append)
+                self._fs.files.write(handle, content, offset or 0, appends=append)
 
     def map(self, path: str, content: bytes) -> None:
         """See `Place`: the kernel writes pages back after the last close(2) of the descriptor, before its release."""
-        handle = self._fs.open(_names(path), os.O_RDWR)
-        self._fs.flush(handle)
-        size = self._fs.stat(_names(path)).size
+        handle = self._fs.files.open(_names(path), os.O_RDWR)
+        self._fs.files.flush(handle)
+        size = self._fs.metadata.stat(_names(path)).size
         if size:
-            self._fs.write(handle, content[:size], 0)
-        self._fs.release(handle)
+            self._fs.files.write(handle, content[:size], 0)
+        self._fs.files.release(handle)
 
     def truncate(self, path: str, length: int) -> None:
         """See `Place`."""
-        self._fs.truncate(_names(path), length)
+        self._fs.files.truncate(_names(path), length)
 
     def chmod(self, path: str, mode: int) -> None:
         """See `Place`."""
-        self._fs.set_mode(_names(path), mode)
+        self._fs.metadata.set_mode(_names(path), mode)
 
     def link(self, target: str, path: str) -> None:
         """See `Place`."""
-        self._fs.make_link(_names(path), _names(target))
+        self._fs.namespace.make_link(_names(path), _names(target))
 
     def symlink(self, target: str, path: str) -> None:
         """See `Place`."""
-        self._fs.make_symlink(_names(path), target.encode())
+        self._fs.namespace.make_symlink(_names(path), target.encode())
 
     def rename(self, source: str, target: str, *, exchange: bool = False) -> None:
         """See `Place`."""
-        self._fs.rename(_names(source), _names(target), exchange=exchange)
+        self._fs.namespace.rename(_names(source), _names(target), exchange=exchange)
 
     def unlink(self, path: str) -> None:
         """See `Place`."""
-        self._fs.unlink(_names(path))
+        self._fs.namespace.unlink(_names(path))
 
     def mkdir(self, path: str) -> None:
         """See `Place`."""
-        self._fs.make_directory(_names(path), 0o755)
+        self._fs.namespace.make_directory(_names(path), 0o755)
 
     def rmdir(self, path: str) -> None:
         """See `Place`."""
-        self._fs.remove_directory(_names(path))
+        self._fs.namespace.remove_directory(_names(path))
 
 
 def face(mode: int, content: bytes, names: set[str], links: int) -> Face:
@@ -273,11 +273,11 @@ def face(mode: int, content: bytes, names: set[str], links: int) -> Face:
     )
 
 
-def _names(path: str) -> Names:
+def _names(path: str) -> Path:
     return tuple(path.encode().split(b"/"))
 
 
-def _text(names: Names) -> str:
+def _text(names: Path) -> str:
     return b"/".join(names).decode()
 
 

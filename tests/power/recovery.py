@@ -13,13 +13,13 @@ from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.states import Kind
-from tests.fs.local import Local
+from tests.fs.local import Local, abandon
 from tests.power.history import ELSEWHERE
 
 #: What is in every filesystem.
 _ALWAYS = ".cluster"
 #: What a daemon may say of what it finds.
-_KNOWN = ("is as before it was saved last", "stays on this node only: blocks of")
+_KNOWN = ("lost the last save of", "kept on this node only: blocks of")
 
 
 def write_tree(target: pathlib.Path, tree: Mapping[bytes, bytes | None]) -> None:
@@ -92,13 +92,11 @@ def _recover(directory: pathlib.Path, key: SigningKey) -> tuple[dict[str, bytes]
         problems.extend(map(str, check(directory / LOG_FILE)))
         problems.extend(f"the view of {names} is not that of the log" for names in local.replica.check_view())
     finally:
-        spools = [inode.spool for _, inode in local.fs.working.overlay.items() if inode is not None]
+        spools = local.spools()
         local.fs.close()
         local.replica.close()
         # A daemon that ends leaves them to the kernel; here hundreds of them would stay open.
-        for spool in spools:
-            if spool is not None and spool.is_on_disk:
-                os.close(spool._descriptor)
+        abandon(spools)
     return found, problems
 
 

@@ -55,7 +55,7 @@ def record(base: Path, seed: int) -> tuple[Recorder, History, SigningKey]:
         return recorder, history, SigningKey.load(node.home / "key")
 
 
-@pytest.mark.logs("is as before")
+@pytest.mark.logs("lost the last save of")
 @pytest.mark.parametrize("recording", range(RECORDINGS))
 def test_what_was_promised_survives(recording: int, tmp_path: Path) -> None:
     require_strace()
@@ -78,7 +78,7 @@ def test_what_was_promised_survives(recording: int, tmp_path: Path) -> None:
                 pytest.fail(f"seed {seed}, cut {number} at {cut}, {fate}, in {tmp_path}: {problems}")
 
 
-@pytest.mark.logs("is as before")
+@pytest.mark.logs("lost the last save of")
 def test_what_one_daemon_kept_survives_the_start_of_the_next(tmp_path: Path) -> None:
     """What was published right before a kill is in a log that nobody has synced, and what a clean end promised may be
     in files beside the journal alone: the next start forgets neither."""

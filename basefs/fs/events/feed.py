@@ -130,15 +130,12 @@ class Feed:
             self._loop.call_soon(self._write_some)
         if self._journal is None:
             return
-        found = (
-            Live(change.path, shape_of(change.after), None if change.entry is None else change.entry.hash)
-            for change in some
-        )
+        found = (Live(change.path, shape_of(change.after), change.entry) for change in some)
         try:
             self._journal.add(found, now=int(self._clock()))
         except StoreError as error:
             # What it misses is found when it is opened again.
-            log.error("%s", error)
+            log.error("cannot record changes for basefs watch: %s", error)
             self._failure = error
             self._close()
         self._wake()
@@ -183,4 +180,4 @@ class Feed:
 
 def _log_failure(opening: asyncio.Task[ChangeJournal]) -> None:
     if not opening.cancelled() and (error := opening.exception()) is not None:
-        log.error("%s", error)
+        log.error("cannot record changes for basefs watch: %s", error)

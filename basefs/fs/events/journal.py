@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from basefs.errors import StoreError, UsageError
-from basefs.log.hashes import EntryHash
+from basefs.log.entries import Entry
 from basefs.path import Path
 from basefs.view.events import EventType, Shape, events_between
 from basefs.view.states import Kind
@@ -32,10 +32,11 @@ _PRUNE_EVERY = 1000
 _SCHEMA = """
 -- One row: digits that make the tokens of this journal its own.
 CREATE TABLE IF NOT EXISTS journal (id TEXT NOT NULL);
--- What was told, numbered from 1.  `entry`: hash of the entry that the path ends with, empty where that is unknown.
+-- What was told, numbered from 1.  `entry`: hash of the entry that the path ends with, `key`: fingerprint of the key
+-- that signed it; both empty where that is unknown.
 CREATE TABLE IF NOT EXISTS record (
     number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, type TEXT NOT NULL, path BLOB NOT NULL,
-    kind TEXT NOT NULL, entry BLOB NOT NULL
+    kind TEXT NOT NULL, entry BLOB NOT NULL, key BLOB NOT NULL
 );
 -- The shape of each live path, as the records leave it.
 CREATE TABLE IF NOT EXISTS seen (
@@ -56,7 +57,7 @@ class Live:
 
     path: Path
     shape: Shape | None
-    entry: EntryHash | None
+    entry: Entry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Record:
         type: what happened.
         names: to which path.
         kind: what is there; what was there, for a delete.
-        entry: hash of the entry that the path ends with, empty where that is unknown.
+        entry, key: hash of the entry that the path ends with, and fingerprint of its signer; empty where unknown.
     """
 
     number: int
@@ -78,6 +79,7 @@ class Record:
     path: Path
     kind: Kind
     entry: bytes
+    key: bytes
 
 
 class ChangeJournal:
@@ -129,9 +131,11 @@ class ChangeJournal:
                 for type in events_between(before, live.shape):
                     shape = before if type is EventType.DELETE else live.shape
                     assert shape is not None
-                    entry = live.entry or b""
-                    row = (now, type.value, _encode(live.path), shape.kind.value, entry)
-                    self._db.execute("INSERT INTO record (time, type, path, kind, entry) VALUES (?, ?, ?, ?, ?)", row)
+                    signed = (b"", b"") if live.entry is None else (live.entry.hash, live.entry.fingerprint)
+                    row = (now, type.value, _encode(live.path), shape.kind.value, *signed)
+                    self._db.execute(
+                        "INSERT INTO record (time, type, path, kind, entry, key) VALUES (?, ?, ?, ?, ?, ?)", row
+                    )
                 if before != live.shape:
                     self._remember(live)
             last = self.last()
@@ -163,18 +167,17 @@ class ChangeJournal:
         Raises `UsageError` if some of them are no longer kept, `StoreError`.
         """
         with _translated():
-            rows = self._db.execute(
-                "SELECT number, time, type, path, kind, entry FROM record WHERE number > ? ORDER BY number LIMIT ?",
-                (after, limit),
-            ).fetchall()
+            columns = "number, time, type, path, kind, entry, key"
+            query = f"SELECT {columns} FROM record WHERE number > ? ORDER BY number LIMIT ?"
+            rows = self._db.execute(query, (after, limit)).fetchall()
             if rows and rows[0][0] != after + 1:
                 raise UsageError(
                     f"the changes after {self.token(after)} are no longer kept, only the last {self._kept}: watch "
                     "without --since, and look at the tree with 'basefs show'"
                 )
         return [
-            Record(number, time, EventType(type), _decode(path), Kind(kind), entry)
-            for number, time, type, path, kind, entry in rows
+            Record(number, time, EventType(type), _decode(path), Kind(kind), entry, key)
+            for number, time, type, path, kind, entry, key in rows
         ]
 
     def token(self, number: int) -> str:

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from basefs.fs.events.rules import Rule, matching
 from basefs.path import Path
 
 #: The event type that tells a handler that it has missed something, and must look at everything it cares for.
 OVERFLOW = "overflow"
+#: The event type that tells a handler that more than one path has changed, at or below the one that it is given.
+SEVERAL = "several"
+#: The event type that tells a handler that a version of a path has lost against another.
+CONFLICT = "conflict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +30,21 @@ class Event:
     """What a handler is told.
 
     Attributes:
-        type: create, modify, attributes, delete or overflow.
-        path: the path; the root for an overflow.
-        kind: file, directory or symlink; what was there, for a delete.
+        type: create, modify, attributes, delete, several, conflict or overflow.
+        path: the path; the root for an overflow; for several paths, the directory that they share.
+        kind: file, directory or symlink; what was there, for a delete; what lost, for a conflict.
+        entry: hash of the entry that the path ends with, or of the one that lost, in hex; '' if unknown.
+        key, fingerprint: name and fingerprint of the key that signed the entry; '' if unknown.
+        changes: for how many changes it stands.
     """
 
     type: str
     path: Path
     kind: str
+    entry: str = ""
+    key: str = ""
+    fingerprint: str = ""
+    changes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +101,17 @@ class HandlerQueue:
         """Queue the jobs of an event.  Returns whether there was room for all of them."""
         fits = True
         for rule in matching(self._rules, event.path):
-            job = Job(rule, event)
-            if self._queued < self._capacity:
-                self._add(job)
-                continue
-            fits = False
-            if not self._coalesce(job):
-                self._overflow(rule)
+            fits &= self.put_job(Job(rule, event))
         return fits
+
+    def put_job(self, job: Job) -> bool:
+        """Queue a job.  Returns whether there was room for it."""
+        if self._queued < self._capacity:
+            self._add(job)
+            return True
+        if not self._coalesce(job):
+            self._overflow(job.rule)
+        return False
 
     def _add(self, job: Job) -> None:
         path = job.event.path
@@ -112,7 +127,7 @@ class HandlerQueue:
         jobs = self._waiting.get(job.event.path, deque())
         for index in reversed(range(len(jobs))):
             if jobs[index].rule == job.rule:
-                jobs[index] = Job(job.rule, _merge(jobs[index].event, job.event))
+                jobs[index] = Job(job.rule, merge(jobs[index].event, job.event))
                 self.counts.coalesced += 1
                 return True
         return False
@@ -151,11 +166,16 @@ class HandlerQueue:
             self.counts.done += 1
 
 
-def _merge(earlier: Event, later: Event) -> Event:
-    """Two events of one path as one."""
+def merge(earlier: Event, later: Event) -> Event:
+    """Two events as one."""
     if earlier.type == OVERFLOW:
         return earlier
-    if later.type == "delete":
+    later = replace(later, changes=earlier.changes + later.changes)
+    if earlier.path != later.path:
+        pairs = takewhile(lambda names: names[0] == names[1], zip(earlier.path, later.path, strict=False))
+        shared = tuple(name for name, _ in pairs)
+        return replace(later, type=SEVERAL, path=shared, kind="directory")
+    if later.type in ("delete", CONFLICT):
         return later
     if earlier.type == "delete":
         type = "modify" if earlier.kind == later.kind else "create"
@@ -163,4 +183,4 @@ def _merge(earlier: Event, later: Event) -> Event:
         type = later.type
     else:
         type = earlier.type
-    return Event(type, later.path, later.kind)
+    return replace(later, type=type)

@@ -34,6 +34,8 @@ class Rule:
             raise UsageError(f"a glob begins with '/' or '*': write {f'/{text}'!r}")
         if not (equals and glob.startswith(("/", "*")) and not re.search(r"\s", glob)):
             glob, command = "", text
+        if not glob and re.fullmatch(r"/\S*[*?\[]\S*|\*\S*|/(\S*/)?", command):
+            raise UsageError(f"the handler {text!r} is a glob without a command: write {f'{text}=CMD'!r}")
         if not command.strip():
             raise UsageError(f"the handler {text!r} has no command: write 'CMD' or 'GLOB=CMD'")
         return cls(command, glob or None)

@@ -192,11 +192,18 @@ def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, o
     except RuntimeError as error:
         if error.args and error.args[0] in _LIVED:
             # It does not tell a signal from an error; of an error it has said more on stderr.
-            log.info("the mount on %s ended, by a signal if nothing else is said", mountpoint)
+            log.info("mount on %s ended, by a signal unless an error precedes", mountpoint)
             return
-        raise MountFailed(
-            f"cannot mount on {mountpoint}: check -o, and that fuse3 is installed; the log has what FUSE said"
-        ) from None
+        raise MountFailed(f"cannot mount on {mountpoint}: {why_no_mount()}") from None
+
+
+def why_no_mount(device: Path = Path("/dev/fuse")) -> str:
+    """Why FUSE cannot mount, and what to do, as far as the device tells."""
+    try:
+        os.close(os.open(device, os.O_RDWR))
+    except OSError as error:
+        return f"cannot open {device} ({error.strerror}): load the module 'fuse'; in a container, allow this device"
+    return "check -o, and that fuse3 is installed; the log has what FUSE said"
 
 
 def unmount(mountpoint: Path, *, lazy: bool) -> None:

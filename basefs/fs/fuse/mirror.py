@@ -26,7 +26,7 @@ from basefs.fs.fuse.kernel import TIMEOUT, Kernel, leave_files, mark_modified
 from basefs.fs.fuse.reach import Reach, path_of
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
-from basefs.fs.staging.scratch import HIDDEN_PREFIX, is_scratch
+from basefs.fs.staging.scratch import HIDDEN_PREFIX
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.path import Path
 from basefs.replica.replica import Applied
@@ -143,7 +143,7 @@ class Mirror:
         for watch in list(self.watched.values()):
             for old, new in moves.items():
                 if watch.where[: len(old)] == old:
-                    if watch.where != old or not is_scratch(new):
+                    if watch.where != old or not self._working.scratch.is_scratch(new):
                         watch.where = (*new, *watch.where[len(old) :])
                     break
 
@@ -200,7 +200,9 @@ class Mirror:
             log.warning("%s", self._said.popleft())
         since = self._since
         if since is not None and not self._stopped and time.monotonic() - since > HANGS_AFTER:
-            log.warning("a change of another node cannot be shown to watchers: no events and no caching from now on")
+            log.warning(
+                "inotify events of remote changes and kernel caching disabled: one did not end within %g s", HANGS_AFTER
+            )
             self._give_up()
 
     def _give_up(self) -> None:

@@ -19,6 +19,7 @@ from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.metadata import ATTRIBUTES, KIND_BITS, Stat
 from basefs.path import Path
+from basefs.replica.bootstrap import CLUSTER_FILE
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def _translated(handler: _Handler) -> _Handler:
         except OSError:
             raise
         except Exception:
-            log.exception("a bug in the operation %s", handler.__name__)
+            log.exception("operation %s failed unexpectedly", handler.__name__)
             raise OSError(errno.EIO, "bug") from None
 
     return wrapper  # type: ignore[return-value]
@@ -121,7 +122,7 @@ class Operations:
             self._kernel.detach()
 
     def _other_names(self, path: str | None) -> list[Path]:
-        return [] if self._kernel is None or path is None else self._fs.other_names(parse(path))
+        return [] if self._kernel is None or path is None else self._fs.metadata.other_names(parse(path))
 
     def _tell(self, others: list[Path]) -> None:
         """The kernel knows each name of a file as a file: what one did must be asked anew for the others."""
@@ -134,7 +135,7 @@ class Operations:
         fs = self._fs
         mirror = self._mirroring()
         if fh is not None or mirror is None:
-            found = fs.stat(parse(path)) if fh is None else fs.stat_inode(fs.inode_of(fh))
+            found = fs.metadata.stat(parse(path)) if fh is None else fs.metadata.stat_inode(fs.files.inode_of(fh))
             if mirror is None and self._mirror is not None and self._mirror.waiting and path is not None:
                 self._mirror.answered(parse(path), found.size, self._thread())
             return found
@@ -142,7 +143,7 @@ class Operations:
         if at == mirror.absent:
             raise NotFound("the mirror is about to make it")
         try:
-            return fs.stat(at)
+            return fs.metadata.stat(at)
         except (NotFound, NotADirectory):
             kind = mirror.present.get(at)
             if kind is None:
@@ -171,8 +172,11 @@ class Operations:
     def listed(self, path: str | None) -> list[tuple[bytes, int, int]]:
         """`readdir` without dictionaries: names, type bits, inode numbers."""
         at = parse(path)
-        listed = self._fs.list(at)
-        here, above = self._fs.stat(at).number, self._fs.stat(at[:-1]).number
+        listed = self._fs.metadata.list(at)
+        if not at:
+            # Nobody's own file: what makes a directory like another one would remove it for all nodes.
+            listed = [row for row in listed if row[0] != CLUSTER_FILE]
+        here, above = self._fs.metadata.stat(at).number, self._fs.metadata.stat(at[:-1]).number
         return [(b".", stat.S_IFDIR, here), (b"..", stat.S_IFDIR, above), *listed]
 
     def readdir(self, path: str, fh: int) -> Iterable[tuple[str, dict[str, int], int]]:
@@ -185,12 +189,12 @@ class Operations:
     @_translated
     def readlink(self, path: str) -> str:
         """readlink(2)."""
-        return self._fs.read_link(parse(path)).decode("utf-8", "surrogateescape")
+        return self._fs.metadata.read_link(parse(path)).decode("utf-8", "surrogateescape")
 
     @_translated
     def statfs(self, path: str) -> dict[str, int]:
         """statfs(2): the disk that holds the log."""
-        space = self._fs.space()
+        space = self._fs.metadata.space()
         wanted = ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_favail", "f_ffree", "f_files", "f_frsize")
         return {**{name: int(getattr(space, name)) for name in wanted}, "f_namemax": 255}
 
@@ -200,8 +204,8 @@ class Operations:
         mirror = self._mirroring()
         if mirror is not None:
             mirror.absent = None
-            return self._fs.open(parse(path), os.O_RDONLY, reads=False)
-        return self._fs.create(parse(path), mode, self._caller())
+            return self._fs.files.open(parse(path), os.O_RDONLY, reads=False)
+        return self._fs.files.create(parse(path), mode, self._caller())
 
     @_translated
     def open(self, path: str, flags: int) -> int:
@@ -209,7 +213,7 @@ class Operations:
         mirroring = self._mirroring() is not None
         try:
             # The mirror changes nothing and reads nothing.
-            return self._fs.open(parse(path), os.O_RDONLY if mirroring else flags, reads=not mirroring)
+            return self._fs.files.open(parse(path), os.O_RDONLY if mirroring else flags, reads=not mirroring)
         except NotFound:
             # The kernel asks for what it knows by name, so another node has removed it since.  At this answer it looks
             # the name up again, and creates the file if that was wanted.
@@ -220,55 +224,55 @@ class Operations:
         at = parse(path)
         mirror = self._mirror
         thread = self._thread() if mirror is not None and mirror.waiting else 0
-        settled = mirror is None or mirror.is_settled(at, self._fs.inode_of(handle).size, thread)
-        return self._fs.pages(at, handle, settled=settled)
+        settled = mirror is None or mirror.is_settled(at, self._fs.files.inode_of(handle).size, thread)
+        return self._fs.files.pages(at, handle, settled=settled)
 
     def writes(self, handle: int) -> bool:
         """Whether anything can be written by a handle; never by the mirror's."""
-        return self._fs.handle_writes(handle)
+        return self._fs.files.handle_writes(handle)
 
     @_translated
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         """pread(2)."""
-        return self._fs.read(fh, size, offset)
+        return self._fs.files.read(fh, size, offset)
 
     @_translated
     def write(self, path: str | None, data: bytes, offset: int, fh: int, *, appends: bool = False) -> int:
         """pwrite(2)."""
-        self._fs.write(fh, data, offset, appends=appends)
+        self._fs.files.write(fh, data, offset, appends=appends)
         return len(data)
 
     @_translated
     def truncate(self, path: str | None, length: int, fh: int | None = None) -> int:
         """truncate(2) and ftruncate(2)."""
         if self._mirroring() is None:
-            self._fs.truncate((), length, fh) if path is None else self._fs.truncate(parse(path), length, fh)
+            self._fs.files.truncate(() if path is None else parse(path), length, fh)
             self._tell(self._other_names(path))
         return 0
 
     @_translated
     def flush(self, path: str, fh: int) -> int:
         """close(2)."""
-        if self._fs.flush(fh):
+        if self._fs.files.flush(fh):
             self._tell(self._other_names(path))
         return 0
 
     @_translated
     def release(self, path: str, fh: int) -> int:
         """The last close(2) of an open file description."""
-        self._fs.release(fh)
+        self._fs.files.release(fh)
         return 0
 
     @_translated
     def fsync(self, path: str, datasync: int, fh: int) -> int:
         """fsync(2)."""
-        self._fs.sync(fh)
+        self._fs.files.sync(fh)
         return 0
 
     @_translated
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
         """fsync(2) of a directory."""
-        self._fs.sync(None)
+        self._fs.files.sync(None)
         return 0
 
     @_translated
@@ -285,7 +289,7 @@ class Operations:
         """mkdir(2)."""
         mirror = self._mirroring()
         if mirror is None:
-            self._fs.make_directory(parse(path), mode, self._caller())
+            self._fs.namespace.make_directory(parse(path), mode, self._caller())
         else:
             mirror.absent = None
         return 0
@@ -295,7 +299,7 @@ class Operations:
         """symlink(2): `path` is the new link."""
         mirror = self._mirroring()
         if mirror is None:
-            self._fs.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"), self._caller())
+            self._fs.namespace.make_symlink(parse(path), target.encode("utf-8", "surrogateescape"), self._caller())
         else:
             mirror.absent = None
         return 0
@@ -303,7 +307,7 @@ class Operations:
     @_translated
     def link(self, path: str, target: str) -> int:
         """link(2): `path` is the new name."""
-        self._fs.make_link(parse(path), parse(target))
+        self._fs.namespace.make_link(parse(path), parse(target))
         self._tell(self._other_names(path))
         return 0
 
@@ -313,10 +317,10 @@ class Operations:
         mirror = self._mirroring()
         if mirror is None:
             others = self._other_names(path)
-            self._fs.unlink(parse(path))
+            self._fs.namespace.unlink(parse(path))
             if self._mirror is not None:
                 self._mirror.let_go(parse(path))
-            self._fs.forget_pages(parse(path))
+            self._fs.files.forget_pages(parse(path))
             self._tell(others)
         else:
             mirror.present.clear()
@@ -327,7 +331,7 @@ class Operations:
         """rmdir(2)."""
         mirror = self._mirroring()
         if mirror is None:
-            self._fs.remove_directory(parse(path))
+            self._fs.namespace.remove_directory(parse(path))
         else:
             mirror.present.clear()
         return 0
@@ -339,16 +343,16 @@ class Operations:
         if mirror is not None:
             # libfuse keeps what somebody has open before the mirror takes its name away.
             if mirror.held:
-                self._fs.keep_version(mirror.held[0], parse(new))
+                self._fs.files.keep_version(mirror.held[0], parse(new))
                 mirror.kept = parse(new)
             return 0
         no_replace, exchange = bool(flags & 1), bool(flags & 2)
         others = [*self._other_names(old), *self._other_names(new)]
-        self._fs.rename(parse(old), parse(new), replace=not no_replace, exchange=exchange)
+        self._fs.namespace.rename(parse(old), parse(new), replace=not no_replace, exchange=exchange)
         if self._mirror is not None:
             self._mirror.move(parse(old), parse(new), exchange=exchange)
         for path in (old, new):
-            self._fs.forget_pages(parse(path))
+            self._fs.files.forget_pages(parse(path))
         self._tell(others)
         return 0
 
@@ -356,14 +360,14 @@ class Operations:
     def chmod(self, path: str | None, mode: int) -> int:
         """chmod(2)."""
         if self._mirroring() is None:
-            self._fs.set_mode(parse(path), mode)
+            self._fs.metadata.set_mode(parse(path), mode)
             self._tell(self._other_names(path))
         return 0
 
     @_translated
     def chown(self, path: str | None, uid: int, gid: int) -> int:
         """chown(2)."""
-        self._fs.set_owner(parse(path), _id(uid), _id(gid))
+        self._fs.metadata.set_owner(parse(path), _id(uid), _id(gid))
         self._tell(self._other_names(path))
         return 0
 
@@ -375,9 +379,9 @@ class Operations:
         if self._mirroring() is not None:
             return 0
         if atime != _UTIME_OMIT:
-            self._fs.set_access_time(at, None if atime == _UTIME_NOW else atime)
+            self._fs.metadata.set_access_time(at, None if atime == _UTIME_NOW else atime)
         if mtime != _UTIME_OMIT:
-            self._fs.set_times(at, None if mtime == _UTIME_NOW else mtime)
+            self._fs.metadata.set_times(at, None if mtime == _UTIME_NOW else mtime)
         self._tell(self._other_names(path))
         return 0
 
@@ -387,12 +391,12 @@ class Operations:
         if not name.startswith(_OUR_ATTRIBUTES):
             # Asked for at every turn (security.capability, system.posix_acl_access), so nothing is looked up.
             raise NoData(f"{name} is no attribute of this filesystem")
-        return self._fs.attribute(parse(path), name)
+        return self._fs.metadata.attribute(parse(path), name)
 
     @_translated
     def listxattr(self, path: str) -> Iterable[str]:
         """listxattr(2)."""
-        self._fs.stat(parse(path))
+        self._fs.metadata.stat(parse(path))
         return ATTRIBUTES
 
     @_translated

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from basefs.errors import IncompleteContent, NotADirectory, NotFound, PathError
+from basefs.errors import IncompleteContent, NotADirectory, NotFound, PathError, UnreadableContent
 from basefs.fs.publish.plan import Do, Step
 from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
@@ -56,8 +56,9 @@ def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]
     try:
         with author.based_on(versions):
             yield from made
-    except (PathError, IncompleteContent) as error:
-        # The log may have come from a backup, and lack the content that a pending file was published with.
+    except (PathError, IncompleteContent, UnreadableContent) as error:
+        # The log may have come from a backup, and lack the content that a pending file was published with; and what
+        # another node has written may be unreadable.
         step.error = error
 
 

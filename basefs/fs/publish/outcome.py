@@ -10,7 +10,6 @@ from basefs.errors import NotEmpty, PathError
 from basefs.fs.publish.plan import Do, Step
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
-from basefs.fs.staging.scratch import is_scratch
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.path import Path, display
 from basefs.replica.replica import Attributes
@@ -38,10 +37,13 @@ def take_over(working: WorkingSet, step: Step) -> None:
 def _take_over_deletion(working: WorkingSet, step: Step) -> None:
     path = step.names[0]
     if step.error is not None and not isinstance(step.error, NotEmpty):
-        log.warning("%s was removed here only and is back: %s", display(path), step.error)
+        log.warning("cannot publish the removal of %s, restored: %s", display(path), step.error)
     # A directory that is not empty holds what another node has made in it meanwhile, so it stays.
     if working.overlay.get(path) is None:
-        working.drop(path)
+        if step.error is None:
+            working.drop(path)
+        else:
+            working.withdraw(path)
         _tell(working, path, None)
     for inode in list(working.by_origin.values()):
         working.forget_idle(inode)
@@ -56,14 +58,13 @@ def _take_over_directory(working: WorkingSet, step: Step, inode: Inode) -> None:
     if inode.is_new and not inode.unlinked and attributes is not None and attributes.origin is not None:
         _enter(working, step, inode, attributes)
         working.by_origin[attributes.origin] = inode
-        working.record(inode)
 
 
 def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     if step.error is not None:
         if inode.refused != str(step.error):
             inode.refused = str(step.error)
-            log.warning("%s stays on this node only: %s", display(step.names[0]), step.error)
+            log.warning("cannot publish %s, kept on this node only: %s", display(step.names[0]), step.error)
         return
     if inode.unlinked:
         return
@@ -166,5 +167,5 @@ def _release(working: WorkingSet, step: Step, inode: Inode) -> None:
 def separate_scratch(working: WorkingSet) -> None:
     """What is left of a published file under scratch names is a file of its own: they never leave this node."""
     for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
-        if inode.kind is not Kind.DIRECTORY and not inode.handles and all(map(is_scratch, inode.names)):
+        if inode.kind is not Kind.DIRECTORY and not inode.handles and working.stays_here(inode):
             working.separate(inode)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from basefs.errors import BaseFSError
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
-from basefs.fs.staging.scratch import is_scratch, is_temporary_name
+from basefs.fs.staging.records import Taken, TakenInode
+from basefs.fs.staging.scratch import is_temporary_name
 from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.content import Content
@@ -25,7 +26,6 @@ from basefs.replica.replica import Attributes
 from basefs.view.seen import Version
 from basefs.view.states import Kind, Owner
 
-_NANOSECONDS = 10**9
 #: What is published at once, so that nobody waits for the replica's lock for long: steps, of 1 to 3 ms each, and bytes
 #: of content.  Fewer steps would cost more transactions, of 0.3 ms.
 MAX_STEPS = 24
@@ -49,12 +49,13 @@ class Step:
     Attributes:
         do: what is done.
         names: of the inode, the first one carries its content; or the one name to delete.
+        kept: other names of the inode, which are not published.
         inode: `None` for a deletion.
         kind: of the inode.
         content: all of it, `None` if it is the published one.
         base: the write entry with that one.
         target: of a symbolic link.
-        mode, owner, mtime: as in `Inode`, the time in seconds; `None` keeps what is published.
+        mode, owner, mtime: as in `Inode`; `None` keeps what is published.
         exact: whether an application has chosen the time.
         origin, home: the file of the view that it is, and where the view had it.
         leaves_home: whether that name is to be deleted.
@@ -67,6 +68,7 @@ class Step:
     do: Do
     names: tuple[Path, ...]
     inode: Inode | None = None
+    kept: tuple[Path, ...] = ()
     kind: Kind = Kind.ABSENT
     content: Content | None = None
     base: EntryHash | None = None
@@ -91,10 +93,12 @@ class Plan:
 
     Attributes:
         steps: in the order in which they are taken.
+        position: how many frames the journal had when it was made.
         due: when the next of what is held back should be published, on the monotonic clock; `None`: nothing is.
     """
 
     steps: list[Step]
+    position: int
     due: float | None
 
 
@@ -117,7 +121,7 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
                 waits.append(until)
             else:
                 gone.add(path)
-        elif is_scratch(path) and not working.is_published(path):
+        elif working.scratch.is_scratch(path) and not working.is_published(path):
             continue
         elif inode.unflushed and inode.kind is Kind.FILE:
             # Nobody has closed it: others shall not see half of it, nor that its old name is gone.
@@ -132,7 +136,7 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     steps = [_step(working, inode, path) for inode, path in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
     removals = [Step(Do.DELETE, (path,), seen={path: working.overlay.seen(path)}) for path in sorted(gone)]
-    return Plan([*steps, *times, *removals], min(waits, default=None))
+    return Plan([*steps, *times, *removals], working.journal.position, min(waits, default=None))
 
 
 def _is_temporary(inode: Inode) -> bool:
@@ -164,13 +168,14 @@ def _step(working: WorkingSet, inode: Inode, names: tuple[Path, ...]) -> Step:
         Do.MAKE_DIRECTORY if inode.kind is Kind.DIRECTORY else Do.MAKE,
         names,
         inode,
+        tuple(path for path in inode.names if path not in names),
         inode.kind,
         content=inode.spool.content() if inode.dirty and inode.spool is not None else None,
         base=inode.base,
         target=inode.target,
         mode=inode.mode,
         owner=inode.owner,
-        mtime=None if inode.mtime is None else inode.mtime // _NANOSECONDS,
+        mtime=inode.mtime,
         exact=inode.exact,
         origin=inode.origin,
         home=inode.home,
@@ -179,6 +184,20 @@ def _step(working: WorkingSet, inode: Inode, names: tuple[Path, ...]) -> Step:
         seen={name: working.overlay.seen(name) for name in names},
         version=inode.version,
         content_version=inode.content_version,
+    )
+
+
+def taken(position: int, steps: Iterable[Step]) -> Taken:
+    """What the transaction that drafts these steps of a plan takes from the staging area, once it is drafted."""
+    done = [step for step in steps if step.error is None]
+    return Taken(
+        position,
+        inodes=tuple(
+            TakenInode(step.inode.number, step.names, step.kept, not (step.do is Do.MAKE_DIRECTORY and step.exact))
+            for step in done
+            if step.inode is not None
+        ),
+        gone=tuple(path for step in done if step.inode is None for path in step.names),
     )
 
 

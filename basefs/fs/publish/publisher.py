@@ -6,16 +6,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
 from functools import partial
 
-from basefs.errors import StoreError
+from basefs.errors import NoSpace, StoreError
 from basefs.fs.publish.drafts import drafts
 from basefs.fs.publish.outcome import separate_scratch, take_over
-from basefs.fs.publish.plan import Step, make_plan, portions, rebase
+from basefs.fs.publish.plan import make_plan, portions, rebase, taken
 from basefs.fs.publish.timing import BUSY_LOAD, Timing
 from basefs.fs.staging.workingset import WorkingSet
-from basefs.log.entries import Entry
 from basefs.replica.replica import Applied
 
 log = logging.getLogger(__name__)
@@ -34,6 +32,8 @@ class Publisher:
         #: Guards the timing, which those who make changes, the thread and everybody who calls `publish` ask.
         self._wake = threading.Condition(threading.Lock())
         self._timing = Timing(quiet)
+        #: Whether the disk had no room the last time, whoever asked to publish.
+        self.full = False
         #: Names that stayed pending the last time: scratch names, and what the log refuses.
         self._left = 0
         self._stopped = False
@@ -83,10 +83,10 @@ class Publisher:
             try:
                 self.publish(patient=True)
             except StoreError as error:
-                log.error("not published yet, it is tried again: %s", error)
+                log.error("cannot publish, retrying: %s", error)
                 self._retry()
             except Exception:
-                log.exception("a bug in the publisher")
+                log.exception("publishing failed unexpectedly")
                 self._retry()
 
     def _retry(self) -> None:
@@ -122,8 +122,17 @@ class Publisher:
         Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
         """
         try:
-            self._publish(patient=patient)
-        except BaseException:
+            while True:
+                try:
+                    self._publish(patient=patient)
+                    self.full = False
+                    return
+                except NoSpace:
+                    # A large content that is published takes its room twice until both copies are synced.
+                    if not self._working.reclaim():
+                        raise
+        except BaseException as error:
+            self.full = isinstance(error, NoSpace)
             # Whoever asked: what is pending must not wait for the next change.
             self._ask()
             raise
@@ -134,6 +143,7 @@ class Publisher:
             with working.lock:
                 with self._wake:
                     self._timing.begin(time.monotonic())
+                working.journal.renew()
                 plan = make_plan(working, patient=patient)
                 steps = plan.steps
                 with self._wake:
@@ -141,8 +151,8 @@ class Publisher:
                 working.in_flight = {path for step in steps for path in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
             try:
-                if working.must_sync:
-                    working.sync_journal()
+                if working.journal.is_first:
+                    working.sync()
                 for portion in portions(steps):
                     with working.lock:
                         rebase(working, portion)
@@ -152,8 +162,12 @@ class Publisher:
                         if step.content is not None
                     ]
                     make = partial(drafts, steps=portion, load=working.open_content)
-                    applied = working.replica.commit(make, contents=contents)
-                    self._take_over(portion, applied.entries)
+                    commit = partial(working.replica.commit, make, contents=contents)
+                    applied = working.journal.publish(commit, partial(taken, plan.position, portion))
+                    with working.lock:
+                        working.follow([entry.hash for entry in applied.entries])
+                        for step in portion:
+                            take_over(working, step)
                     if patient and self._gives_way():
                         break
             finally:
@@ -164,25 +178,8 @@ class Publisher:
                     working.in_flight = set()
             with working.lock:
                 separate_scratch(working)
-                working.tidy()
                 self._left += sum(len(step.names) for step in steps if step.error is not None)
-
-    def _take_over(self, portion: Sequence[Step], entries: Sequence[Entry]) -> None:
-        """What was promised to survive a power cut is in the log before the journal forgets it."""
-        working = self._working
-        is_durable = False
-        while True:
-            with working.lock:
-                if is_durable or not working.is_synced:
-                    followed = working.follow(entries)
-                    for step in portion:
-                        take_over(working, step)
-                    working.record_versions(followed)
-                    return
-            # Nor does the log get ahead of it: what is replaced by what was published would be published again.
-            working.sync_journal()
-            working.replica.sync_to_disk()
-            is_durable = True
+            working.tidy()
 
 
 def _is_busy() -> bool:

@@ -11,7 +11,6 @@ from basefs.replica.replica import Attributes
 from basefs.view.states import Owner
 
 ROOT_NUMBER = 1
-_NANOSECONDS = 10**9
 #: Files about which something is remembered.  One more costs 400 bytes; one less loses its nanoseconds.
 MAX_REMEMBERED = 65536
 #: Numbers given here have this bit, those that follow from a hash do not.
@@ -65,7 +64,7 @@ class Identities:
         """Modification and change time of a file of the view, nanoseconds."""
         face = self._faces.get(attributes.origin) if attributes.origin is not None else None
         if face is None or face.of != _version(attributes):
-            return attributes.mtime * _NANOSECONDS, attributes.mtime * _NANOSECONDS
+            return attributes.mtime, attributes.mtime
         return face.mtime, face.ctime
 
     def accessed(self, number: int) -> int | None:

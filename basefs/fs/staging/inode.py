@@ -11,6 +11,9 @@ from basefs.path import Path
 from basefs.replica.replica import Attributes
 from basefs.view.states import Kind, Owner
 
+#: The bits that a mount shows and sets: setuid, setgid and sticky stay in the log.
+PERMISSION_BITS = 0o777
+
 
 @dataclass(slots=True, eq=False)
 class Inode:

@@ -50,6 +50,12 @@ class Overlay:
     def __len__(self) -> int:
         return self._count
 
+    def clear(self) -> None:
+        """Say nothing about any name."""
+        self._root = _Place()
+        self._count = 0
+        self._by_entry.clear()
+
     def _find(self, path: Path) -> _Place | None:
         place: _Place | None = self._root
         for name in path:
@@ -130,6 +136,15 @@ class Overlay:
             if below.below or below.slot is not MISSING:
                 return
             del place.below[name]
+
+    def take_tree(self, top: Path) -> list[tuple[Path, Version | None, Inode | None]]:
+        """Forget a name and all below it, and return what was told of them: path, version and inode."""
+        slot = self.get(top)
+        told = [*self.below(top), *([] if slot is MISSING else [(top, slot)])]
+        found = [(path, self.seen(path), inode) for path, inode in told]
+        for path, _, _ in found:
+            self.drop(path)
+        return found
 
     def within(self, path: Path) -> Iterator[tuple[bytes, Inode | None]]:
         """The names of a directory that are told here."""

@@ -6,7 +6,9 @@ knows before it is done: they wait for it.
 
 from __future__ import annotations
 
+import fnmatch
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from basefs.path import Path
@@ -31,11 +33,15 @@ def is_temporary_name(name: bytes) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-@lru_cache(maxsize=4096)
-def _is_scratch_name(name: bytes) -> bool:
-    return _SCRATCH.fullmatch(name) is not None
+class ScratchNames:
+    """The names that never leave this node."""
 
+    def __init__(self, more: Sequence[str] = ()) -> None:
+        """`more`: shell patterns of names, besides those that are always scratch names."""
+        patterns = [_SCRATCH.pattern, *(fnmatch.translate(glob).encode("utf-8", "surrogateescape") for glob in more)]
+        self._matches = re.compile(b"|".join(b"(?:%b)" % pattern for pattern in patterns), re.DOTALL).fullmatch
+        self._is_name = lru_cache(maxsize=4096)(lambda name: self._matches(name) is not None)
 
-def is_scratch(path: Path) -> bool:
-    """Whether a path never leaves this node: its name, or that of a directory above, is a scratch name."""
-    return any(_is_scratch_name(name) for name in path)
+    def is_scratch(self, path: Path) -> bool:
+        """Whether a path never leaves this node: its name, or that of a directory above, is a scratch name."""
+        return any(self._is_name(name) for name in path)

@@ -13,10 +13,9 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from basefs.durable import sync_directory
 from basefs.errors import NoSpace, StoreError, TooLarge
+from basefs.log.codecs import MAX_CONTENT_BYTES
 from basefs.log.content import BytesContent, Content, FileContent
-from basefs.log.contents import MAX_CONTENT_BYTES
 
 #: Largest content kept in memory, and in the journal once it is closed, bytes.  Most configuration files are smaller,
 #: and a file on disk for each would slow a copy down; the journal gives its room back when all of it is published.
@@ -34,24 +33,28 @@ class TornSpool(StoreError):
 def as_store_error(error: OSError, what: object) -> StoreError:
     """What a failed write of ours means to applications."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpace(f"no space left for {what}: free some, nothing that was closed is lost")
+        return NoSpace(f"the disk is full: free some space for {what}; nothing that was closed is lost")
     return StoreError(f"cannot write {what}: {error.strerror}")
 
 
 class Spool:
-    """The content of one file that is being written."""
+    """The content of one file that is being written.
 
-    __slots__ = ("_checked", "_checksum", "_descriptor", "_memory", "_remove", "_size", "_synced", "path")
+    Attributes:
+        path: the file that holds it once it is large.
+        is_recorded: whether a record of the journal has it, so that it must stay as it is.
+    """
+
+    __slots__ = ("_checked", "_checksum", "_descriptor", "_memory", "_remove", "_size", "is_recorded", "path")
 
     def __init__(self, path: Path, remove: Callable[[Path], object] = Path.unlink) -> None:
-        """`path`: the file that holds it once it is large; it must not exist.  `remove` is called when it may go."""
+        """`path`: it must not exist.  `remove` is called when the file of a recorded one may go."""
         self.path = path
+        self.is_recorded = False
         self._remove = remove
         self._descriptor = -1
         self._size = 0
         self._memory = bytearray()
-        #: Whether nothing was written since the last sync.
-        self._synced = False
         #: CRC-32 of so many bytes at the beginning of the file.
         self._checksum = self._checked = 0
 
@@ -112,7 +115,6 @@ class Spool:
         """Replace or append bytes; a gap reads as zeros.  Raises `TooLarge`, `NoSpace`, `StoreError`."""
         end = offset + len(data)
         self._make_room(end)
-        self._synced = False
         if self._descriptor < 0:
             memory = self._memory
             if offset > len(memory):
@@ -141,7 +143,6 @@ class Spool:
     def truncate(self, length: int) -> None:
         """Cut, or extend with zeros.  Raises `TooLarge`, `NoSpace`, `StoreError`."""
         self._make_room(length)
-        self._synced = False
         if self._descriptor < 0:
             if length < self._size:
                 del self._memory[length:]
@@ -209,22 +210,12 @@ class Spool:
             self._checked += len(piece)
         return self._checksum
 
-    def sync(self) -> None:
-        """Make the file, if there is one, survive a power cut, with its name.  Raises `StoreError`."""
-        if self._descriptor >= 0 and not self._synced:
-            try:
-                os.fsync(self._descriptor)
-                sync_directory(self.path.parent)
-            except OSError as error:
-                raise as_store_error(error, "this file") from None
-            self._synced = True
-
     def close(self) -> None:
         """Forget the bytes, and have the file removed."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
             with contextlib.suppress(FileNotFoundError):
-                self._remove(self.path)
+                (self._remove if self.is_recorded else Path.unlink)(self.path)
         self._memory = bytearray()
         self._size = 0

@@ -15,24 +15,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from basefs.errors import PathError, StoreError
+from basefs.errors import (
+    Exists,
+    NotADirectory,
+    NotFound,
+    NotPermitted,
+    PathError,
+    PermissionDenied,
+    ReadOnly,
+    StoreError,
+)
 from basefs.fs.owners import Owners
+from basefs.fs.staging.identity import Identities
 from basefs.fs.staging.inode import Inode
-from basefs.fs.staging.ledger import Ledger, Move
-from basefs.fs.staging.lookup import Lookup
-from basefs.fs.staging.overlay import MISSING
-from basefs.fs.staging.scratch import is_scratch
-from basefs.fs.staging.spool import Spool
+from basefs.fs.staging.journal import StagingJournal
+from basefs.fs.staging.overlay import MISSING, Overlay
+from basefs.fs.staging.replay import Found, Made, Replay, known
+from basefs.fs.staging.scratch import HIDDEN_PREFIX, ScratchNames
+from basefs.fs.staging.spool import Spool, TornSpool
 from basefs.fs.staging.vacancies import HIDE_SECONDS, Vacancies
 from basefs.log.content import BytesContent, Content
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
-from basefs.path import Path, display
+from basefs.path import Path, check_name, display
 from basefs.replica.replica import Attributes, Replica
 from basefs.view.seen import Version, follow
-from basefs.view.states import Kind, State
+from basefs.view.states import Kind, Owner, State
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +53,7 @@ DIRECTORY = "working"
 NOTE_SECONDS = 0.002
 
 
-class WorkingSet(Lookup):
+class WorkingSet:
     """Names and inodes of this node.
 
     Attributes:
@@ -59,20 +69,34 @@ class WorkingSet(Lookup):
         mirrored: whether the mirror parts what is open from what another node makes of its path.
         moving: directories that are being renamed here.
         vacancies: removed names that may be given to another file in a moment.
-        must_sync: whether the journal must be on the disk before anything is published: it says what is no longer what
-            the view shows at its place, and would be taken for what comes there.
+        journal: what of this survives the death of the process.
+        scratch: the names that never leave this node.
     """
 
-    def __init__(self, replica: Replica, owners: Owners, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, replica: Replica, owners: Owners, clock: Callable[[], float], scratch: ScratchNames | None = None
+    ) -> None:
         """Load what an earlier process left.  Raises `StoreError`."""
-        super().__init__(replica, owners)
+        self.lock = threading.RLock()
+        self.replica = replica
+        self.owners = owners
+        self.scratch = scratch or ScratchNames()
+        self.overlay = Overlay()
+        self.identities = Identities()
+        self.by_origin: dict[EntryHash, Inode] = {}
+        self.hidden: dict[Path, Inode] = {}
+        self.opened: set[Inode] = set()
+        self.in_flight: set[Path] = set()
+        self.mirrored = False
+        self.moving: tuple[Path, ...] = ()
         self._clock = clock
         self._listeners: list[Callable[[bool, bool], None]] = []
         self._overruled: list[Callable[[Path, State | None, State], None]] = []
-        self.must_sync = False
         self.vacancies = Vacancies(self.overlay, self._note_gone)
-        self._ledger = Ledger(self, replica.directory / DIRECTORY)
-        self._ledger.load()
+        self.journal = StagingJournal(replica.directory / DIRECTORY, self.overlay, replica)
+        #: Held for a whole sync, so that whoever finds another one syncing waits for it.
+        self._syncing = threading.Lock()
+        self._load()
 
     def on_change(self, listener: Callable[[bool, bool], None]) -> None:
         """Have `listener` called after each change; it is given the arguments of `changed`."""
@@ -99,9 +123,13 @@ class WorkingSet(Lookup):
             listener(path, before, after)
 
     def close(self) -> None:
-        """Make everything durable and release the files."""
-        with self.lock:
-            self._ledger.close()
+        """Make everything durable and release the files.  Raises `StoreError`."""
+        try:
+            # So the journal of what is published ends, and nothing depends on receipts.
+            self.sync()
+        finally:
+            with self.lock:
+                self.journal.close()
 
     def now(self) -> int:
         """Nanoseconds since 1970."""
@@ -109,7 +137,208 @@ class WorkingSet(Lookup):
 
     def new_spool(self, content: Content | None = None) -> Spool:
         """A place for the content of a file."""
-        return self._ledger.new_spool(content)
+        return self.journal.new_spool(content)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def find(self, path: Path) -> tuple[Inode | None, Attributes | None]:
+        """What is at a path: its inode if it is open or pending, and what the view shows, if it is in the view.
+
+        Raises `NotFound`, `NotADirectory`.
+        """
+        slot = self.overlay.get(path)
+        if slot is None:
+            raise NotFound(f"{display(path)} was removed")
+        if slot is not MISSING:
+            return slot, self.attributes(slot)
+        if path and path[-1].startswith(HIDDEN_PREFIX) and path in self.hidden:
+            inode = self.hidden[path]
+            return inode, self.attributes(inode)
+        if self.overlay.hides(path):
+            raise NotFound(f"{display(path)} does not exist")
+        attributes = self.replica.attributes(path)
+        if not self.by_origin or attributes.origin is None:
+            return None, attributes
+        known = self.by_origin.get(attributes.origin)
+        if known is not None and not known.dirty and known.base != attributes.content:
+            # Who has it open keeps the version that they opened.  While the kernel takes both for one file, everybody
+            # else sees that version too, or its size would be that of the one and its pages those of the other.
+            if self.mirrored and known.handles and not known.parted:
+                return known, known.shown
+            known = None
+        return known, attributes
+
+    def attributes(self, inode: Inode) -> Attributes | None:
+        """What the view shows of an inode; what it showed last, if that is gone; `None` if it was never published."""
+        if inode.home is None or inode.origin is None:
+            return inode.shown
+        try:
+            found = self.replica.attributes(inode.home)
+        except PathError:
+            return inode.shown
+        return found if found.origin == inode.origin and self._is_current(inode, found) else inode.shown
+
+    @staticmethod
+    def _is_current(inode: Inode, attributes: Attributes) -> bool:
+        return inode.dirty or inode.base == attributes.content
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is anything at a path."""
+        try:
+            self.find(path)
+        except (NotFound, NotADirectory):
+            return False
+        return True
+
+    def is_published(self, path: Path) -> bool:
+        """Whether the log has something live at a path, or is being given it."""
+        if path in self.in_flight:
+            return True
+        try:
+            self.replica.attributes(path)
+        except PathError:
+            return False
+        return True
+
+    def is_directory_of_view(self, path: Path) -> bool:
+        """Whether the view shows a directory at a path, whatever is there on this node."""
+        try:
+            return self.replica.attributes(path).kind is Kind.DIRECTORY
+        except PathError:
+            return False
+
+    def directory(self, path: Path) -> tuple[Inode | None, Attributes | None]:
+        """A directory.  Raises `NotFound`, `NotADirectory`."""
+        inode, attributes = self.find(path)
+        kind = inode.kind if inode is not None else attributes.kind if attributes is not None else Kind.ABSENT
+        if kind is not Kind.DIRECTORY:
+            raise NotADirectory(f"{display(path)} is not a directory")
+        return inode, attributes
+
+    def kinds(self, path: Path) -> dict[bytes, tuple[Kind, int]]:
+        """The names in a directory, with kind and inode number.  Raises `NotFound`, `NotADirectory`."""
+        inode, _ = self.directory(path)
+        found: dict[bytes, tuple[Kind, int]] = {}
+        if inode is None or not inode.is_new:
+            number = self.identities.number
+            found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(path)}
+        for name, slot in self.overlay.within(path):
+            if slot is None:
+                found.pop(name, None)
+            else:
+                found[name] = (slot.kind, slot.number)
+        return found
+
+    def links(self, inode: Inode, attributes: Attributes | None) -> int:
+        """How many names a file has."""
+        if inode.unlinked:
+            return 0
+        if inode.is_new or inode.home is None:
+            return len(inode.names)
+        if attributes is not None and attributes.links == 1 and not inode.names:
+            return 1 if self.overlay.get(inode.home) is MISSING else 0
+        return len(self.live_names(inode))
+
+    def is_moving(self, path: Path) -> bool:
+        """Whether a path changes because this node renames a directory above it."""
+        return any(path[: len(moved)] == moved for moved in self.moving)
+
+    def stale(self, origin: EntryHash | None, content: EntryHash | None) -> list[Inode]:
+        """The open inodes of a file with another content than this one, which another node has given to it."""
+        with self.lock:
+            return [
+                inode
+                for inode in self.opened
+                if inode.origin == origin and inode.base != content and not inode.names and not inode.parted
+            ]
+
+    def published_links(self, path: Path, attributes: Attributes) -> int:
+        """How many names something of the view has, without those that were removed here."""
+        if attributes.links == 1 or attributes.kind is Kind.DIRECTORY or not self.overlay:
+            return attributes.links
+        return sum(self.overlay.get(other) is MISSING for other in self.replica.names_of(path))
+
+    def live_names(self, inode: Inode) -> set[Path]:
+        """All names of an inode."""
+        live = set(inode.names)
+        if inode.home is not None and inode.origin is not None:
+            with contextlib.suppress(PathError):
+                if self.replica.attributes(inode.home).origin == inode.origin:
+                    published = self.replica.names_of(inode.home)
+                    live.update(path for path in published if self.overlay.get(path) is MISSING)
+        return live
+
+    def catch_up(self, inode: Inode) -> None:
+        """An inode learns its new origin where another node has written to a file whose first name is gone.
+
+        All names of the file then lead to it again.
+        """
+        shown = None
+        if inode.origin is not None and inode.home is not None:
+            with contextlib.suppress(PathError):
+                shown = self.replica.attributes(inode.home).origin
+        if shown is None or shown == inode.origin:
+            return
+        other = self.by_origin.get(shown)
+        if other is not None and other is not inode and other.names and inode.names:
+            # Both were changed, as files of their own.
+            return
+        origin: EntryHash | None = shown
+        while origin is not None and origin != inode.origin:
+            origin = self.replica.continues(origin)
+        if origin is None:
+            return
+        if self.by_origin.get(origin) is inode:
+            del self.by_origin[origin]
+        inode.origin = shown
+        if inode.names:
+            self.by_origin[shown] = inode
+
+    # -- rights -------------------------------------------------------------------------------------------------------
+
+    def check_writable(self, path: Path, attributes: Attributes | None) -> None:
+        """Raise `PermissionDenied` or `ReadOnly` where this node may not write.
+
+        Args:
+            path: the path.
+            attributes: what the view shows there; `None` if it was never published, and the directory above decides.
+        """
+        slots = self.overlay.along(path[:-1]) if attributes is None else []
+        depth = len(path)
+        while attributes is None:
+            depth -= 1
+            slot = slots[depth] if depth < len(slots) else None
+            if slot is None or slot is MISSING:
+                attributes = self.replica.attributes(path[:depth])
+            else:
+                attributes = self.attributes(slot)
+        if not attributes.writable:
+            if self.replica.damaged:
+                raise ReadOnly("the log is damaged and takes no writes: 'basefs check' tells more")
+            raise PermissionDenied(
+                f"no key of this node may write at {display(path[:depth])}: ask a key holder for 'basefs grant'"
+            )
+
+    @staticmethod
+    def check_name(path: Path) -> None:
+        """Raise `NameTooLong`, `InvalidName` or `NotPermitted` for a name that nothing can have."""
+        check_name(path[-1])
+        if path[-1].startswith(HIDDEN_PREFIX):
+            raise NotPermitted(f"names that begin with {HIDDEN_PREFIX.decode()} belong to FUSE")
+
+    def check_new(self, path: Path) -> None:
+        """Raise what making a path would raise: `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, ..."""
+        if not path:
+            raise Exists("/ exists already")
+        self.check_name(path)
+        _, attributes = self.directory(path[:-1])
+        if self.exists(path):
+            raise Exists(f"{display(path)} exists already")
+        self.check_writable(path, attributes)
+
+    def owner_of(self, caller: tuple[int, int] | None) -> Owner | None:
+        """The owner of what a user makes; `None` for whoever mounts."""
+        return None if caller is None else self.owners.maker(*caller)
 
     # -- inodes -------------------------------------------------------------------------------------------------------
 
@@ -143,18 +372,21 @@ class WorkingSet(Lookup):
         if inode.spool is None:
             if not empty:
                 self.load(inode)
-            inode.spool = self._ledger.new_spool(None if empty else inode.snapshot)
+            inode.spool = self.journal.new_spool(None if empty else inode.snapshot)
             inode.forget_snapshot()
-        elif inode.journaled and inode.kept is None:
-            # The journal must find what was closed, whatever becomes of what is being written.  Also what was published
-            # since, of a file that was renamed meanwhile: the last record on the disk may be an older one.
-            inode.kept, inode.spool = inode.spool, self._ledger.copy_spool(inode.spool)
+        elif inode.spool.is_recorded:
+            # The journal must find what was closed, whatever becomes of what is being written.
+            closed, inode.spool = inode.spool, self.journal.copy_spool(inode.spool)
+            if inode.journaled:
+                inode.kept = closed
+            else:
+                closed.close()
         self.attach(inode)
         return inode.spool
 
     def attach(self, inode: Inode) -> None:
         """Give a pending inode a place in the overlay from which it is published: the name that the view has of it."""
-        if inode.unlinked or inode.home is None or not _is_published_by_none(inode):
+        if inode.unlinked or inode.home is None or not self.stays_here(inode):
             return
         self.catch_up(inode)
         other = None if inode.origin is None else self.by_origin.get(inode.origin)
@@ -191,7 +423,7 @@ class WorkingSet(Lookup):
         inode.names[path] = None
         inode.version += 1
         if inode.journaled:
-            self._ledger.note_name(path, inode)
+            self.journal.put_name(path, inode)
 
     def _shown(self, path: Path) -> Version | None:
         """What a name shows here, of which nothing is told; `None` where the view does not tell."""
@@ -218,15 +450,15 @@ class WorkingSet(Lookup):
         if self.is_published(path):
             self.overlay.put(path, None, seen)
             if not is_given and path not in self.vacancies:
-                self._ledger.note_gone(path)
+                self.journal.put_name(path, None)
         else:
             self.overlay.drop(path)
             if inode is not None and inode.journaled and not is_given:
-                self._ledger.note_drop(path)
+                self.journal.withdraw(path)
         if inode is not None:
             if not self.find_home(inode) and not inode.names:
                 self._part(inode)
-            elif inode.is_pending and not inode.is_new and _is_published_by_none(inode):
+            elif inode.is_pending and not inode.is_new and self.stays_here(inode):
                 # What was changed under the name that goes is published under one that stays.
                 self.attach(inode)
                 self.record(inode)
@@ -310,9 +542,9 @@ class WorkingSet(Lookup):
 
     def _note_gone(self, path: Path) -> bool:
         try:
-            self._ledger.note_gone(path)
+            self.journal.put_name(path, None)
         except StoreError as error:
-            log.error("that %s was removed is not durable yet: %s", display(path), error)
+            log.error("cannot sync the removal of %s, not durable yet: %s", display(path), error)
             return False
         return True
 
@@ -342,16 +574,13 @@ class WorkingSet(Lookup):
         )
         if inode.kind is Kind.FILE:
             if inode.spool is not None:
-                other.spool = self._ledger.copy_spool(inode.spool)
+                other.spool = self.journal.copy_spool(inode.spool)
             else:
                 self.load(inode)
                 other.spool = self.new_spool(inode.snapshot)
-            # The log has what this is a copy of, under a name that is gone.
-            other.spool.sync()
         for path in other.names:
             self.overlay.put(path, other)
-        self._ledger.note_inode(other)
-        self.must_sync = True
+        self.journal.put_inode(other, detached=True)
         inode.names = {}
         inode.version += 1
         inode.settle()
@@ -376,11 +605,11 @@ class WorkingSet(Lookup):
         inode.origin = inode.home = None
         inode.shown = attributes
         inode.version += 1
-        if not inode.handles and all(map(is_scratch, inode.names)):
+        if not inode.handles and self.stays_here(inode):
             # Its number follows from the place that it has lost; who stays here for long must have another.
             inode.number = self.identities.new_number()
-        self.record(inode)
-        self.must_sync = True
+        if inode.names:
+            self.journal.put_inode(inode, detached=True)
 
     def forget_idle(self, inode: Inode) -> None:
         """Forget an inode that nobody has open and that holds nothing of its own."""
@@ -391,34 +620,13 @@ class WorkingSet(Lookup):
         inode.forget_content()
 
     @contextlib.contextmanager
-    def renaming(self, directory: Path, moves: Sequence[Move], moving: tuple[Path, ...]) -> Iterator[None]:
-        """The log is told inside that a directory of the view is renamed.
-
-        Who is killed in between finds what is pending at the new places if the log was told, else at the old ones.
-
-        Args:
-            directory: it.
-            moves: what is at and below these paths moves along, one after the other; the caller has that done.
-            moving: all paths that change.
-        """
-        # What it does not say yet of what was published there would come back, at the old places.
-        self._ledger.sync(None)
-        pends = any(self.overlay.get(place) is not MISSING or self.overlay.below(place) for place in moving)
-        if pends:
-            self._ledger.note_moves(directory, self.replica.attributes(directory).origin, moves)
+    def renaming(self, *moving: Path) -> Iterator[None]:
+        """The log is given inside that directories of the view are renamed, by which these paths change."""
         self.moving = moving
         try:
             yield
-        except BaseException:
-            if pends:
-                self._ledger.cancel_moves()
-            raise
         finally:
             self.moving = ()
-
-    def finish_moves(self) -> None:
-        """What is pending has moved with a directory that was renamed in the log."""
-        self._ledger.finish_moves()
 
     def move(self, source: Path, target: Path) -> None:
         """What stands at a path of the view has moved: what is pending there and below goes along."""
@@ -448,102 +656,188 @@ class WorkingSet(Lookup):
         `empty`: also a file that is still as it was created.  Raises `NoSpace`, `StoreError`.
         """
         if inode.names:
-            self._ledger.note_inode(inode, empty=empty)
+            self.journal.put_inode(inode, empty=empty)
 
     def record_attributes(self, inode: Inode) -> None:
         """`record` after attributes or names have changed, and nothing else.  Raises `NoSpace`, `StoreError`."""
         if inode.names and inode.journaled:
-            self._ledger.note_attributes(inode)
+            self.journal.put_attributes(inode)
         else:
             self.record(inode)
 
-    def secure(self, inode: Inode) -> None:
-        """What an inode is comes to stand where something is that may have been made to survive a power cut."""
-        self._ledger.secure(inode)
-
-    def follow(self, entries: Sequence[Entry]) -> list[Path]:
-        """What was published here has been seen here: returns the names whose version has changed.
+    def follow(self, entries: Sequence[EntryHash]) -> None:
+        """What was published here has been seen here.
 
         Those are not only the names that were published: an entry that changes a file under one name follows a version
         that its other names share.
         """
-        before: dict[Path, Version | None] = {}
         overlay = self.overlay
         for path, placed in self.replica.places(entries):
             for at in {path, *overlay.based_on(placed.entry.parent)}:
                 seen = overlay.seen(at)
                 if seen is not None:
-                    before.setdefault(at, seen)
                     overlay.see(at, follow(seen, placed, is_here=at == path))
-        return [at for at, seen in before.items() if seen != overlay.seen(at)]
-
-    def record_versions(self, changed: Iterable[Path]) -> None:
-        """What is still told of these paths was made on other versions than the journal knows.  Raises `StoreError`."""
-        for path in changed:
-            if self.overlay.get(path) is not MISSING:
-                self._ledger.note_version(path)
 
     def drop(self, path: Path) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
-        self._ledger.note_drop(path)
+        self.overlay.drop(path)
+
+    def withdraw(self, path: Path) -> None:
+        """What the overlay says of a name will not be published: the name is what the view shows."""
+        self.journal.withdraw(path)
         self.overlay.drop(path)
 
     def tidy(self) -> None:
-        """Begin the journal again if nothing is pending, or most of it is superseded."""
-        self._ledger.tidy()
-
-    def rewrite(self) -> None:
-        """Write the journal anew: names have changed in ways that single records do not tell."""
-        self._ledger.rewrite()
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether some of what is pending was made to survive a power cut, or is about to be."""
-        return self._ledger.is_synced
+        """Have the journal forget what it needs no longer.  Raises `StoreError`."""
+        with self.lock:
+            # What is being published is taken from the journal that it was read from.
+            if not self.in_flight:
+                self.journal.tidy()
 
     @property
     def is_durable(self) -> bool:
-        """Whether nothing is pending, and all that was published is synced or another thread syncs it; without a lock.
+        """Whether all that is staged and published is synced, or another thread syncs it; without a lock."""
+        return self.journal.is_durable and self.replica.is_durable
 
-        What is pending may have to be promised (`sync`), whoever has synced the journal.
-        """
-        return not self.overlay and self._ledger.is_durable and self.replica.is_durable
+    def sync(self) -> None:
+        """Make all that was closed survive a power cut.  Raises `StoreError`."""
+        with self._syncing:
+            with self.lock:
+                taken_up = self.journal.begin_sync()
+            try:
+                self.journal.finish_sync(taken_up)
+            except BaseException:
+                with self.lock:
+                    self.journal.undo_sync(taken_up)
+                raise
+            self.tidy()
 
-    def sync(self, inode: Inode | None = None) -> None:
-        """Make all that was closed survive a power cut, and the content of one inode.  Raises `StoreError`.
-
-        Of what was published until now the journal may say that it is no longer pending, so the log comes first; and
-        what is published from now on is in a log that was synced before the journal says so.
-        """
-        with self.lock:
-            self._ledger.promise()
-        # The log must not get ahead of the journal either: that would publish again what was replaced since.
-        self.sync_journal()
-        self.replica.sync_to_disk()
-        if inode is None:
-            self.sync_journal()
-            return
-        with self.lock:
-            self._ledger.sync(inode)
-
-    def sync_journal(self) -> None:
-        """Make what is in the journal survive a power cut, for who does not hold the lock: nobody waits for the disk.
+    def reclaim(self) -> bool:
+        """Give back the room that was needed by what is published already; returns whether there was any.
 
         Raises `StoreError`.
         """
-        must_sync, self.must_sync = self.must_sync, False
+        if not self.journal.has_dead:
+            return False
+        self.sync()
+        return True
+
+    # -- after a crash ------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Put back what an earlier process left.  Raises `StoreError`."""
+        frames, rows, is_whole = self.journal.load()
+        left = known(frames, rows)
+        spools: dict[str, Spool] = {}
+        while True:
+            replay = Replay(self.overlay, self.follow, self._made)
+            try:
+                replay.run(left, rows)
+            except (ValueError, KeyError) as error:
+                self.journal.keep_unreadable(error)
+                is_whole, end = False, replay.position
+            else:
+                found = [each for each in replay.inodes.values() if each.inode.names]
+                torn = [each.written for each in found if not self._reopen(each, spools)]
+                if not torn:
+                    break
+                end = min(torn)
+            left = left[:end]
+            self.overlay.clear()
+        self._follow_all([hashes for _, hashes in rows])
+        if lost := len(frames) - len(left):
+            log.info("lost %d changes in a power cut, which no program had synced", lost)
+        for each in found:
+            if each.inode.names:
+                self._enter(each)
+        used = [each.inode for each in found if each.inode.names]
+        self.journal.loaded(used, is_whole=is_whole)
+        for spool in set(spools.values()).difference(inode.spool for inode in used if inode.spool is not None):
+            spool.close()
+        if self.overlay:
+            log.info("restored %d unpublished names from the journal", len(self.overlay))
+
+    def _made(self, path: Path, entries: Sequence[EntryHash]) -> Made | None:
+        """Origin and content of a path after entries of this node; as the view shows it if they changed nothing."""
+        for where, placed in reversed(self.replica.places(entries)):
+            if where == path and (state := self.replica.state_after(placed.entry.hash)) is not None:
+                return (state.origin, state.content) if state.origin is not None else None
+        with contextlib.suppress(PathError):
+            attributes = self.replica.attributes(path)
+            return attributes.origin, attributes.content
+        return None
+
+    def _follow_all(self, transactions: Sequence[Sequence[EntryHash]]) -> None:
+        """What was staged while something was being published has seen that, too."""
+        for entries in transactions:
+            for where, placed in self.replica.places(entries):
+                for path in tuple(self.overlay.based_on(placed.entry.parent)):
+                    self.overlay.see(path, follow(self.overlay.seen(path) or (), placed, is_here=False))
+                if self.overlay.seen(where) == ():
+                    # It was made, and published, while it was being changed further.
+                    self.overlay.see(where, None)
+
+    def _reopen(self, found: Found, spools: dict[str, Spool]) -> bool:
+        """Give an inode what was written to it; false if that did not reach the disk.  `spools`: what is open."""
+        inode, content = found.inode, found.content
+        if content is None:
+            return True
+        if isinstance(content, bytes):
+            inode.spool = self.new_spool(BytesContent(content))
+        else:
+            try:
+                inode.spool = spools.get(content[0]) or self.journal.reopen_spool(content)
+            except TornSpool as error:
+                where = display(min(inode.names))
+                log.error("lost the last save of %s in a power cut: %s", where, error)
+                return False
+            spools[content[0]] = inode.spool
+        inode.dirty = inode.spool.is_recorded = True
+        return True
+
+    def _enter(self, found: Found) -> None:
+        """Find the place of a staged inode in the view."""
+        inode = found.inode
+        if inode.origin is None:
+            self._make_new(inode, found.face if found.detached else None)
+            return
+        self.catch_up(inode)
         try:
-            self._ledger.sync(None)
-        except StoreError:
-            self.must_sync |= must_sync
-            raise
+            inode.shown = self.replica.attributes(inode.home or ())
+        except PathError:
+            inode.shown = None
+        if inode.kind is Kind.DIRECTORY and (inode.shown is None or inode.shown.kind is not Kind.DIRECTORY):
+            # Another node has removed it, and what was set of it does not bring it back.
+            for path in inode.names:
+                self.overlay.drop(path)
+            inode.names = {}
+        elif inode.shown is None or inode.shown.origin != inode.origin:
+            # Its file is gone or another one now: it begins again as a new one.
+            self._make_new(inode, found.face)
+        else:
+            if not inode.dirty:
+                # Not an older one, if others have changed it or what was written here is torn.
+                inode.base = inode.shown.content
+            self.by_origin[inode.origin] = inode
+
+    def _make_new(self, inode: Inode, face: tuple[int, Owner | None] | None) -> None:
+        """It has no place in the view; what was not written here goes on being the content that was published."""
+        if inode.kind is Kind.FILE and inode.spool is None and inode.base is None:
+            inode.spool = self.new_spool()
+            inode.dirty = True
+        if face is not None:
+            inode.take_unset(*face)
+        if inode.base is not None and (raw := self.replica.entry(inode.base)) is not None:
+            inode.base_size = Entry.decode(raw).size
+        # The one that follows from its place in the view may be that of another file now.
+        inode.number = self.identities.new_number()
+        inode.origin = inode.home = inode.shown = None
 
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""
         with self.lock:
-            return sum(not is_scratch(path) for path, _ in self.overlay.items())
+            return sum(not self.scratch.is_scratch(path) for path, _ in self.overlay.items())
 
-
-def _is_published_by_none(inode: Inode) -> bool:
-    """Whether none of the names that the overlay has of an inode may leave this node."""
-    return all(map(is_scratch, inode.names))
+    def stays_here(self, inode: Inode) -> bool:
+        """Whether none of the names that the overlay has of an inode may leave this node."""
+        return all(map(self.scratch.is_scratch, inode.names))

@@ -116,7 +116,7 @@ def test_numbers_and_pages(where: pathlib.Path) -> None:
     assert [record.number for record in first] == [1, 2]
     assert [record.number for record in journal.read(2, 100)] == [3, 4, 5]
     assert journal.read(5, 100) == []
-    assert first[0] == Record(1, 7, EventType.CREATE, path("/0"), Kind.FILE, b"")
+    assert first[0] == Record(1, 7, EventType.CREATE, path("/0"), Kind.FILE, b"", b"")
     journal.close()
 
 

@@ -35,6 +35,12 @@ def test_a_glob_that_no_path_matches_is_not_taken_for_a_command(text: str) -> No
         Rule.parse(text)
 
 
+@pytest.mark.parametrize("text", ["/nginx/**", "*.conf", "/nginx/?.conf", "/nginx/[ab]", "/nginx/", "/"])
+def test_a_glob_alone_is_not_taken_for_a_command(text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"is a glob without a command: write '{text}=CMD'")):
+        Rule.parse(text)
+
+
 @pytest.mark.parametrize("text", ["", "  ", "/a=", "*.conf= "])
 def test_a_rule_needs_a_command(text: str) -> None:
     with pytest.raises(UsageError, match="write 'CMD' or 'GLOB=CMD'"):

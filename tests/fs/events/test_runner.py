@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
 
 import psutil
 import pytest
 
+from basefs.fs.events.queue import CONFLICT, Event
 from basefs.fs.events.rules import Rule
 from basefs.fs.events.runner import HandlerSettings, Runner
 from basefs.replica.replica import Applied
@@ -35,8 +38,11 @@ def play(local: Local, scenario: Scenario, *commands: str, capacity: int = 1000,
     async def main() -> None:
         rules = [Rule.parse(command) for command in commands]
         runner = Runner(
-            HandlerSettings(rules, int(settings.get("at_most", 4)), settings.get("timeout", DEADLINE)),
+            HandlerSettings(
+                rules, int(settings.get("at_most", 4)), settings.get("timeout", DEADLINE), settings.get("delay", 0.0)
+            ),
             {"WHERE": str(local.replica.directory)},
+            local.replica.key_names,
             capacity=capacity,
         )
 
@@ -60,6 +66,41 @@ def lines(local: Local) -> list[str]:
 
 
 NOTE = 'echo "$BASEFS_EVENT_TYPE $BASEFS_EVENT_PATH $BASEFS_EVENT_KIND" >> "$WHERE/out"'
+
+
+COUNT = 'echo "$BASEFS_EVENT_TYPE $BASEFS_EVENT_PATH $BASEFS_EVENT_CHANGES" >> "$WHERE/out"'
+
+
+def test_a_burst_of_changes_is_one_run(local: Local) -> None:
+    async def scenario(local: Local, runner: Runner) -> None:
+        local.do(lambda author: author.make_directory(path("/d"), mode=0o755))
+        for number in range(30):
+            local.save(f"/d/{number}", b"x")
+        local.save("/other", b"x")
+        runner.report([Event(CONFLICT, path("/d/f"), "file")])
+        await until(lambda: len(lines(local)) == 1, "the conflict, which waits for nothing")
+        assert lines(local) == ["conflict /d/f 1"]
+        await until(lambda: len(lines(local)) == 2, "the run for all others")
+        local.save("/d/0", b"alone")
+        await until(lambda: len(lines(local)) == 3, "the next one")
+
+    play(local, scenario, f"/d/*={COUNT}", delay=0.5)
+    assert lines(local)[1:] == ["several /d 30", "modify /d/0 1"]
+
+
+def test_changes_that_never_stop_do_not_keep_a_handler_from_running(local: Local) -> None:
+    async def scenario(local: Local, runner: Runner) -> None:
+        local.save("/f", b"")
+        numbers = itertools.count()
+
+        def has_run_after_another_change() -> bool:
+            local.save("/f", b"%d" % next(numbers))
+            return bool(lines(local))
+
+        await until(has_run_after_another_change, "a run")
+
+    play(local, scenario, COUNT, delay=0.1)
+    assert re.fullmatch(r"create /f \d+", lines(local)[0])
 
 
 def test_each_kind_of_change_is_told_once(local: Local) -> None:
@@ -170,7 +211,7 @@ def test_a_full_queue_says_so(local: Local, caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.INFO):
         command = f'until [ -e "$WHERE/go" ]; do sleep 0.02; done; {NOTE}'
         play(local, scenario, command, at_most=1, capacity=3)
-    assert "the queue of handlers is full" in caplog.text
+    assert "handler queue full" in caplog.text
     assert "overflow / directory" in lines(local)
 
 

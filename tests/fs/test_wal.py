@@ -1,4 +1,4 @@
-"""The journal: records that survive, whatever is cut off or left over behind them."""
+"""A write-ahead log: records that survive, whatever is cut off or left over behind them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from hypothesis import strategies as st
 
 from basefs import durable
 from basefs.errors import NoSpace
-from basefs.fs.staging.journal import Journal, Record
+from basefs.fs.staging.wal import WriteAheadLog
 from tests.support.mounts import temporary_directory
 from tests.support.patience import DEADLINE
 
-RECORDS = st.lists(st.tuples(st.sampled_from("ing"), st.binary(max_size=50), st.integers(0, 2**60)), max_size=8)
+RECORDS = st.lists(st.binary(min_size=1, max_size=50), max_size=8)
 
 
-def reopened(path: Path) -> list[Record]:
+def reopened(path: Path) -> list[bytes]:
     """What another process finds."""
-    journal = Journal(path)
+    journal = WriteAheadLog(path)
     found = journal.load()
     journal.close()
     return found
 
 
 @given(RECORDS, RECORDS, RECORDS)
-def test_what_was_appended_since_the_last_reset_is_found(
-    old: list[Record], kept: list[Record], new: list[Record]
-) -> None:
+def test_what_was_appended_since_the_last_reset_is_found(old: list[bytes], kept: list[bytes], new: list[bytes]) -> None:
     with temporary_directory() as scratch:
-        journal = Journal(scratch / "journal")
+        journal = WriteAheadLog(scratch / "journal")
         for record in old:
             journal.append(record)
         journal.reset(kept)
@@ -42,10 +40,10 @@ def test_what_was_appended_since_the_last_reset_is_found(
 
 
 @given(RECORDS.filter(bool), st.data())
-def test_a_torn_tail_ends_it_and_is_written_over(records: list[Record], data: st.DataObject) -> None:
+def test_a_torn_tail_ends_it_and_is_written_over(records: list[bytes], data: st.DataObject) -> None:
     with temporary_directory() as scratch:
         path = scratch / "journal"
-        journal = Journal(path)
+        journal = WriteAheadLog(path)
         for record in records[:-1]:
             journal.append(record)
         whole = journal._end
@@ -54,17 +52,17 @@ def test_a_torn_tail_ends_it_and_is_written_over(records: list[Record], data: st
         journal.close()
         with path.open("r+b") as file:
             file.truncate(cut)
-        again = Journal(path)
+        again = WriteAheadLog(path)
         assert again.load() == records[:-1]
-        again.append(("n", b"more", 1))
+        again.append(b"more")
         again.close()
-        assert reopened(path) == [*records[:-1], ("n", b"more", 1)]
+        assert reopened(path) == [*records[:-1], b"more"]
 
 
 def test_an_empty_reset_gives_back_what_a_burst_has_allocated(scratch: Path) -> None:
-    journal = Journal(scratch / "journal")
+    journal = WriteAheadLog(scratch / "journal")
     for _ in range(8):
-        journal.append(("i", bytes(1024 * 1024)))
+        journal.append(bytes(1024 * 1024))
     assert (scratch / "journal").stat().st_size > 8 * 1024 * 1024
     journal.reset()
     assert (scratch / "journal").stat().st_size <= 1024 * 1024
@@ -73,8 +71,8 @@ def test_an_empty_reset_gives_back_what_a_burst_has_allocated(scratch: Path) -> 
 
 
 def test_on_a_full_disk_small_records_still_fit(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(scratch / "journal")
-    journal.append(("g", b"first"))
+    journal = WriteAheadLog(scratch / "journal")
+    journal.append(b"first")
 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -82,10 +80,10 @@ def test_on_a_full_disk_small_records_still_fit(scratch: Path, monkeypatch: pyte
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(NoSpace):
         for _ in range(100):
-            journal.append(("i", bytes(60_000)))
+            journal.append(bytes(60_000))
     before = len(reopened(scratch / "journal"))
     for _ in range(100):
-        journal.append(("g", b"removed"))
+        journal.append(b"removed")
     assert len(reopened(scratch / "journal")) == before + 100
     journal.close()
 
@@ -101,54 +99,55 @@ def test_what_was_synced_after_it_was_replaced_survives_a_power_cut(
         found.unlink(missing_ok=True)
         found.hardlink_to(path)
 
-    journal = Journal(path)
-    journal.append(("g", b"published"))
+    journal = WriteAheadLog(path)
+    journal.append(b"published")
     journal.sync()
     sync(scratch)
-    monkeypatch.setattr("basefs.fs.staging.journal.sync_directory", sync)
-    journal.reset([("n", b"kept", 1)])
-    assert reopened(found) == [("g", b"published")]
-    journal.append(("g", b"new"))
+    monkeypatch.setattr("basefs.fs.staging.wal.sync_directory", sync)
+    journal.reset([b"kept"])
+    assert reopened(found) == [b"published"]
+    journal.append(b"new")
     journal.sync()
-    assert reopened(found) == [("n", b"kept", 1), ("g", b"new")]
+    assert reopened(found) == [b"kept", b"new"]
     journal.close()
 
 
 def test_what_a_lost_header_made_void_does_not_come_back(scratch: Path) -> None:
     path = scratch / "journal"
-    journal = Journal(path)
+    journal = WriteAheadLog(path)
     header = path.read_bytes()[:8].ljust(8, b"\0")
-    journal.append(("g", b"published"))
+    journal.append(b"published")
     journal.reset()
     for name in (b"1", b"2"):
-        journal.append(("g", name))
+        journal.append(name)
     journal.close()
     with path.open("r+b") as file:
         # The power was cut, and of all that only the records were on the disk.
         file.write(header)
-    journal = Journal(path)
+    journal = WriteAheadLog(path)
     assert journal.load() == []
-    journal.append(("g", b"3"))
+    journal.append(b"3")
     journal.reset()
-    journal.append(("g", b"4"))
-    assert reopened(path) == [("g", b"4")]
+    journal.append(b"4")
+    assert reopened(path) == [b"4"]
     journal.close()
 
 
 def test_what_is_behind_a_record_that_is_not_whole_does_not_come_back(scratch: Path) -> None:
     path = scratch / "journal"
-    journal = Journal(path)
+    journal = WriteAheadLog(path)
     for name in (b"1", b"2"):
-        journal.append(("g", name))
+        journal.append(name)
     journal.close()
     with path.open("r+b") as file:
         # A sector that was not on the disk when the power was cut.
         file.seek(8)
         file.write(bytes(8))
-    journal = Journal(path)
+    journal = WriteAheadLog(path)
     assert journal.load() == []
-    journal.append(("g", b"3"))
-    assert reopened(path) == [("g", b"3")]
+    journal.reset()
+    journal.append(b"3")
+    assert reopened(path) == [b"3"]
     journal.close()
 
 
@@ -161,9 +160,9 @@ def test_a_sync_waits_for_another_one_that_has_taken_up_its_records(
         begun.set()
         assert may_end.wait(DEADLINE)
 
-    monkeypatch.setattr("basefs.fs.staging.journal.os.fdatasync", slow)
-    journal = Journal(scratch / "journal")
-    journal.append(("g", b"1"))
+    monkeypatch.setattr("basefs.fs.staging.wal.os.fdatasync", slow)
+    journal = WriteAheadLog(scratch / "journal")
+    journal.append(b"1")
     first, second = threading.Thread(target=journal.sync), threading.Thread(target=journal.sync)
     first.start()
     assert begun.wait(DEADLINE)
