@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from basefs.durable import write_file
-from basefs.errors import NotFound, UsageError
+from basefs.errors import NotFound, UsageError, suggestion
 from basefs.gossip.members import join_host_port
 from basefs.log.hashes import sha224
 
@@ -60,7 +60,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Home:
     """The directory of one node: `$BASEFS_HOME`, or `~/.basefs`; for root `/var/lib/basefs` if only that is there.
 
-    fs/NAME/    one log each: log.db, cache.db, lock
+    fs/NAME/    one log each: log.db, cache.db, lock, agent.lock
     run/        control sockets and what a running daemon tells about itself
     logs/       what daemons in the background print
     key         the default private key
@@ -77,6 +77,13 @@ class Home:
         if os.geteuid() == 0 and SYSTEM_HOME.is_dir() and not own.exists():
             own = SYSTEM_HOME
         return cls(Path(os.environ.get("BASEFS_HOME") or own).absolute())
+
+    def other(self) -> Home | None:
+        """The other home of root on this machine, if there are filesystems in it, and none was chosen."""
+        other = Home(Path.home() / ".basefs" if self.path == SYSTEM_HOME else SYSTEM_HOME)
+        if os.geteuid() != 0 or os.environ.get("BASEFS_HOME") or other == self or not other.names():
+            return None
+        return other
 
     @property
     def default_key(self) -> Path:
@@ -98,10 +105,27 @@ class Home:
         """The directory of a filesystem that is here.  Raises `NotFound`, saying what to do."""
         directory = self.directory(name)
         if not (directory / "log.db").exists():
+            other = self.other()
+            if other is not None and name in other.names():
+                raise NotFound(
+                    f"there is no filesystem {name} in {self.path}, but in {other.path}: set BASEFS_HOME={other.path}"
+                )
+            near = suggestion(name, self.names())
             raise NotFound(
-                f"there is no filesystem {name} in {self.path}: make it with 'basefs bootstrap {name}', or fetch it "
-                f"with 'basefs get {name} ADDRESS'"
+                f"there is no filesystem {name} in {self.path}{near}: make it with 'basefs bootstrap {name}', or fetch "
+                f"it with 'basefs get {name} ADDRESS'"
             )
+        return directory
+
+    def make(self) -> None:
+        """Make the directory if it is missing, readable by its owner only."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def subdirectory(self, name: str) -> Path:
+        """A directory in the home, which is made if it is missing."""
+        self.make()
+        directory = self.path / name
+        directory.mkdir(exist_ok=True, mode=0o700)
         return directory
 
     def names(self) -> list[str]:
@@ -114,15 +138,11 @@ class Home:
 
     def run_directory(self) -> Path:
         """The directory of sockets, made if it is missing; readable by its owner only."""
-        directory = self.path / "run"
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return directory
+        return self.subdirectory("run")
 
     def log_path(self, name: str) -> Path:
         """Where a daemon in the background prints."""
-        directory = self.path / "logs"
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return directory / f"{name}.log"
+        return self.subdirectory("logs") / f"{name}.log"
 
     def node_name(self) -> str:
         """The node's default name: the host's, and digits of this home, so that two homes on a host differ.
@@ -139,7 +159,7 @@ class Home:
         if place and place != [here]:
             digits = secrets.token_hex(3)
         if place != [here]:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.make()
             write_file(path, f"{digits} {here}\n".encode())
         return f"{socket.gethostname().split('.')[0][:48]}-{digits}"
 

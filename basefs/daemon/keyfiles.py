@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from basefs.daemon.config import Home
+from basefs.errors import UsageError
+from basefs.log.hashes import sha224
 from basefs.log.keys import SigningKey
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """A private key in a file; `public` and `fingerprint` in hex."""
+    """A private key in a file; `public` and `fingerprint` in hex; `former`: where the key is that was there before."""
 
-    path: str
+    file: str
     fingerprint: str
     public: str
+    former: str | None = None
 
 
 def default_keys(home: Home) -> list[SigningKey]:
@@ -29,15 +35,48 @@ def own_key_files(home: Home) -> list[KeyFile]:
 
 
 def make_key(path: Path, *, overwrite: bool = False) -> KeyFile:
-    """Make a key pair: `path`, and `path`.pub beside it.  Raises `Exists`, OSError."""
+    """Make a key pair: `path`, and `path`.pub beside it.
+
+    `overwrite`: an earlier key stays as `path`.old-FINGERPRINT; a file that is no key, as `path`.old- and a hash of it.
+
+    Raises `UsageError`, OSError.
+    """
     key = SigningKey.generate()
+    kept = None
+    if overwrite and path.exists():
+        kept = path.with_name(f"{path.name}.old-{_digits(path)}")
+        with contextlib.suppress(FileExistsError):
+            os.link(path, kept)
     key.save(path, overwrite=overwrite)
-    return _key_file(path, key)
+    return replace(_key_file(path, key), former=None if kept is None else str(kept))
+
+
+def _digits(path: Path) -> str:
+    """What tells a file from others: the beginning of its key's fingerprint, or of its hash where it is no key."""
+    try:
+        return SigningKey.load(path).fingerprint.hex()[:12]
+    except UsageError:
+        try:
+            return sha224(path.read_bytes()).hex()[:12]
+        except OSError as error:
+            raise UsageError(f"cannot read the key {path}: {error.strerror}") from None
 
 
 def ensure_default_key(home: Home) -> KeyFile:
     """The default key, which is made if there is none."""
-    return own_key_files(home)[0] if home.default_key.exists() else make_key(home.default_key)
+    if home.default_key.exists():
+        return own_key_files(home)[0]
+    home.make()
+    return make_key(home.default_key)
+
+
+def unused_key(home: Home, fingerprints: Sequence[str]) -> str | None:
+    """The file and fingerprint of the default key if it is none of these, which a daemon signs with."""
+    with contextlib.suppress(UsageError):
+        for file in own_key_files(home):
+            if file.fingerprint not in fingerprints:
+                return f"the key in {file.file} ({file.fingerprint[:12]})"
+    return None
 
 
 def _key_file(path: Path, key: SigningKey) -> KeyFile:

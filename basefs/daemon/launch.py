@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from basefs.daemon import config, logs
+from basefs.daemon.api.shutdown import why_running
 from basefs.daemon.config import Home, NodeAddress, command_line, is_ip, parse_address
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.main import run
 from basefs.daemon.mounts import clear_dead
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
-from basefs.daemon.settings import Settings
-from basefs.errors import BaseFSError, DaemonError, MountFailed, UsageError
+from basefs.daemon.settings import Settings, check_patterns, parse_size
+from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.events.rules import Rule
 from basefs.fs.events.runner import HandlerSettings
 from basefs.fs.fuse.binding import check_mountpoint, parse_options
@@ -38,8 +39,8 @@ _SECRET_LENGTHS = (16, 24, 32)
 class LaunchOptions:
     """What a command line asks for, as it stands there; see `basefs mount --help`.
 
-    `mountpoint`: `None` to run without a mount.  `push`, `profile`: `None` for what the settings say.  The options from
-    `inotify` on are of a mount.
+    `mountpoint`: `None` to run without a mount.  `push`, `profile`, `max_log_bytes`, `min_free`: `None` for what the
+    settings say.  The options from `inotify` on are of a mount.
     """
 
     name: str
@@ -52,10 +53,14 @@ class LaunchOptions:
     profile: str | None
     encrypt_key_file: Path | None
     push: bool | None
+    never_publish: Sequence[str]
     handlers: Sequence[str]
     handler_jobs: int
     handler_timeout: float
+    handler_delay: float
     metrics: str | None
+    max_log_bytes: str | None
+    min_free: str | None
     single_node: bool
     foreground: bool
     debug: bool
@@ -67,8 +72,11 @@ class LaunchOptions:
     owners: bool = False
 
 
-def launch(home: Home, wanted: LaunchOptions) -> None:
-    """Check what the user asked for, then serve, or start a process that does.  Raises `BaseFSError`."""
+def launch(home: Home, wanted: LaunchOptions) -> bool:
+    """Check what the user asked for, then serve until the end, or start a process that does.
+
+    Returns whether it runs in the background now.  Raises `BaseFSError`.
+    """
     name = wanted.name
     home.existing(name)
     if wanted.owners and os.geteuid() != 0:
@@ -80,7 +88,7 @@ def launch(home: Home, wanted: LaunchOptions) -> None:
     pipe = os.environ.pop(_PIPE_VARIABLE, None)
     if pipe is None and not wanted.foreground:
         _start_in_background(home, name)
-        return
+        return True
     file = None if pipe is None else home.log_path(name)
     logs.configure(name, debug=wanted.debug, style=wanted.log_format, file=file)
     # A peer that hangs up is an error of its connection; the commands' default would end the whole daemon.
@@ -88,9 +96,14 @@ def launch(home: Home, wanted: LaunchOptions) -> None:
     ready = _Ready(None if pipe is None else int(pipe))
     try:
         run(home, options, ready.tell, ServiceManager.from_environment())
+    except AlreadyRunning as error:
+        why = why_running(home, name) or str(error)
+        ready.fail(why)
+        raise AlreadyRunning(why) from None
     except BaseFSError as error:
         ready.fail(str(error))
         raise
+    return False
 
 
 def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
@@ -109,9 +122,9 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         gid=os.getegid() if wanted.gid is None else wanted.gid,
         keep_owners=wanted.owners,
         single=wanted.single_node,
-        handlers=HandlerSettings(rules, wanted.handler_jobs, wanted.handler_timeout),
+        handlers=HandlerSettings(rules, wanted.handler_jobs, wanted.handler_timeout, wanted.handler_delay),
         encrypt_key=None if secret is None else _read_secret(secret),
-        settings=_settings(home, wanted.profile, wanted.push),
+        settings=_settings(home, wanted),
         inotify=wanted.inotify,
         metrics=None if wanted.metrics is None else _with_port(wanted.metrics),
     )
@@ -176,14 +189,20 @@ def _with_port(text: str) -> tuple[str, int]:
         raise UsageError(f"--metrics takes IP:PORT: {error}") from None
 
 
-def _settings(home: Home, profile: str | None, push: bool | None) -> Settings:
-    """What the file of settings says, unless the command line says otherwise."""
+def _settings(home: Home, wanted: LaunchOptions) -> Settings:
+    """What the file of settings says, unless the command line says otherwise; it adds names that stay here."""
     settings = Settings.load(home.settings_path)
-    if profile is not None:
-        settings = replace(settings, profile=profile)
-    if push is not None:
-        sessions = (settings.push_sessions or config.PUSH_SESSIONS) if push else 0
+    more = check_patterns(wanted.never_publish)
+    settings = replace(settings, never_publish=settings.never_publish + more)
+    if wanted.profile is not None:
+        settings = replace(settings, profile=wanted.profile)
+    if wanted.push is not None:
+        sessions = (settings.push_sessions or config.PUSH_SESSIONS) if wanted.push else 0
         settings = replace(settings, push_sessions=sessions)
+    if wanted.max_log_bytes is not None:
+        settings = replace(settings, max_log_bytes=parse_size(wanted.max_log_bytes))
+    if wanted.min_free is not None:
+        settings = replace(settings, min_free=parse_size(wanted.min_free))
     return settings
 
 

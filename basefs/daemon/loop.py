@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, TypeVar
 from basefs import __version__
 from basefs.daemon import config
 from basefs.daemon.api.control import ControlServer
-from basefs.daemon.api.messages import Request
+from basefs.daemon.api.messages import LostRevision, Request
 from basefs.daemon.api.services import NodeServices
 from basefs.daemon.config import Home
+from basefs.daemon.conflicts import ConflictWatch
 from basefs.daemon.network import Network, cancel
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, StoreError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.journal import Live
+from basefs.fs.events.queue import CONFLICT, Event
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
+from basefs.path import parse
 from basefs.replica.replica import Replica
 from basefs.view.events import shape_of
 
@@ -65,16 +68,18 @@ class EventLoopServices:
         self._manager = manager
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Start everything, and stop it in the reverse order."""
+    async def running(self, departure: contextlib.AsyncExitStack) -> AsyncIterator[None]:
+        """Start everything, and stop it in the reverse order; what needs the log no longer ends with `departure`."""
         async with contextlib.AsyncExitStack() as stack:
             timers = [asyncio.create_task(keep_durable(self._filesystem))]
             stack.push_async_callback(cancel, timers)
             # Before there is anything that changes the log, so that they miss no change.
             metrics = self._make_metrics()
             handlers = self._start_handlers(stack)
+            conflicts = ConflictWatch(self._replica, lambda conflict: _report(conflict, handlers))
+            stack.push_async_callback(asyncio.to_thread, conflicts.stop)
             feed = self._start_feed(stack)
-            network = await self._start_network(stack)
+            network = await self._start_network(stack, departure)
             workers = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="control")
             stack.push_async_callback(asyncio.to_thread, workers.shutdown)
             cluster = None if network is None else (network.gossip, network.sync)
@@ -118,7 +123,7 @@ class EventLoopServices:
         if not options.handlers.rules:
             return None
         environment = {"BASEFS_NAME": options.name, "BASEFS_MOUNTPOINT": os.fspath(options.mountpoint or "")}
-        runner = HandlerRunner(options.handlers, environment)
+        runner = HandlerRunner(options.handlers, environment, self._replica.key_names)
         stack.push_async_callback(runner.stop)
         self._replica.subscribe(lambda applied: runner.changed(applied.changes))
         self._replica.observe()
@@ -137,13 +142,15 @@ class EventLoopServices:
         feed.start()
         return feed
 
-    async def _start_network(self, stack: contextlib.AsyncExitStack) -> Network | None:
+    async def _start_network(
+        self, stack: contextlib.AsyncExitStack, departure: contextlib.AsyncExitStack
+    ) -> Network | None:
         if self._options.single:
             return None
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)
         network = Network(self._options, self._replica, rundir)
-        await stack.enter_async_context(network.running())
+        await stack.enter_async_context(network.running(departure))
         return network
 
     async def _report_status(self, network: Network | None) -> None:
@@ -153,6 +160,13 @@ class EventLoopServices:
                 cluster = "single node" if network is None else f"{network.alive()} members alive"
                 self._manager.status(f"{where}, {cluster}, {self._replica.totals()['entries']} entries")
             await asyncio.sleep(_STATUS_SECONDS)
+
+
+def _report(conflict: LostRevision, handlers: HandlerRunner | None) -> None:
+    if handlers is not None:
+        lost = conflict.lost
+        path, kind = parse(conflict.path), lost.kind or ""
+        handlers.report([Event(CONFLICT, path, kind, lost.entry, lost.key or "", lost.fingerprint)])
 
 
 async def keep_durable(filesystem: Filesystem) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
-from basefs.daemon.lock import exclusive
+from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
@@ -29,6 +29,8 @@ from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.fuse.operations import Operations
 from basefs.fs.owners import Owners
+from basefs.fs.staging.scratch import ScratchNames
+from basefs.log.reserve import DiskLimits
 from basefs.replica.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ SWITCH_INTERVAL = 0.0002
 #: next generation.  A full search stops all threads for some 10 to 100 ms with a large tree; reference counts free
 #: nearly everything, so what the rarer ones leave lying about is little.
 GC_THRESHOLDS = (20_000, 20, 100)
-#: Seconds for the event loop's parts to start, and to stop: Serf takes 3 s to leave politely.
+#: Seconds for the event loop's parts to start, and to stop, without Serf, which leaves while nobody waits for it.
 START_TIMEOUT = 30.0
 #: Seconds to wait for the log's lock: a command such as `basefs list` holds it for a moment, another daemon for ever.
 LOCK_PATIENCE = 3.0
@@ -62,18 +64,24 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     directory = home.existing(options.name)
     if options.mountpoint is not None:
         check_mountpoint(options.mountpoint)
-    with contextlib.ExitStack() as stack:
+    # What is on the first stack ends after the log is closed and its lock released, for which `unmount` waits.
+    with contextlib.ExitStack() as departure, contextlib.ExitStack() as stack:
         stack.enter_context(exclusive(directory, options.name, patience=LOCK_PATIENCE))
-        replica = Replica(directory, options.keys)
+        departure.enter_context(only_agent(directory, options.name))
+        limits = DiskLimits(options.settings.max_log_bytes, options.settings.min_free)
+        replica = Replica(directory, options.keys, limits=limits)
         stack.callback(replica.close)
         filesystem = Filesystem(
             replica,
             Owners(options.uid, options.gid, keep=options.keep_owners),
             time.time,
             options.settings.quiet_window,
+            ScratchNames(options.settings.never_publish),
         )
         stop = threading.Event()
-        stack.enter_context(_EventLoopThread(EventLoopServices(home, options, replica, filesystem, stop.set, manager)))
+        services = EventLoopServices(home, options, replica, filesystem, stop.set, manager)
+        event_loop = departure.enter_context(_EventLoopThread(services))
+        stack.callback(event_loop.stop)
         # Closed before the network, so that what is still pending reaches others.
         stack.callback(filesystem.close)
         filesystem.start()
@@ -107,27 +115,35 @@ def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
 
 
 class _EventLoopThread:
-    """The thread in which everything but FUSE runs."""
+    """The thread in which everything but FUSE runs.  It ends when this node has left its cluster."""
 
     def __init__(self, services: EventLoopServices) -> None:
         self._services = services
         self._started = threading.Event()
+        self._stopped = threading.Event()
         self._failure: BaseException | None = None
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="event-loop", daemon=True)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _EventLoopThread:
         self._thread.start()
         if not self._started.wait(START_TIMEOUT):
             raise DaemonError(f"the daemon did not start within {START_TIMEOUT:.0f} s: see its log")
         if self._failure is not None:
             self._thread.join()
             raise self._failure
+        return self
+
+    def stop(self) -> None:
+        """End everything that uses the log."""
+        # It has ended by itself if it failed.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._stopped.wait(STOP_TIMEOUT)
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(STOP_TIMEOUT)
+        self._thread.join(LEAVE_PATIENCE)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -139,10 +155,13 @@ class _EventLoopThread:
                 log.exception("event loop failed")
         finally:
             self._started.set()
+            self._stopped.set()
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
     async def _serve(self) -> None:
-        async with self._services.running():
-            self._started.set()
-            await self._stop.wait()
+        async with contextlib.AsyncExitStack() as departure:
+            async with self._services.running(departure):
+                self._started.set()
+                await self._stop.wait()
+            self._stopped.set()

@@ -24,10 +24,10 @@ class Mount:
     point: Path
 
 
-def mounts() -> list[Mount]:
-    """Every BaseFS mount of this machine, dead ones too, the latest last."""
+def mounts(process: Path = Path("/proc/self")) -> list[Mount]:
+    """Every BaseFS mount in the mount namespace of a process, dead ones too, the latest last.  Raises OSError."""
     found = []
-    for match in _MOUNTINFO.finditer(Path("/proc/self/mountinfo").read_bytes()):
+    for match in _MOUNTINFO.finditer((process / "mountinfo").read_bytes()):
         point = _OCTAL.sub(lambda octal: bytes((int(octal[1], 8),)), match["point"])
         found.append(Mount(match["name"].decode("utf-8", "surrogateescape"), Path(os.fsdecode(point))))
     return found

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.config import is_ip, parse_address
 from basefs.daemon.options import DaemonOptions
+from basefs.daemon.ports import free_pair, try_gossip
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
@@ -26,6 +28,9 @@ from basefs.sync.net.service import SyncService
 
 log = logging.getLogger(__name__)
 
+#: Seconds for the gossip port to become free, which an agent may have had whose daemon was killed, and between tries.
+_PORT_SECONDS = 3.0
+_PORT_AGAIN = 0.1
 #: Seconds between looks whether this machine still has the advertised address: half a millisecond each.
 _ADDRESS_SECONDS = 1.0
 
@@ -38,6 +43,7 @@ class Network:
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
         self._name = options.node_name
+        self._gossip_address = Address(host, port)
         self._sync_address = Address(host, port + config.SYNC_PORT_OFFSET)
         named = [*options.join, *_cluster_file(replica)]
         # This one is among them if it is named.
@@ -76,18 +82,22 @@ class Network:
             listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
+            free=lambda: shutil.disk_usage(replica.directory).free,
         )
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Start everything, and stop it in the reverse order.  Raises `AgentError`."""
+    async def running(self, departure: contextlib.AsyncExitStack) -> AsyncIterator[None]:
+        """Start everything, and stop it in the reverse order, but for Serf, which leaves with `departure`.
+
+        Raises `AgentError`.
+        """
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await self.sync.start()
             except OSError as error:
-                where = join_host_port(*self._sync_address)
-                raise AgentError(f"cannot listen on {where}: {_why_not(error)}") from None
+                raise AgentError(_why_not(error, *self._sync_address, self._gossip_address.port)) from None
             stack.push_async_callback(self.sync.stop)
+            await self._wait_for_port()
             # Before there is an agent: it replays what this node has missed at once.
             self._propagation.start(self.gossip, self.sync, self._own_address)
             try:
@@ -95,11 +105,20 @@ class Network:
             except BaseException:
                 await self._propagation.stop()
                 raise
-            stack.push_async_callback(self.gossip.stop)
+            departure.push_async_callback(self.gossip.stop)
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
             stack.push_async_callback(cancel, tasks)
             stack.push_async_callback(self._propagation.stop)
+            stack.push_async_callback(self.sync.hand_over, self._alive_peers)
             yield
+
+    async def _wait_for_port(self) -> None:
+        """Serf would say no more than that it has ended.  Raises `AgentError`."""
+        until = asyncio.get_running_loop().time() + _PORT_SECONDS
+        while (error := await asyncio.to_thread(try_gossip, *self._gossip_address)) is not None:
+            if error.errno != errno.EADDRINUSE or asyncio.get_running_loop().time() > until:
+                raise AgentError(_why_not(error, *self._gossip_address, self._gossip_address.port))
+            await asyncio.sleep(_PORT_AGAIN)
 
     def alive(self) -> int:
         """How many members of the cluster are alive, this node included."""
@@ -122,6 +141,10 @@ class Network:
                 await self._propagation.check_stalled()
             except StoreError as error:
                 log.error("cannot look for stalled contents: %s", error)
+            try:
+                await self._propagation.audit()
+            except BaseFSError as error:
+                log.error("cannot hash the tree: %s", error)
 
     async def _watch_address(self) -> None:
         """Advertise this node as soon as it has a network, and again when its address has changed."""
@@ -160,11 +183,13 @@ def _addresses_to_join(named: Sequence[tuple[str, int]], host: str, port: int) -
     return list(dict.fromkeys(join_host_port(*name) for name in named if not (name[1] == port and name[0] in mine)))
 
 
-def _why_not(error: OSError) -> str:
+def _why_not(error: OSError, host: str, port: int, gossip_port: int) -> str:
     """Why a port cannot be listened on, and what to do."""
+    where = f"cannot listen on {join_host_port(host, port)}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "no interface of this machine has this address; 'ip address' lists those that they have"
-    return f"{os.strerror(error.errno or 0)}; choose another port with -b"
+        return f"{where}: no interface of this machine has this address; 'ip address' lists those that they have"
+    other = join_host_port(host, free_pair(host, gossip_port))
+    return f"{where}: {os.strerror(error.errno or 0)}; take two ports that are free, with -b {other}"
 
 
 async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

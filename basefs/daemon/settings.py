@@ -10,6 +10,8 @@ What is not there has its default, with the reason, in `basefs/daemon/config.py`
 from __future__ import annotations
 
 import configparser
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -34,6 +36,9 @@ class Settings:
         gossip: whether changes are gossiped or announced at all; without, Serf only lists the members.
         pull_jitter: seconds of which a node waits a random part before it fetches what gossip has told it of.
         quiet_window: seconds without a change after which what was saved is published.
+        never_publish: shell patterns of names that never leave this node, besides the built-in ones.
+        max_log_bytes: size of a log from which on the contents that other nodes send wait, 0: no limit.
+        min_free: bytes free on the disk of the log below which they wait, 0: no limit.
     """
 
     profile: str = "wan"
@@ -44,6 +49,9 @@ class Settings:
     gossip: bool = True
     pull_jitter: float = config.PULL_JITTER
     quiet_window: float = config.QUIET_SECONDS
+    never_publish: tuple[str, ...] = ()
+    max_log_bytes: int = 0
+    min_free: int = 0
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -79,7 +87,36 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def _value(path: Path, name: str, text: str) -> str | int | float | bool:
+def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Patterns for `never_publish`.  Raises `UsageError` for one that matches no name, or every one."""
+    for pattern in patterns:
+        if "/" in pattern:
+            raise UsageError(f"{pattern!r} has a '/': a name that is never published is one name, such as '*.lock'")
+        if not pattern.strip("*"):
+            raise UsageError(f"{pattern!r} is every name: nothing would be published")
+    return tuple(patterns)
+
+
+#: Settings in bytes.
+_SIZES = ("max_log_bytes", "min_free")
+_SIZE = re.compile(r"([0-9]{1,15})([kMGT]?)B?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def parse_size(text: str) -> int:
+    """Bytes: `500M`, `2GB`, `0`.  Raises `UsageError`."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no number of bytes: use digits and k, M, G or T, as in 500M")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _value(path: Path, name: str, text: str) -> str | int | float | bool | tuple[str, ...]:
+    if name == "never_publish":
+        try:
+            return check_patterns(text.split())
+        except UsageError as error:
+            raise UsageError(f"{path}: never_publish: {error}") from None
     if name == "profile":
         if text not in PROFILES:
             raise UsageError(f"{path}: profile is one of {', '.join(PROFILES)}, not {text!r}")
@@ -88,6 +125,11 @@ def _value(path: Path, name: str, text: str) -> str | int | float | bool:
         if text not in ("yes", "no"):
             raise UsageError(f"{path}: gossip is yes or no, not {text!r}")
         return text == "yes"
+    if name in _SIZES:
+        try:
+            return parse_size(text)
+        except UsageError as error:
+            raise UsageError(f"{path}: {name}: {error}") from None
     least, most = _RANGES[name]
     kind = type(least)
     try:

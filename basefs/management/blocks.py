@@ -6,9 +6,9 @@ import click
 
 from basefs.daemon.api.messages import GetContentState, encode
 from basefs.daemon.config import Home
-from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, span
+from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, size, span
 from basefs.management.session import ask
-from basefs.management.target import parse_target
+from basefs.management.target import parse_name
 
 
 @click.command(epilog=examples("basefs blocks etc", "basefs blocks etc --json"))
@@ -17,18 +17,29 @@ from basefs.management.target import parse_target
 def blocks(target: str, as_json: bool) -> None:
     """List the contents of NAME that are incomplete on this node, and how much of each has arrived.
 
-    A content is 'receiving' while its blocks arrive, and 'stalled' when none has arrived for a while. BLOCKS and BYTES
-    have arrived, of a file of SIZE bytes: blocks are compressed, or differences to an earlier content, and may be
-    smaller. LAST shows when the last block arrived. Complete contents are only counted.
+    PROGRESS: receiving; stalled (no block has arrived for a while); no room (max_log_bytes or min_free is reached);
+    withheld (no file shows it, because its key is not valid there); overlong (more blocks than the size in the entry
+    allows: no more are taken). Until it is complete, the file shows what it showed before.
+
+    BLOCKS and BYTES have arrived, of a file of SIZE bytes: blocks are compressed, or differences to an earlier content,
+    and may be smaller. LAST is the time since the last block. Complete contents are only counted.
     """
     home = Home.from_environment()
-    found = ask(home, parse_target(home, target).name, GetContentState())
+    found = ask(home, parse_name(home, target), GetContentState())
     if as_json:
         print_json(encode(found))
         return
     rows = [
-        (row.path, row.state, row.blocks, row.bytes, row.size, f"{span(row.since)} ago", row.entry[:SHORT])
-        for row in found.incomplete
+        (
+            row.path,
+            row.progress,
+            row.blocks,
+            size(row.bytes),
+            size(row.size),
+            f"{span(row.quiet)} ago",
+            row.entry[:SHORT],
+        )
+        for row in found.contents
     ]
-    titles = ("PATH", "STATE", "BLOCKS", "BYTES", "SIZE", "LAST", "ENTRY")
+    titles = ("PATH", "PROGRESS", "BLOCKS", "BYTES", "SIZE", "LAST", "ENTRY")
     print_table(titles, rows, f"all contents are complete: {counted(found.blocks, 'block')}")

@@ -9,6 +9,7 @@ import click
 from basefs.daemon.api.creation import create
 from basefs.daemon.config import Home, parse_address
 from basefs.management.output import examples, json_option, print_json
+from basefs.management.session import notify
 
 
 @click.command(
@@ -19,20 +20,24 @@ from basefs.management.output import examples, json_option, print_json
     )
 )
 @click.argument("name")
-@click.option("-i", "--ip", "addresses", multiple=True, metavar="IP[:PORT]", help="Address that newcomers join.")
+@click.option("-i", "--ip", "addresses", multiple=True, metavar="IP[:PORT]", help="Address at which new nodes join.")
 @click.option(
     "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Root key; the first one signs."
 )
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
 @json_option
 def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], force: bool, as_json: bool) -> None:
-    """Make the new filesystem NAME, with its root keys and the addresses that newcomers join.
+    """Create the filesystem NAME, with its root keys and the addresses at which new nodes join.
 
-    Without -k the default key becomes the root key; it is made if there is none.
+    Without -k the root key is the default key, which is made if there is none.
     """
     parsed = [parse_address(address) for address in addresses]
-    identity = create(Home.from_environment(), name, keypaths, parsed, replaces=force)
+    home = Home.from_environment()
+    identity = create(home, name, keypaths, parsed, replaces=force)
     if as_json:
         print_json({"name": name, "identity": identity})
     else:
         click.echo(f"{name} {identity}")
+    root_key = keypaths[0] if keypaths else home.default_key
+    notify(f"mount it:    basefs mount {name} DIR")
+    notify(f"keep safe:   {root_key}, the root key of {name}, which nothing can replace")

@@ -77,7 +77,7 @@ complete --no-files --command basefs --arguments '(_basefs_completion)'
 def completion(shell: str) -> None:
     """Print the completion script of SHELL.
 
-    Put the line below into what your shell reads when it starts, such as ~/.bashrc. The Debian package installs the
+    Add the line of your shell below to its start-up file, such as ~/.bashrc. The Debian package installs the
     scripts where the shells look for them.
     """
     click.echo(SCRIPTS[shell], nl=False)

@@ -15,7 +15,7 @@ from basefs.daemon.api.archives import open_export
 from basefs.daemon.config import Home
 from basefs.durable import replacement
 from basefs.errors import UsageError
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import counted, examples, json_option, print_json, size
 from basefs.management.progress import transfer_bar
 from basefs.management.target import parse_target
 
@@ -27,13 +27,13 @@ from basefs.management.target import parse_target
 def export(target: str, file: Path, as_json: bool) -> None:
     """Write a filesystem, or a path and all below it, with all history, into FILE; '-' is standard output.
 
-    It is whole and signed, and 'basefs import' makes the same filesystem of it. What the path's signatures need, the
-    grants above it, comes with it. Private keys do not. A file that is there is replaced once the new one is whole.
+    'basefs import' makes the same filesystem of FILE. The grants above the path are included, because its signatures
+    depend on them; private keys are not. An existing FILE is replaced when the new one is complete.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
     with (
-        open_export(home, parsed.name, parsed.path or "/") as archive,
+        open_export(home, parsed.name, parsed.path) as archive,
         _output(file) as stream,
         transfer_bar("export", archive.size) as progress,
     ):
@@ -42,9 +42,11 @@ def export(target: str, file: Path, as_json: bool) -> None:
     if as_json:
         print_json({"name": parsed.name, **dataclasses.asdict(written)}, err=to_pipe)
         return
-    click.echo(f"{parsed.name} {written.entries} entries {written.blocks} blocks {written.bytes} bytes", err=to_pipe)
+    amounts = f"{counted(written.entries, 'entry')}, {counted(written.blocks, 'block')}, {size(written.bytes)}"
+    click.echo(f"{parsed.name} {amounts}", err=to_pipe)
     if written.unpublished:
-        click.echo(f"not in it: {written.unpublished} names that were saved here and cannot be published", err=True)
+        names = counted(written.unpublished, "name")
+        click.echo(f"not in it: {names} with changes on this node that cannot be published", err=True)
 
 
 @contextlib.contextmanager

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
 import click
 
+from basefs.daemon.api.messages import ListKeys
 from basefs.daemon.config import Home
-from basefs.daemon.keyfiles import make_key
+from basefs.daemon.keyfiles import make_key, own_key_files
+from basefs.errors import BaseFSError, UsageError
 from basefs.management.output import examples, json_option, print_json
+from basefs.management.session import ask
 
 
 @click.command(epilog=examples("basefs genkey", "basefs genkey admin.key"))
 @click.argument("keypath", type=click.Path(path_type=Path), required=False)
-@click.option("-f", "--force", is_flag=True, help="Replace an existing key.")
+@click.option("-f", "--force", is_flag=True, help="Replace an existing key, which is kept as KEYPATH.old-FINGERPRINT.")
 @json_option
 def genkey(keypath: Path | None, force: bool, as_json: bool) -> None:
     """Make an Ed25519 key pair: KEYPATH (private) and KEYPATH.pub.
 
     Without KEYPATH it becomes the default key, $BASEFS_HOME/key.
     """
-    made = make_key(keypath or Home.from_environment().default_key, overwrite=force)
+    home = Home.from_environment()
+    if keypath is None:
+        home.make()
+    replaces = force and (keypath is None or keypath.absolute() == home.default_key)
+    needed = _writable_by(home) if replaces else []
+    made = make_key(keypath or home.default_key, overwrite=force)
     if as_json:
         print_json(dataclasses.asdict(made))
     else:
-        click.echo(f"{made.path}\npublic key {made.public}\nfingerprint {made.fingerprint}")
+        click.echo(f"{made.file}\npublic key {made.public}\nfingerprint {made.fingerprint}")
+    if made.former is not None:
+        click.echo(f"kept what was there as {made.former}", err=True)
+    if needed:
+        click.echo(
+            f"the old key may write in {', '.join(needed)}: grant the new key there with 'basefs grant' before you "
+            "restart the daemon or delete the old key",
+            err=True,
+        )
+
+
+def _writable_by(home: Home) -> list[str]:
+    """The filesystems of this node in which its key may write, as far as they can be asked."""
+    try:
+        fingerprints = {key.fingerprint for key in own_key_files(home)}
+    except UsageError:
+        # What is there is no key.
+        return []
+    found = []
+    for name in home.names():
+        with contextlib.suppress(BaseFSError):
+            if any(one.fingerprint in fingerprints for one in ask(home, name, ListKeys())):
+                found.append(name)
+    return found

@@ -2,47 +2,72 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from pathlib import Path
 
 import click
 
-from basefs.daemon.api.messages import GrantKey, GrantOutcome, PathChange, PathState, encode
+from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathChange, PathState, encode
 from basefs.daemon.config import Home
+from basefs.daemon.keyfiles import own_key_files
 from basefs.errors import UsageError
 from basefs.management.output import SHORT, examples, json_option, print_json, print_table, printable
+from basefs.management.revert import described
 from basefs.management.session import ask
-from basefs.management.target import parse_target, require_path
+from basefs.management.target import parse_changed
+
+_PUBLIC = re.compile(r"[0-9A-Fa-f]{64}")
 
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
 
 @click.command(epilog=examples("basefs grant etc:/ two two.pub", "basefs grant --dry-run /cluster/nginx web web.pub"))
-@click.argument("target", metavar="NAME:/PATH")
+@click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
+@click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @json_option
-def grant(target: str, keyname: str, key: str, dry_run: bool, as_json: bool) -> None:
-    """Let a key write at a path and everywhere below it.
+def grant(target: str, keyname: str, key: str, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Let a key write at a path and everywhere below it; NAME alone is the whole filesystem.
 
-    PUBKEY is the public key in hex; KEYFILE a .pub file of 'basefs genkey'. Where the new key would tip the balance of
-    a conflict, what is there now is acknowledged first, so that nothing changes.
+    PUBKEY is the public key in hex; KEYFILE a .pub file of 'basefs genkey'. KEYNAME is what 'basefs log' and the others
+    call the key. Where the new key would decide a conflict, the current version is acknowledged first, so that nothing
+    changes.
     """
     home = Home.from_environment()
-    parsed = parse_target(home, target)
-    path, public = require_path(parsed), _public_key(key)
-    plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run))
+    parsed = parse_changed(home, target)
+    path, public = parsed.path, _public_key(key)
+    plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run, force))
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:
         click.echo("that key is granted there already: nothing to do", err=True)
     else:
+        if not dry_run:
+            click.echo(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
         print_plan(plan, dry_run=dry_run)
+
+
+def grant_line(home: Home, name: str) -> str:
+    """The command that permits this node's key to write, for a node that may grant; `name` is of the filesystem."""
+    return f"basefs grant {name}:/ {socket.gethostname()} {own_key_files(home)[0].public}"
+
+
+def granters(home: Home, name: str) -> str:
+    """The names of the keys that may grant everything: `alpha or beta`."""
+    return " or ".join(sorted({printable(one.name) for one in ask(home, name, ListKeys("/"))}))
 
 
 def _public_key(text: str) -> str:
     path = Path(text)
     if not path.is_file():
+        if not _PUBLIC.fullmatch(text.strip()):
+            raise UsageError(
+                f"{text!r} is neither a file nor a public key of 64 hexadecimal digits: give the .pub file of 'basefs "
+                "genkey', or the digits in it"
+            )
         return text
     try:
         content = path.read_text()
@@ -62,7 +87,7 @@ def print_plan(plan: GrantOutcome, *, dry_run: bool) -> None:
     rows = [("acknowledged", path, "") for path in plan.acks]
     rows += [("changed", change.path, _sides(change)) for change in plan.changed]
     for what, grants in (("grant fallen", plan.fallen), ("grant gained", plan.gained)):
-        rows += [(what, one.path, f"{one.name} {one.fingerprint}") for one in grants]
+        rows += [(what, one.path, f"{one.name} {one.fingerprint[:SHORT]}") for one in grants]
     print_table(("WHAT", "PATH", "DETAIL"), rows, "nothing would change")
 
 
@@ -73,5 +98,4 @@ def _sides(change: PathChange) -> str:
 def _side(side: PathState | None) -> str:
     if side is None:
         return "nothing"
-    size = f" of {side.size} B" if side.kind == "file" else ""
-    return f"{side.kind}{size} ({side.entry[:SHORT]})"
+    return f"{described(side)} ({side.entry[:SHORT]})"

@@ -17,7 +17,7 @@ from basefs.daemon.api.archives import import_archive
 from basefs.daemon.api.creation import parse_identity
 from basefs.daemon.config import Home
 from basefs.errors import ArchiveError, UsageError
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import counted, examples, json_option, print_json
 from basefs.management.progress import transfer_bar
 
 
@@ -25,13 +25,13 @@ from basefs.management.progress import transfer_bar
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--id", "identity", metavar="ROOTHASH", help="Identity that the filesystem must have, in hex.")
-@click.option("--salvage", "salvaging", is_flag=True, help="Take what is whole of a damaged file.")
+@click.option("--salvage", "salvaging", is_flag=True, help="Import the intact parts of a damaged file.")
 @json_option
 def import_(name: str, file: Path, identity: str | None, salvaging: bool, as_json: bool) -> None:
     """Make the filesystem NAME from FILE, which 'basefs export' wrote; '-' is standard input.
 
-    If NAME is here already, what it lacks is added, also while it runs. Every hash and signature is verified as if it
-    came from another node. A damaged file makes no filesystem, and adds nothing wrong to one that is here.
+    If NAME exists, missing entries and contents are added, also while it runs. Every hash and signature is verified as
+    if it came from another node. A damaged file makes no filesystem, and adds nothing wrong to one that is here.
     """
     home = Home.from_environment()
     home.directory(name)
@@ -44,10 +44,11 @@ def import_(name: str, file: Path, identity: str | None, salvaging: bool, as_jso
     if as_json:
         print_json({"name": name, **dataclasses.asdict(found)})
         return
-    click.echo(f"{name} {found.identity} {found.entries} entries, {found.new} of them new")
+    click.echo(f"{name} {found.identity} {counted(found.entries, 'entry')}, {found.new} new")
     if found.problems:
         click.echo(
-            f"basefs: {file} is damaged, {len(found.problems)} findings, the first: {found.problems[0]}", err=True
+            f"basefs: {file} is damaged, {counted(len(found.problems), 'finding')}, the first: {found.problems[0]}",
+            err=True,
         )
 
 

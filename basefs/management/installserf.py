@@ -21,21 +21,21 @@ _SHA256_DIGITS = 64
     epilog=examples("basefs installserf", "basefs installserf --download ~/bin", "basefs installserf --json")
 )
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--download", is_flag=True, help="Do not ask the system's packages.")
-@click.option("--url", envvar="BASEFS_URL", default=URL, show_default=True, help="Where releases are.")
+@click.option("--download", is_flag=True, help="Do not install the system's package.")
+@click.option("--url", envvar="BASEFS_URL", default=URL, show_default=True, help="URL of the releases.")
 @click.option("--version", default=VERSION, show_default=True, help="The release to download.")
 @click.option("--sha256", metavar="HEX", help="The checksum that its archive must have.")
 @json_option
 def installserf(
     directory: Path | None, download: bool, url: str, version: str, sha256: str | None, as_json: bool
 ) -> None:
-    """Find a Serf that is good enough, or install one; prints where it is, and its version.
+    """Find a suitable Serf, or install one, and print its path and version.
 
-    One that is on PATH stays. Otherwise it is taken from the system's packages (apt-get, dnf) if root asks for it, and
-    if they have none, a release is downloaded into DIR (default: /usr/local/bin for root, ~/.local/bin for others).
+    A suitable Serf on PATH is left alone. Otherwise root installs the system's package (apt-get, dnf); where that is
+    not possible, a release is downloaded into DIR (default: /usr/local/bin for root, ~/.local/bin for others).
 
-    The archive must have the checksum that is known here, which is so for the default version on x86; else the one that
-    is published with it, or the one of --sha256.
+    The archive must have the checksum of --sha256, the one that is known here (of the default version on x86), or else
+    the one that is published with it.
     """
     if sha256 is not None and (len(sha256) != _SHA256_DIGITS or set(sha256.lower()) - set("0123456789abcdef")):
         raise UsageError(f"--sha256 takes {_SHA256_DIGITS} hexadecimal digits")
@@ -48,9 +48,9 @@ def installserf(
     if as_json:
         print_json(dataclasses.asdict(found))
     else:
-        click.echo(f"{found.path} {found.version}")
+        click.echo(f"{found.file} {found.version}")
     if shutil.which("serf") is None:
-        click.echo(f"{Path(found.path).parent} is not on PATH, where 'basefs mount' looks: add it", err=True)
+        click.echo(f"{Path(found.file).parent} is not on PATH, where 'basefs mount' looks: add it", err=True)
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ import click
 from basefs.daemon.api.messages import ListKeys, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
-from basefs.management.output import examples, json_option, print_json, print_table
+from basefs.management.output import SHORT, examples, json_option, print_json, print_table
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
@@ -23,7 +23,7 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     """List the keys granted in a filesystem, or those that count at a path; without NAME, this node's own key.
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
-    on. STATE tells whether the grant counts: valid; revoked; fallen: the granter's own grant
+    on. STANDING tells whether the grant counts: valid; revoked; fallen: the granter's own grant
     was revoked; gone: the path was deleted.
     """
     home = Home.from_environment()
@@ -31,17 +31,25 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
         _print_own(home, as_json)
         return
     parsed = parse_target(home, target)
-    granted = ask(home, parsed.name, ListKeys(parsed.path, every))
+    granted = ask(home, parsed.name, ListKeys(None if parsed.path == "/" else parsed.path, every))
     if not directories:
         granted.sort(key=lambda one: (one.name, one.fingerprint))
     if as_json:
         print_json(encode(granted))
         return
     rows: list[tuple[Any, ...]] = [
-        (one.name, one.fingerprint, one.own, one.depth, one.standing, one.granted_by_name or one.granted_by, one.path)
+        (
+            one.name,
+            one.fingerprint[:SHORT],
+            one.own,
+            one.depth,
+            one.standing,
+            one.granted_by_name or one.granted_by[:SHORT],
+            one.path,
+        )
         for one in granted
     ]
-    titles: tuple[str, ...] = ("NAME", "FINGERPRINT", "OWN", "DEPTH", "STATE", "GRANTED BY", "PATH")
+    titles: tuple[str, ...] = ("NAME", "FINGERPRINT", "OWN", "DEPTH", "STANDING", "GRANTED BY", "PATH")
     if directories:
         titles, rows = titles[-1:] + titles[:-1], [row[-1:] + row[:-1] for row in rows]
     print_table(titles, rows, "no key is granted there")
@@ -52,6 +60,6 @@ def _print_own(home: Home, as_json: bool) -> None:
     if as_json:
         print_json(encode(found))
         return
-    rows = [(key.path, key.fingerprint, key.public) for key in found]
+    rows = [(key.file, key.fingerprint[:SHORT], key.public) for key in found]
     empty = f"there is no key at {home.default_key}: 'basefs genkey' makes one"
     print_table(("KEY", "FINGERPRINT", "PUBLIC"), rows, empty)

@@ -9,7 +9,7 @@ import click
 from basefs.daemon.api.client import Look
 from basefs.daemon.api.messages import GetSummary, Summary, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table
+from basefs.management.output import examples, json_option, print_json, print_table, size
 from basefs.management.session import client
 
 #: What is said where a list of filesystems is empty.
@@ -25,16 +25,25 @@ def list(as_json: bool) -> None:
     if as_json:
         print_json(encode(found))
         return
+    hint_other_home(home)
     print_table(
-        ("NAME", "STATE", "MOUNTPOINT", "ENTRIES", "BYTES", "IDENTITY"), [_cells(look) for look in found], NONE_HERE
+        ("NAME", "STATE", "MOUNTPOINT", "ENTRIES", "SIZE", "IDENTITY"), [_cells(look) for look in found], NONE_HERE
     )
     for look in found:
         if look.failure is not None:
             click.echo(f"basefs: {look.name}: {look.failure.error}", err=True)
 
 
+def hint_other_home(home: Home) -> None:
+    """Name the other home of this machine, if there are filesystems in it."""
+    other = home.other()
+    if other is not None:
+        names = ", ".join(other.names())
+        click.echo(f"this is {home.path}; for {names} set BASEFS_HOME={other.path}", err=True)
+
+
 def _cells(look: Look[Summary]) -> tuple[Any, ...]:
     summary = look.answer
     if summary is None:
         return (look.name, look.state, look.mountpoint, None, None, None)
-    return (look.name, look.state, look.mountpoint, summary.entries, summary.bytes, summary.identity)
+    return (look.name, look.state, look.mountpoint, summary.entries, size(summary.bytes), summary.identity)

@@ -2,62 +2,106 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import GetContent, ListRevisions, RevisionRow, encode
+from basefs.daemon.api.messages import (
+    LEAST_DIGITS,
+    CompareRevisions,
+    ListRevisions,
+    RevisionPair,
+    RevisionRow,
+    encode,
+)
 from basefs.daemon.config import Home
-from basefs.errors import UsageError
-from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table
+from basefs.errors import suggestion
+from basefs.management.differences import PathDifference, differences, print_difference
+from basefs.management.output import (
+    SHORT,
+    coloured,
+    examples,
+    json_option,
+    moment,
+    print_json,
+    print_table,
+    printable,
+    size,
+)
 from basefs.management.session import ask
-from basefs.management.target import Target, parse_target, require_path
+from basefs.management.target import parse_target
+from basefs.management.times import parse_time
 
 
 @click.command(
     epilog=examples(
         "basefs log etc:/hosts",
-        "basefs log /cluster/hosts --cat 5f3a09c1d2e4",
-        "basefs log etc:/hosts --diff 5f3a09c1d2e4",
-        "basefs log -r etc:/nginx",
+        "basefs log etc:/hosts -p -n 1",
+        "basefs log -r etc:/nginx --since yesterday --by alpha",
+        "basefs log -r /cluster/nginx --arrival --until 18:56",
     )
 )
 @click.argument("target", metavar="NAME:/PATH")
-@click.argument("new", metavar="[HASH]", required=False)
-@click.option("--cat", "shown", metavar="HASH", help="Print the content at a revision.")
-@click.option("--diff", "old", metavar="HASH", help="Print what changed from a revision to now, or to a second HASH.")
 @click.option("-r", "--recursive", is_flag=True, help="List the revisions of all paths below as well.")
+@click.option("-n", "--number", "most", metavar="N", type=click.IntRange(min=1), help="List the newest N only.")
+@click.option("--since", metavar="TIME", help="List those of this time and later.")
+@click.option("--until", metavar="TIME", help="List those of this time and earlier.")
+@click.option("--by", metavar="KEY", help="List those signed by a key: its name, or 8 digits of it.")
+@click.option("-p", "--patch", is_flag=True, help="Show what each revision has changed.")
+@click.option("--arrival", is_flag=True, help="Order by arrival on this node, and show that time.")
 @json_option
-def log(target: str, new: str | None, shown: str | None, old: str | None, recursive: bool, as_json: bool) -> None:
-    """List every revision of a path, the newest first (in the order of arrival here), deleted paths included.
+def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool, **selection: Any) -> None:
+    """List every revision of a path, the newest first, deleted paths and earlier names of a file included.
 
-    The last column shows the standing of a revision: current; past: the current one builds on it; lost: to a
-    conflicting one; ignored: its key is not valid; incomplete: its content has not arrived; gone: with its directory.
+    TIME is the time of signing; 'basefs revert --at' goes by the time of arrival.
+
+    STANDING: current; past (the current one builds on it); last (before the path was deleted); lost (to a conflicting
+    one); ignored (its key is not valid); withheld (likewise, and its content is not fetched); incomplete (its content
+    has not arrived); gone (with its directory).
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    require_path(parsed)
-    if new is not None and old is None:
-        raise UsageError("HASH needs --cat or --diff")
-    if shown is not None:
-        sys.stdout.buffer.write(_content(home, parsed, shown))
-        return
-    if old is not None:
-        _print_difference(home, parsed, old, new)
-        return
-    rows = ask(home, parsed.name, ListRevisions(parsed.path or "/", recursive))
+    path = parsed.path
+    known = ask(home, parsed.name, ListRevisions(path, recursive, arrival))
+    rows = _select(known, arrival, **selection)
+    pairs = [RevisionPair(row.entry) for row in rows] if patch else []
+    patches = differences(home, parsed.name, ask(home, parsed.name, CompareRevisions(pairs)) if pairs else [])
     if as_json:
-        print_json(encode(rows))
-        return
-    titles: tuple[str, ...] = ("ENTRY", "TIME", "ACTION", "KEY", "SIZE", "STANDING")
-    cells: list[tuple[Any, ...]] = [
-        (row.entry[:SHORT], moment(row.time), row.action, signer(row), row.size, row.standing) for row in rows
-    ]
-    if recursive:
-        titles, cells = (*titles, "PATH"), [(*line, row.path) for line, row in zip(cells, rows, strict=True)]
-    print_table(titles, cells, "nothing was ever there")
+        found: list[Any] = encode(rows)
+        if patch:
+            found = [{**row, "patch": one.encoded()} for row, one in zip(found, patches, strict=True)]
+        print_json(found)
+    elif patch and rows:
+        for row, one in zip(rows, patches, strict=True):
+            _print_patch(row, one, arrival)
+    else:
+        _print_rows(rows, path, recursive, arrival, _empty(known, selection["by"]))
+
+
+def _select(
+    rows: Sequence[RevisionRow],
+    arrival: bool,
+    *,
+    most: int | None,
+    since: str | None,
+    until: str | None,
+    by: str | None,
+) -> Sequence[RevisionRow]:
+    """The revisions that are to be listed.  Raises `UsageError` for what is no time."""
+    first, last = (None if text is None else parse_time(text) for text in (since, until))
+    signed = rows if by is None else [row for row in rows if is_by(row, by)]
+    return [
+        row
+        for row in signed
+        if (first is None or _time(row, arrival) >= first) and (last is None or _time(row, arrival) <= last)
+    ][:most]
+
+
+def is_by(row: RevisionRow, key: str) -> bool:
+    """Whether a key of this name, or whose fingerprint begins with these digits, has signed a revision."""
+    return row.key == key or (len(key) >= LEAST_DIGITS and row.fingerprint.startswith(key.lower()))
 
 
 def signer(row: RevisionRow) -> str:
@@ -65,23 +109,45 @@ def signer(row: RevisionRow) -> str:
     return row.key or row.fingerprint[:SHORT]
 
 
-def _content(home: Home, target: Target, entry: str) -> bytes:
-    return ask(home, target.name, GetContent(entry))
+def size_of(row: RevisionRow) -> str | None:
+    """The size of a revision, `None` where that is not known."""
+    return None if row.size is None else size(row.size)
 
 
-def _print_difference(home: Home, target: Target, old: str, new: str | None) -> None:
-    if new is None:
-        rows = ask(home, target.name, ListRevisions(require_path(target)))
-        new = next((row.entry for row in rows if row.standing == "current" and row.size is not None), None)
-        if new is None:
-            raise UsageError(f"{target.path} is not there now: name the newer revision as well")
-    before, after = (_lines(home, target, entry) for entry in (old, new))
-    for line in difflib.unified_diff(before, after, old[:SHORT], new[:SHORT]):
-        click.echo(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n", nl=False)
+def _time(row: RevisionRow, arrival: bool) -> float:
+    return row.arrived if arrival else row.time
 
 
-def _lines(home: Home, target: Target, entry: str) -> list[str]:
-    try:
-        return _content(home, target, entry).decode().splitlines(keepends=True)
-    except UnicodeDecodeError:
-        raise UsageError(f"the content at {entry[:SHORT]} is not text: compare what --cat prints") from None
+def _empty(known: Sequence[RevisionRow], by: str | None) -> str:
+    """What to say where none of the known revisions is listed."""
+    if by is None or any(is_by(row, by) for row in known):
+        return "no revisions"
+    near = suggestion(by, {row.key for row in known if row.key is not None})
+    return printable(f"no key {by} has signed a revision here{near}")
+
+
+def _print_rows(rows: Sequence[RevisionRow], path: str, recursive: bool, arrival: bool, empty: str) -> None:
+    titles = ["ENTRY", "ARRIVED" if arrival else "TIME", "ACTION", "KEY", "SIZE", "STANDING"]
+    cells: list[list[Any]] = [
+        [row.entry[:SHORT], moment(_time(row, arrival)), row.action, signer(row), size_of(row), row.standing]
+        for row in rows
+    ]
+    # Other paths are in it where names below are asked for, or the file had other names.
+    if recursive or any(row.path != path or row.source is not None for row in rows):
+        titles.append("PATH")
+        for line, row in zip(cells, rows, strict=True):
+            line.append(_place(row))
+    print_table(titles, cells, empty)
+
+
+def _place(row: RevisionRow) -> str:
+    return row.path if row.source is None else f"{row.path} {'from' if row.action == 'rename' else 'to'} {row.source}"
+
+
+def _print_patch(row: RevisionRow, difference: PathDifference, arrival: bool) -> None:
+    parts = (row.entry[:SHORT], moment(_time(row, arrival)), row.action, signer(row), row.standing, _place(row))
+    line = "  ".join(map(printable, parts))
+    click.echo(coloured(line, fg="yellow") if sys.stdout.isatty() else line)
+    if difference.differs:
+        print_difference(difference)
+    click.echo()

@@ -13,40 +13,24 @@ from typing import NoReturn
 import click
 
 from basefs import __version__
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, UsageError, suggestion
 from basefs.management.completion import VARIABLE
-from basefs.management.errors import FAILED, exit_code_of
+from basefs.management.errors import ExitCode, exit_code_of
 
-#: Every command has a module of its own, with its click command under the same name.
-COMMANDS = (
-    "genkey",
-    "bootstrap",
-    "get",
-    "mount",
-    "unmount",
-    "run",
-    "list",
-    "status",
-    "doctor",
-    "show",
-    "watch",
-    "log",
-    "revert",
-    "conflicts",
-    "blocks",
-    "check",
-    "export",
-    "import",
-    "members",
-    "resources",
-    "serf",
-    "installserf",
-    "keys",
-    "grant",
-    "revoke",
-    "completion",
-)
-
+#: The commands as `basefs --help` lists them.  Each has a module of its own, with a click command of its name.
+GROUPS = {
+    "Set up and run": ("genkey", "bootstrap", "get", "mount", "unmount", "run", "remove"),
+    "Look": ("list", "status", "doctor", "members", "resources", "blocks"),
+    "Changes and history": ("show", "log", "diff", "cat", "revert", "conflicts", "watch"),
+    "Permission to write": ("keys", "grant", "revoke"),
+    "Check and back up": ("check", "export", "import"),
+    "Other tools": ("serf", "installserf", "completion"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+#: What people type for a command -> its name.
+_ALIASES = {"umount": "unmount"}
+#: What works as a command, and has no module.
+_WORDS = ("help", "version")
 
 #: Commands whose module lies in a room with what else they need, and where.
 _ROOMS = {
@@ -73,18 +57,37 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        name = _ALIASES.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        command = load(cmd_name)
+        command = load(name)
         if VARIABLE in os.environ:
             importlib.import_module("basefs.management.completing").prepare(command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`basefs help [COMMAND]` is `basefs [COMMAND] --help`, and `basefs version` is `basefs --version`."""
+        if args[:1] == ["help"]:
+            if len(args) > 2:
+                raise UsageError(f"help describes one command: write 'basefs help {args[1]}'")
+            args = [*(word for word in args[1:] if word not in _WORDS), "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            raise UsageError(f"there is no command {name}{suggestion(name, COMMANDS)}: 'basefs help' lists them")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command with what it does, in as many lines as that needs: click would cut it off with dots."""
-        rows = [(name, summary(self.get_command(ctx, name))) for name in COMMANDS]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, summary(self.get_command(ctx, name))) for name in names])
 
 
 def summary(command: click.Command | None) -> str:
@@ -93,12 +96,16 @@ def summary(command: click.Command | None) -> str:
     return re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(".:;")
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="basefs")
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="'basefs help COMMAND' describes a command, and 'man basefs' all of them.",
+)
+@click.version_option(__version__, "-v", "--version", prog_name="basefs", message="%(prog)s %(version)s")
 def basefs() -> None:
     """One configuration tree that every machine mounts, and that any machine may write at any time.
 
-    State is kept in $BASEFS_HOME, by default ~/.basefs.
+    State is kept in $BASEFS_HOME, by default ~/.basefs (for root /var/lib/basefs, if only that exists).
     """
 
 
@@ -110,12 +117,20 @@ def main(arguments: list[str] | None = None) -> None:
         # It says how to answer the shells.
         importlib.import_module("basefs.management.completing")
     try:
-        basefs.main(args=arguments, prog_name="basefs")
+        words = sys.argv[1:] if arguments is None else arguments
+        sys.exit(basefs.main(args=words or ["--help"], prog_name="basefs", standalone_mode=False) or ExitCode.DONE)
+    except click.UsageError as error:
+        command, message = "basefs" if error.ctx is None else error.ctx.command_path, error.format_message().rstrip(".")
+        # As our own messages have it, so that it is one sentence.
+        message = re.sub(r"\.? \(?Did you mean (.+?)\?\)?$", r" (did you mean \1?)", message)
+        _fail(f"{message[:1].lower()}{message[1:]}: see '{command} --help'", ExitCode.WRONG_USAGE)
+    except click.Abort:
+        sys.exit(ExitCode.INTERRUPTED)
     except BaseFSError as error:
         _fail(str(error), exit_code_of(error))
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        _fail(f"{error.strerror or error}{where}", FAILED)
+        _fail(f"{error.strerror or error}{where}", ExitCode.FAILED)
 
 
 def _fail(message: str, code: int) -> NoReturn:

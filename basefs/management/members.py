@@ -6,26 +6,33 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import ClusterMember, GetNetwork, ListMembers, encode
+from basefs.daemon.api.messages import ClusterMember, ForgetMember, GetNetwork, ListMembers, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table, printable, span
+from basefs.management.output import examples, json_option, print_json, print_table, printable, size, span
 from basefs.management.session import ask_daemon
-from basefs.management.target import parse_target
+from basefs.management.target import parse_name
 
 
-@click.command(epilog=examples("basefs members etc", "basefs members etc --json"))
+@click.command(epilog=examples("basefs members etc", "basefs members etc --forget gamma-0f3a52"))
 @click.argument("target", metavar="NAME")
+@click.option("--forget", metavar="MEMBER", help="Stop counting a member that will not come back (name or address).")
 @json_option
-def members(target: str, as_json: bool) -> None:
+def members(target: str, forget: str | None, as_json: bool) -> None:
     """List the members of a running filesystem's cluster.
 
-    STATUS is Serf's. COMPARED shows when the logs of this node and the member were last compared, and whether they
-    differed; LAG, the least number of entries that the member is behind or ahead of this node; PUSH, whether a standing
-    session pushes changes at once; SENT and RECEIVED, the bytes of all sessions with it. The last column shows the
-    last failure, or for how long the member is banned because it broke the protocol.
+    STATUS is alive, silent (does not answer), failed (Serf has lost it), leaving or left. HEARD shows how
+    long ago it answered; LAG, by how many entries, at least, it is behind or ahead of this node, and for how long;
+    PUSH, whether a session stays open over which changes are sent at once; SENT and RECEIVED, the bytes of all sessions
+    with it. The last column shows the last failure, or how long the member is still banned for breaking the protocol.
+
+    A member that Serf has lost counts until --forget, on this node and on those that it reaches. A node that was off at
+    that time applies it if it returns within a day; later, repeat it there. A forgotten member may join again.
     """
     home = Home.from_environment()
-    name = parse_target(home, target).name
+    name = parse_name(home, target)
+    if forget is not None:
+        ask_daemon(home, name, ForgetMember(forget))
+        return
     # Serf lists them in no order.
     found = sorted(ask_daemon(home, name, ListMembers()), key=lambda member: member.name)
     network = ask_daemon(home, name, GetNetwork())
@@ -36,35 +43,36 @@ def members(target: str, as_json: bool) -> None:
     if as_json:
         print_json(encode(found))
         return
-    titles = ("NAME", "ADDRESS", "STATUS", "COMPARED", "LAG", "PUSH", "SENT", "RECEIVED", "")
+    titles = ("NAME", "ADDRESS", "STATUS", "HEARD", "LAG", "PUSH", "SENT", "RECEIVED", "")
     print_table(titles, [cells(member) for member in found], "no members yet")
 
 
 def cells(member: ClusterMember) -> tuple[Any, ...]:
-    """A member in words: name, address, status, compared, lag, push, sent, received, note."""
+    """A member in words: name, address, status, heard, lag, push, sent, received, note."""
     who = (member.name, member.address, member.status)
     if member.own or not member.same_filesystem:
-        return (*who, None, None, None, None, None, "this node" if member.own else "another filesystem")
-    compared = None
-    if member.compared is not None:
-        compared = f"{span(member.compared)} ago{'' if member.equal else ', differed'}"
-    note = member.trouble
+        note = "this node" if member.own else "another filesystem"
+        return (*who, None, None, None, None, None, f"{note}: its disk is full" if member.full else note)
+    heard = None if member.heard is None else f"{span(member.heard)} ago"
+    note = "no room there" if member.full else member.trouble
     if member.banned is not None:
         # Whole seconds, of which the last one counts.
         note = f"banned for {span(member.banned + 1)}" + (f": {note}" if note else "")
-    return (*who, compared, _lag(member), member.standing, member.sent, member.received, note)
+    return (*who, heard, lag_of(member), member.push, size(member.sent), size(member.received), note)
 
 
-def _lag(member: ClusterMember) -> str | None:
-    """How far the logs are apart: numbers where they tell it."""
+def lag_of(member: ClusterMember) -> str:
+    """How far the logs are apart: `in step`, `3 behind for 12 s`, `3 not confirmed for 12 s`, `unknown`."""
     lag = member.lag
-    if lag is None:
-        return None
-    if lag.behind:
-        return f"{lag.behind} behind"
-    if lag.ahead:
-        return f"{lag.ahead} ahead"
-    if lag.differs:
-        return "differs"
-    # A member that cannot be reached may have written what nobody else has yet.
-    return "0" if member.reachable and member.status == "alive" else "unknown"
+    if lag is not None and lag.in_step:
+        return "in step"
+    if lag is not None and lag.contents_missing:
+        return "contents missing here"
+    if lag is None or lag.apart is None:
+        # It may have written what nobody else has yet.
+        return "unknown"
+    if lag.behind and member.status != "alive":
+        # Some of it may have arrived before the member was lost.
+        return f"{lag.behind} not confirmed for {span(lag.apart)}"
+    how = f"{lag.behind} behind" if lag.behind else f"{lag.ahead} ahead" if lag.ahead else "differs"
+    return f"{how} for {span(lag.apart)}"

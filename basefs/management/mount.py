@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
+from basefs.daemon.api.messages import ListMembers
+from basefs.daemon.config import Home
+from basefs.errors import DaemonError, UsageError
+from basefs.management.members import lag_of
 from basefs.management.output import examples
 from basefs.management.run import daemon_options, start
+from basefs.management.session import ask_daemon, notify
+from basefs.management.target import parse_name
 
 
 @click.command(
@@ -17,6 +24,7 @@ from basefs.management.run import daemon_options, start
         "basefs mount etc /cluster",
         "basefs mount etc /cluster -b 10.0.0.2 -j 10.0.0.1:18374",
         "basefs mount etc /cluster --handler '/nginx/*=systemctl reload nginx'",
+        "basefs mount --wait etc /cluster",
         "basefs mount -s etc /cluster",
     )
 )
@@ -31,11 +39,37 @@ from basefs.management.run import daemon_options, start
     default=True,
     help="Emit inotify events for remote changes, and enable kernel caching (default: on).",
 )
-@click.option("--owners", is_flag=True, help="Keep owner and group (chown); as root only.")
-def mount(name: str, mountpoint: Path, **options: Any) -> None:
+@click.option("--owners", is_flag=True, help="Store owner and group, as set by chown; root only.")
+@click.option("-w", "--wait", is_flag=True, help="Return once some member has the same log.")
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="With --wait: seconds to wait."
+)
+def mount(name: str, mountpoint: Path, wait: bool, timeout: float, **options: Any) -> None:
     """Run the filesystem NAME and mount it on MOUNTPOINT; returns when the mount answers.
+
+    Changes of other nodes arrive a moment later. --wait returns when the log equals that of a member; after --timeout
+    seconds the command fails, and the mount stays.
 
     Unmount it with 'basefs unmount', or umount.
     """
+    if wait and (options["single_node"] or options["foreground"]):
+        raise UsageError("--wait cannot be combined with --single-node or --foreground")
     # As the kernel names it, so that other commands find it among the mounts.
-    start(name, Path(os.path.realpath(mountpoint)), options)
+    if start(name, Path(os.path.realpath(mountpoint)), options) and wait:
+        _catch_up(name, time.monotonic() + timeout)
+
+
+def _catch_up(name: str, deadline: float) -> None:
+    """Wait until some member is in step.  Raises `DaemonError` at the deadline."""
+    home = Home.from_environment()
+    name = parse_name(home, name)
+    while True:
+        others = [each for each in ask_daemon(home, name, ListMembers()) if each.same_filesystem and not each.own]
+        step = next((each for each in others if each.lag is not None and each.lag.in_step), None)
+        if step is not None:
+            notify(f"{name} has what {step.name} has")
+            return
+        if time.monotonic() > deadline:
+            why = ", ".join(f"{each.name} {each.status}, {lag_of(each)}" for each in others) or "no member was found"
+            raise DaemonError(f"{name} is mounted, and has not caught up with any member: {why}")
+        time.sleep(0.1)

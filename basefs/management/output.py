@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 import click
-from rich.cells import cell_len
-from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
-from basefs.errors import UsageError
 from basefs.path import escaped
 
 #: Digits of a hash that people see; commands take any number of them that is not ambiguous.
 SHORT = 12
-#: Characters to which a column may be folded.
-_FOLDED = 9
-_AGO = re.compile(r"(\d+)([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+#: In front of what goes on in the next line.
+_INDENT = " " * 4
+_KILO = 1000
 #: Seconds -> the unit that is used from there on.
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -49,8 +43,9 @@ def print_json(value: Any, *, err: bool = False) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
-    """Rows as a table; on a terminal that is too narrow for it, a line for each value instead.
+    """Rows as aligned columns on a terminal; in a pipe separated by tabs, without titles.
 
+    Columns that do not fit go on in the next line.  The last column is wrapped between words; no word is broken.
     `empty`: what to say on stderr where there are none.
     """
     if not rows:
@@ -58,35 +53,52 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
         return
     cells = [[printable(_cell(value)) for value in row] for row in rows]
     if not sys.stdout.isatty():
-        for line in cells:
-            click.echo("\t".join(line))
+        for row in cells:
+            click.echo("\t".join(row))
         return
-    console = Console()
-    if _least_width(titles, cells) > console.width:
-        _print_records(titles, cells)
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
-    console.print(table)
+    widths = [max(map(_width, column)) for column in zip(titles, *cells, strict=True)]
+    for line in _lines(titles, widths):
+        click.echo(coloured(line, bold=True))
+    for row in cells:
+        for line in _lines(row, widths):
+            click.echo(line)
 
 
-def _print_records(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """Rows below each other, a line for each value."""
-    for number, line in enumerate(cells):
-        if number:
-            click.echo()
-        print_fields({title.lower(): cell for title, cell in zip(titles, line, strict=True) if cell})
+def _lines(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """The cells of a row, each at its column of these widths; none of the lines is wider than the terminal can be."""
+    most = _columns()
+    line = ""
+    for cell, needed in zip(row[:-1], widths, strict=False):
+        if line and _width(line) + needed > most:
+            yield line.rstrip()
+            line = _INDENT
+        line += cell + " " * (needed - _width(cell) + 2)
+    if line and _width(line + row[-1]) > most:
+        yield line.rstrip()
+        yield from _wrapped(row[-1], _INDENT)
+    else:
+        yield (line + row[-1]).rstrip()
 
 
-def _least_width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Characters below which a table would be broken into unreadable pieces."""
-    widths = (
-        max(map(cell_len, (title, *column))) for title, column in zip(titles, zip(*cells, strict=True), strict=True)
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Lines of whole words, indented; a word that is too long runs on."""
+    return textwrap.wrap(
+        text,
+        max(_columns(), len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    return sum(min(width, _FOLDED) + 2 for width in widths) - 2
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _width(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def coloured(text: str, **style: Any) -> str:
@@ -97,17 +109,17 @@ def coloured(text: str, **style: Any) -> str:
 
 
 def print_fields(fields: Mapping[str, str]) -> None:
-    """Names with a value each, a line each; in a pipe with a tabulator between them."""
+    """Names with a value each, aligned and wrapped between words; in a pipe, a line each with a tab between them."""
     if not sys.stdout.isatty():
         for name, value in fields.items():
             click.echo(f"{name}\t{value}")
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    indent = " " * (max(map(_width, fields)) + 2)
     for name, value in fields.items():
-        table.add_row(Text(name), Text(value))
-    Console(highlight=False).print(table)
+        first, *others = _wrapped(value, indent) or [indent]
+        click.echo(coloured(name, bold=True) + first[_width(name) :].rstrip())
+        for line in others:
+            click.echo(line)
 
 
 def _cell(value: Any) -> str:
@@ -123,23 +135,15 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def parse_moment(text: str) -> float:
-    """UNIX seconds of `2026-01-31 12:00[:00]` (local time, or with an offset), or of `15m` ago (s, m, h, d, w).
-
-    Raises `UsageError`.
-    """
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{text!r} is no time: write '2026-01-31 12:00', or 15m, 2h, 3d for that long ago") from None
-
-
 def size(count: float) -> str:
-    """Bytes, in powers of 1000: `1.2 MB`."""
-    return decimal(int(count))
+    """Bytes, in powers of 1000: `17 B`, `1.2 MB`."""
+    if count < _KILO:
+        return f"{int(count)} B"
+    unit = 0
+    # Not 1000.0 kB, as rounding would make of 999 999 bytes.
+    while (count := count / _KILO) >= _KILO - 0.05:
+        unit += 1
+    return f"{count:.1f} {'kMGTPE'[unit]}B"
 
 
 def span(seconds: float) -> str:

@@ -1,61 +1,79 @@
-"""Progress on stderr, on a terminal only."""
+"""Progress in the last line of a terminal, on stderr; nothing where that is none."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.text import Text
+from basefs.management.output import size
+
+#: Seconds between two texts.
+_INTERVAL = 0.1
 
 
-class _RateColumn(ProgressColumn):
-    """How many a second."""
+@contextlib.contextmanager
+def progress_line() -> Iterator[Callable[[str], None]]:
+    """Gives what to call with the text of the line, which is erased in the end."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    last = -_INTERVAL
 
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+    def show(text: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now >= last + _INTERVAL:
+            last = now
+            sys.stderr.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
 @contextlib.contextmanager
 def count_bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar of things with their rate; gives what to call with how many were done since the last call."""
-    columns = (BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done: progress.advance(task, done)
+    """A line that counts things; gives what to call with how many were done since the last call."""
+    begin, done = time.monotonic(), 0
+    with progress_line() as show:
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            show(f"{title}: {done}{f' of {total}' if total else ''}, {done / _since(begin):.0f} /s")
+
+        yield advance
 
 
 @contextlib.contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """A spinner with the elapsed time, for work of unknown length."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        progress.add_task(title, total=None)
+    """A line during work of unknown length."""
+    with progress_line() as show:
+        show(f"{title} ...")
         yield
 
 
 @contextlib.contextmanager
 def transfer_bar(title: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """A bar of bytes with their rate; gives what to call with how many bytes were done so far.
+    """A line that counts bytes; gives what to call with how many bytes were done so far.
 
     `total`: how many there will be, about; `None` if unknown.  A call may pass it later.
     """
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done, whole=None: progress.update(task, completed=done, total=total if whole is None else whole)
+    begin = time.monotonic()
+    with progress_line() as show:
+
+        def update(done: int, whole: int | None = None) -> None:
+            of = f" of {size(whole or total or 0)}" if whole or total else ""
+            show(f"{title}: {size(done)}{of}, {size(done / _since(begin))}/s")
+
+        yield update
+
+
+def _since(begin: float) -> float:
+    return max(time.monotonic() - begin, _INTERVAL)

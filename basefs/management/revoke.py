@@ -9,7 +9,7 @@ from basefs.daemon.config import Home
 from basefs.management.grant import dry_run_option, print_plan
 from basefs.management.output import examples, json_option, print_json, printable
 from basefs.management.session import ask
-from basefs.management.target import parse_target, require_path
+from basefs.management.target import parse_changed
 
 
 @click.command(
@@ -17,25 +17,26 @@ from basefs.management.target import parse_target, require_path
         "basefs revoke etc:/ two", "basefs revoke --dry-run etc:/nginx web", "basefs revoke --discard etc:/ two"
     )
 )
-@click.argument("target", metavar="NAME:/PATH")
+@click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
 @click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
 @dry_run_option
 @json_option
 def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:
-    """Take back the grants of a key on a path, and print the grants that fall with it.
+    """Revoke the grants of a key on a path, and print the grants that fall with them.
 
-    What the key has written stays: each path whose current state it signed is acknowledged first, unless --discard is
-    given.
+    NAME alone means its root, '/'; what is granted on a path below stays. What the key has written stays: each path
+    whose current state it signed is acknowledged first, unless --discard is given.
     """
     home = Home.from_environment()
-    parsed = parse_target(home, target)
-    revoked = ask(home, parsed.name, RevokeKey(require_path(parsed), key, discard, dry_run))
+    parsed = parse_changed(home, target)
+    revoked = ask(home, parsed.name, RevokeKey(parsed.path, key, discard, dry_run))
     if as_json:
         print_json(encode(revoked))
         return
     if not dry_run:
         for fallen in revoked.plan.fallen:
-            click.echo(f"{printable(fallen.name)}\t{printable(fallen.path)}")
+            what = "revoked" if fallen.fingerprint == revoked.fingerprint else "fallen with it"
+            click.echo(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")
     if dry_run or not discard:
         print_plan(revoked.plan, dry_run=dry_run)

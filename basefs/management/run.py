@@ -12,6 +12,7 @@ from basefs.daemon import config, logs
 from basefs.daemon.config import DEFAULT_PORT, Home
 from basefs.daemon.settings import PROFILES
 from basefs.management.output import examples
+from basefs.management.target import parse_name
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -37,32 +38,59 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--push/--no-push",
             default=None,
-            help="Push changes over standing sessions with a few members (default: on).",
+            help="Push changes over sessions that stay open with a few members (default: on).",
+        ),
+        click.option(
+            "--never-publish",
+            multiple=True,
+            metavar="GLOB",
+            help="Keep names that match GLOB on this node; may be given again.",
         ),
         click.option(
             "--handler",
             "handlers",
             multiple=True,
             metavar="[GLOB=]CMD",
-            help="Shell command to run for each change, of the paths that GLOB names; may be given again.",
+            help="Shell command to run for each change, of paths that match GLOB; may be given again.",
         ),
         click.option(
-            "--handler-jobs", type=click.IntRange(1, 1000), default=4, show_default=True, help="How many run at a time."
+            "--handler-jobs",
+            type=click.IntRange(1, 1000),
+            default=4,
+            show_default=True,
+            help="Handlers that may run at the same time.",
         ),
         click.option(
             "--handler-timeout",
             type=click.FloatRange(0, min_open=True),
             default=60.0,
             show_default=True,
-            help="Seconds after which one is ended.",
+            help="Time limit of a handler, in seconds.",
+        ),
+        click.option(
+            "--handler-delay",
+            type=click.FloatRange(0, 3600),
+            default=0.0,
+            show_default=True,
+            help="Run a handler once for a burst of changes, after so many seconds without one.",
         ),
         click.option(
             "--metrics",
             metavar="IP:PORT",
             help="Serve Prometheus metrics there, to anyone who can connect.",
         ),
+        click.option(
+            "--max-log-bytes",
+            metavar="SIZE",
+            help="Take no contents from other nodes while the log has this size or more, e.g. 10G.",
+        ),
+        click.option(
+            "--min-free",
+            metavar="SIZE",
+            help="Take no contents from other nodes while less than this is free on the disk, e.g. 500M.",
+        ),
         click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
-        click.option("-f", "--foreground", is_flag=True, help="Stay in front, and log to stderr."),
+        click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground, and log to stderr."),
         click.option("-d", "--debug", is_flag=True, help="Log more."),
         click.option(
             "--log-format",
@@ -75,12 +103,13 @@ def daemon_options(command: _Command) -> _Command:
     return command
 
 
-def start(name: str, mountpoint: Path | None, options: dict[str, Any]) -> None:
-    """Launch the daemon, with the options of `daemon_options` and, for a mount, its own."""
+def start(name: str, mountpoint: Path | None, options: dict[str, Any]) -> bool:
+    """Launch the daemon, with the options of `daemon_options` and, for a mount, its own; see `launch`."""
     # Imported here: `basefs --help` imports this module for its options alone.
     from basefs.daemon.launch import LaunchOptions, launch
 
-    launch(Home.from_environment(), LaunchOptions(name=name, mountpoint=mountpoint, **options))
+    home = Home.from_environment()
+    return launch(home, LaunchOptions(name=parse_name(home, name), mountpoint=mountpoint, **options))
 
 
 @click.command(

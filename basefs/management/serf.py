@@ -12,7 +12,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.serf.program import serf_command
 from basefs.management.output import examples
 from basefs.management.session import ask_daemon
-from basefs.management.target import parse_target
+from basefs.management.target import parse_name
 
 
 @click.command(
@@ -27,7 +27,7 @@ def serf(target: str, arguments: Sequence[str]) -> None:
     Every command in 'serf help' that talks to an agent works. The agent's address and key are filled in.
     """
     home = Home.from_environment()
-    name = parse_target(home, target).name
+    name = parse_name(home, target)
     # Says why, if it does not run or has no cluster.
     ask_daemon(home, name, GetNetwork())
     found = serf_command(home, name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 from typing import TypeVar
 
 import click
@@ -17,6 +20,16 @@ Answer = TypeVar("Answer")
 def client(home: Home, name: str) -> FilesystemClient:
     """The client of a filesystem, which says on a terminal what takes long.  Raises `NotFound`."""
     return FilesystemClient(home, name, notify)
+
+
+@contextlib.contextmanager
+def connections() -> Iterator[None]:
+    """While connections to other nodes are used: one that is closed is its own error, and ends no command."""
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
 
 
 def notify(text: str) -> None:

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from basefs.daemon.api.messages import ListLivePaths, ListTree, LivePath, TreeRow, encode
 from basefs.daemon.config import Home
 from basefs.management.log import signer
-from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table, printable
+from basefs.management.output import (
+    SHORT,
+    coloured,
+    examples,
+    json_option,
+    moment,
+    print_json,
+    print_table,
+    printable,
+    size,
+)
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
 #: What a revision is worth: its mark in front, and its colour on a terminal.
-_MARKS = {
-    "current": ("*", "bold green"),
-    "past": (" ", ""),
-    "lost": ("!", "bold red"),
-    "ignored": ("-", "dim"),
-    "incomplete": ("?", "yellow"),
-    "gone": ("x", "dim"),
+_MARKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "current": ("*", {"fg": "green", "bold": True}),
+    "past": (" ", {}),
+    "last": ("^", {}),
+    "lost": ("!", {"fg": "red", "bold": True}),
+    "ignored": ("-", {"dim": True}),
+    "incomplete": ("?", {"fg": "yellow"}),
+    "withheld": ("~", {"dim": True}),
+    "gone": ("x", {"dim": True}),
 }
 
 
@@ -34,12 +45,13 @@ _MARKS = {
 def show(target: str, live: bool, as_json: bool) -> None:
     """Show every entry at and below a path, as a tree: each entry is followed by those that build on it.
 
-    The mark shows the standing of an entry: '*' current; none: the current one builds on it; '!' lost to a conflicting
-    one; '-' ignored, because its key is not valid; '?' incomplete; 'x' gone with its directory.
+    The mark shows the standing of an entry: '*' current; none ('.' in a pipe): the current one builds on it; '^' the
+    last before the path was deleted; '!' lost to a conflicting one; '-' ignored, because its key is not valid; '~'
+    withheld: likewise, and its content is not fetched; '?' incomplete; 'x' gone with its directory.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
-    path = parsed.path or "/"
+    path = parsed.path
     if live:
         _print_live(ask(home, parsed.name, ListLivePaths(path)), as_json)
         return
@@ -52,8 +64,8 @@ def show(target: str, live: bool, as_json: bool) -> None:
         for row in rows:
             one = row.revision
             mark = _MARKS[one.standing][0].strip() or "."
-            size = "-" if one.size is None else str(one.size)
-            cells = (mark, one.entry[:SHORT], one.action, signer(one), moment(one.time), size, one.path)
+            amount = "-" if one.size is None else size(one.size)
+            cells = (mark, one.entry[:SHORT], one.action, signer(one), moment(one.time), amount, one.path)
             click.echo("\t".join(map(printable, cells)))
 
 
@@ -61,21 +73,20 @@ def _print_live(found: list[LivePath], as_json: bool) -> None:
     if as_json:
         print_json(encode(found))
         return
-    rows = [(one.kind, one.mode, one.size, moment(one.mtime), one.entry[:SHORT], one.path) for one in found]
+    rows = [(one.kind, one.mode, size(one.size), moment(one.mtime), one.entry[:SHORT], one.path) for one in found]
     print_table(("KIND", "MODE", "SIZE", "TIME", "ENTRY", "PATH"), rows, "nothing there")
 
 
 def _print_tree(rows: Sequence[TreeRow]) -> None:
-    console = Console(highlight=False)
     path = None
     for row in rows:
         one = row.revision
-        level = one.path.rstrip("/").count("/")
+        nesting = one.path.rstrip("/").count("/")
         if one.path != path:
             path = one.path
-            name = path if level == 0 else path.rpartition("/")[2]
-            console.print(Text("  " * level + printable(name), style="bold"), soft_wrap=True)
+            name = path if nesting == 0 else path.rpartition("/")[2]
+            click.echo(coloured("  " * nesting + printable(name), bold=True))
         mark, style = _MARKS[one.standing]
-        size = "" if one.size is None or one.action not in ("write", "slink") else f"  {one.size} B"
-        line = f"{mark} {one.entry[:SHORT]}  {one.action:<6}  {moment(one.time)}  {signer(one)}{size}"
-        console.print(Text("  " * (level + 1 + row.depth) + printable(line), style=style), soft_wrap=True)
+        amount = "" if one.size is None or one.action not in ("write", "slink") else f"  {size(one.size)}"
+        line = f"{mark} {one.entry[:SHORT]}  {one.action:<6}  {moment(one.time)}  {signer(one)}{amount}"
+        click.echo(coloured("  " * (nesting + 1 + row.level) + printable(line), **style))

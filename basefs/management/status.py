@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
 from basefs.daemon.api.client import Look
 from basefs.daemon.api.inspection import DiskUsage, disk_usage
 from basefs.daemon.api.messages import ClusterMember, GetStatus, LatestEntry, RunningNode, Status, Summary, encode
+from basefs.daemon.api.shutdown import ending
 from basefs.daemon.config import Home
-from basefs.management.list import NONE_HERE
+from basefs.daemon.keyfiles import unused_key
+from basefs.daemon.mounts import Mount
+from basefs.management.grant import grant_line, granters
+from basefs.management.list import NONE_HERE, hint_other_home
+from basefs.management.members import lag_of
 from basefs.management.output import (
+    SHORT,
     counted,
     examples,
     json_option,
+    moment,
     print_fields,
     print_json,
     printable,
@@ -23,7 +31,7 @@ from basefs.management.output import (
     span,
 )
 from basefs.management.session import client
-from basefs.management.target import parse_target
+from basefs.management.target import parse_name
 
 #: Names that are listed before the others are only counted.
 _NAMED = 3
@@ -35,17 +43,19 @@ _NAMED = 3
 def status(target: str | None, as_json: bool) -> None:
     """Show the status of the filesystem NAME on this node, or of each of them.
 
-    Works while it is not running, too; what only a running one knows is left out then. How many entries another node is
-    ahead is not known before they are fetched: IN STEP shows with which nodes the logs were equal when last compared,
-    and how long ago. What is wrong with the machine itself, 'basefs doctor' finds.
+    A filesystem that is not running has a shorter status. IN STEP counts the members that have confirmed within the
+    last two seconds that their logs are equal, out of all that have not left. 'basefs doctor' checks the machine
+    itself.
     """
     home = Home.from_environment()
-    names = home.names() if target is None else [parse_target(home, target).name]
+    names = home.names() if target is None else [parse_name(home, target)]
     found = [(client(home, name).look(GetStatus()), disk_usage(home, name)) for name in names]
     if as_json:
         rows = [{**encode(look), "disk": encode(disk)} for look, disk in found]
         print_json(rows if target is None else rows[0])
         return
+    if target is None:
+        hint_other_home(home)
     if not found:
         click.echo(NONE_HERE, err=True)
     for number, (look, disk) in enumerate(found):
@@ -81,10 +91,16 @@ def _state(look: Look[Status]) -> str:
         return f"its daemon has died: 'basefs mount {name} DIR' or 'basefs run {name}' starts it again"
     if status is None or status.node is None:
         return f"not running: 'basefs mount {name} DIR' or 'basefs run {name}' starts it"
+    if state == "ending" and look.mountpoint is not None:
+        return f"ending, process {look.pid}: {ending(Mount(name, Path(look.mountpoint)))}"
     where = f"mounted on {printable(look.mountpoint)}" if look.mountpoint else "running without a mount"
-    text = f"{where} for {span(time.time() - status.node.since)}, process {look.pid}"
+    text = f"{where} for {span(time.time() - status.node.started)}, process {look.pid}"
+    if status.node.full:
+        text += "; no room: its disk is full, and nothing new is stored until there is room"
     if status.summary.damaged:
         text += f"; read-only, because the log is damaged: 'basefs check {name}'"
+    for other in status.differing[:1]:
+        text += f"; {printable(other.peer)} shows something else at {printable(other.path)}: 'basefs doctor {name}'"
     return text
 
 
@@ -93,38 +109,31 @@ def _members(node: RunningNode | None) -> str:
         return "unknown while it is not running"
     if node.members is None:
         return "none: it runs with --single-node"
-    members = [member for member in node.members if member.same_filesystem]
+    members = [member for member in node.members if member.same_filesystem and member.status != "left"]
     away = [member for member in members if member.status != "alive"]
     text = f"{len(members) - len(away)} of {len(members)} alive"
-    return text if not away else text + "; " + _some(f"{member.name} {member.status}" for member in away)
+    return text if not away else text + "; " + _some(_absent(member) for member in away)
+
+
+def _absent(member: ClusterMember) -> str:
+    last = "never heard" if member.heard is None else f"heard {span(member.heard)} ago"
+    return f"{member.name} {member.status} ({last})"
 
 
 def _in_step(node: RunningNode | None) -> str:
-    """With which nodes the logs were equal, as far as sessions have shown."""
-    if node is None or not node.members:
+    """Which members have told a moment ago that they have the same log, and how far the others are apart."""
+    if node is None or node.members is None:
         return "-"
-    others = [member for member in node.members if _is_alive_peer(member)]
+    others = [m for m in node.members if m.same_filesystem and not m.own and m.status != "left"]
     if not others:
-        return "no other node is alive"
-    here = [member for member in others if member.reachable]
-    behind = [member for member in here if member.differs or member.equal is False]
-    unknown = [member for member in here if member.equal is None]
-    parts = (
-        ("not with", map(_difference, behind)),
-        ("not compared yet with", (member.name for member in unknown)),
-        ("cannot reach", (_difference(member) for member in others if not member.reachable)),
-    )
-    text = f"with {len(here) - len(behind) - len(unknown)} of {len(others)}"
-    return text + "".join(f"; {what} {listed}" for what, names in parts if (listed := _some(names)))
+        return "no other member"
+    apart = [member for member in others if member.lag is None or not member.lag.in_step]
+    text = f"with {len(others) - len(apart)} of {len(others)}"
+    return text if not apart else text + "; " + _some(map(_apart, apart))
 
 
-def _is_alive_peer(member: ClusterMember) -> bool:
-    return member.same_filesystem and not member.own and member.status == "alive"
-
-
-def _difference(member: ClusterMember) -> str:
-    last = member.equal_since
-    return f"{member.name} ({'never equal so far' if last is None else f'equal {span(last)} ago'})"
+def _apart(member: ClusterMember) -> str:
+    return f"{member.name} {lag_of(member)}" + (" (no room there)" if member.full else "")
 
 
 def _some(names: Iterable[str]) -> str:
@@ -139,6 +148,8 @@ def _contents(name: str, status: Status) -> str:
     text = f"{counted(summary.entries, 'entry')}, {counted(summary.blocks, 'block')}"
     if status.incomplete:
         text += f"; {counted(status.incomplete, 'content')} incomplete: 'basefs blocks {name}' lists them"
+    if status.withheld_by:
+        text += f"; those of other nodes wait, {status.withheld_by} is reached: 'basefs doctor {name}' says what to do"
     if summary.orphans:
         text += f"; {counted(summary.orphans, 'entry')} waiting for what comes before"
     if summary.pending is not None and summary.pending.unpublished:
@@ -149,8 +160,9 @@ def _contents(name: str, status: Status) -> str:
 def _latest(latest: LatestEntry | None) -> str:
     if latest is None:
         return "none"
-    by = printable(latest.key or latest.fingerprint[:12])
-    return f"{latest.action} of {printable(latest.path)} by {by}, {span(time.time() - latest.arrived)} ago"
+    by = printable(latest.key or latest.fingerprint[:SHORT])
+    here = span(time.time() - latest.arrived)
+    return f"{latest.action} of {printable(latest.path)} by {by} at {moment(latest.time)}, here for {here}"
 
 
 def _handlers(summary: Summary) -> str:
@@ -164,8 +176,12 @@ def _handlers(summary: Summary) -> str:
 
 
 def _writable(name: str, status: Status) -> str:
-    if status.writable:
-        return _some(status.writable)
-    if not status.keys:
+    unused = None if status.node is None else unused_key(Home.from_environment(), status.fingerprints)
+    if unused is not None:
+        return (_some(status.may_write) or "nowhere") + f"; the daemon does not use {unused}: restart it, without -k"
+    if status.may_write:
+        return _some(status.may_write)
+    if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
-    return f"nowhere: no key of this node is granted; 'basefs grant {name}:/ KEYNAME PUBKEY' on one that may"
+    home = Home.from_environment()
+    return f"nowhere; type where the key {granters(home, name)} is: {grant_line(home, name)}"

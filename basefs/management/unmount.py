@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from basefs.daemon.api.shutdown import stop
+from basefs.daemon.api.shutdown import STOP_TIMEOUT, Ending, stop
 from basefs.daemon.config import Home
 from basefs.management.output import examples
 from basefs.management.session import notify
@@ -15,10 +15,23 @@ from basefs.management.session import notify
 @click.option(
     "-l", "--lazy", is_flag=True, help="Detach a mount that is in use; its daemon ends with the last open file."
 )
-def unmount(target: str, lazy: bool) -> None:
-    """Stop a filesystem, mounted or not; returns when its daemon has ended.
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=STOP_TIMEOUT,
+    show_default=True,
+    help="Seconds to wait for the daemon, which publishes what is pending.",
+)
+def unmount(target: str, lazy: bool, timeout: float) -> None:
+    """Stop a filesystem, mounted or not; returns when its log is closed.
 
-    A mount whose daemon is dead is cleared.
+    By then another node has what was saved here, if one answers within 3 s. The daemon leaves the cluster afterwards,
+    which takes Serf some 3 s; a mount meanwhile waits for that.
+
+    A mount in use stays, and the processes that use it are named. So are those that hold a copy of the mount in another
+    mount namespace, such as a container or a service: the daemon cannot end before them. A mount whose daemon is dead
+    is cleared.
     """
-    if not stop(Home.from_environment(), target, notify, lazy=lazy):
+    how = Ending(lambda text: click.echo(f"basefs: {text}", err=True), notify, lazy=lazy, timeout=timeout)
+    if not stop(Home.from_environment(), target.removesuffix(":/"), how):
         click.echo("the daemon ends when the last file that is open in the mount is closed", err=True)

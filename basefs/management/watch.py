@@ -12,7 +12,7 @@ from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.messages import Watch, WatchItem, encode
 from basefs.daemon.config import Home
 from basefs.errors import DaemonGone, NotRunning
-from basefs.management.output import examples, moment, printable
+from basefs.management.output import SHORT, examples, moment, printable
 from basefs.management.session import client
 from basefs.management.target import parse_target
 
@@ -30,9 +30,9 @@ _RETRY_SECONDS = 0.2
 def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> None:
     """Print the changes of a filesystem, or those at and below a path, until interrupted.
 
-    Each line has time, type (create, modify, attributes, delete), kind, path, and a token.  Every change that becomes
-    visible on this node is printed once, those of a path in their order.  With --since, also those made meanwhile, even
-    while the daemon was not running.
+    Each line has time, type (create, modify, attributes, delete), kind, path, the key that signed the change, and a
+    token. Every change that becomes visible on this node is printed once; the changes of a path are in order. --since
+    includes the changes made since then, even while the daemon was not running.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)
@@ -41,7 +41,7 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
         # An exception would wait for the next change where the signal comes a moment before that is waited for.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     while True:
-        since = _follow(daemon, parsed.path or "/", since, as_json, patient=reconnect)
+        since = _follow(daemon, parsed.path, since, as_json, patient=reconnect)
         if not reconnect:
             break
         time.sleep(_RETRY_SECONDS)
@@ -69,7 +69,9 @@ def _print(item: WatchItem, as_json: bool) -> None:
         line = json.dumps(encode(item))
     elif item.change is not None:
         change = item.change
-        line = "\t".join((moment(change.time), change.type, change.kind, printable(change.path), item.token))
+        key = change.key or (change.fingerprint or "-")[:SHORT]
+        cells = (moment(change.seen), change.type, change.kind, change.path, key, item.token)
+        line = "\t".join(map(printable, cells))
     else:
         # A token alone: how far nothing has happened that is asked for.
         return

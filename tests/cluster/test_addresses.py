@@ -76,7 +76,7 @@ def test_nodes_that_listen_on_the_addresses_of_both_families(network: Callable[[
     content = os.urandom(100_000)
     (one.mountpoint / "image").write_bytes(content)
     wait_until(lambda: is_equal(two.mountpoint / "image", content), PATIENCE, "a file")
-    wait_until(lambda: any(row["standing"] for row in two.query("members", NAME)), PATIENCE, "a session that stays")
+    wait_until(lambda: any(row["push"] for row in two.query("members", NAME)), PATIENCE, "a session that stays")
 
 
 def is_equal(path: Path, content: bytes) -> bool:

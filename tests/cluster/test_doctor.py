@@ -74,9 +74,17 @@ def test_status_tells_who_is_there_and_with_whom_it_is_in_step(cluster: Cluster)
     assert told(one)["members"] == "3 of 3 alive"
     (one.mountpoint / "news").write_text("x")
     wait_until(lambda: told(two)["last change"].startswith("write of /news by "), PATIENCE, "the news")
+    wait_until(lambda: told(one)["in step"] == "with 2 of 2", PATIENCE, "all in step again")
     cluster.network.unplug(three)
     wait_until(lambda: told(one)["members"].startswith("2 of 3 alive; "), PATIENCE, "one that failed")
-    wait_until(lambda: told(one)["in step"] == "with 1 of 1", PATIENCE, "the other one in step")
+    # It counts until it is forgotten, and nobody knows what it has written since.
+    (gone,) = (row["name"] for row in ask(one, "members") if row["address"] == three.endpoint)
+    wait_until(lambda: told(one)["in step"] == f"with 1 of 2; {gone} unknown", PATIENCE, "the other one in step")
+    failed = f"2 of 3 alive; {gone} failed (heard "
+    wait_until(lambda: told(one)["members"].startswith(failed), PATIENCE, "Serf has lost it")
+    one.basefs("members", NAME, "--forget", gone)
+    wait_until(lambda: told(one)["in step"] == "with 1 of 1", PATIENCE, "without the forgotten one")
+    assert told(one)["members"] == "2 of 2 alive"
 
 
 def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,3 +114,17 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
     wait_until(lambda: tells(cluster.nodes[0], f"^the clock of {name} is 3[56]"), PATIENCE, "the wrong clock")
     own = "this machine's clock is .* ahead of 2 of 2 other nodes"
     wait_until(lambda: tells(wrong, own), PATIENCE, "its own clock")
+
+
+def test_two_nodes_of_one_name(network: Callable[[int], NamespaceNetwork]) -> None:
+    """A machine and its clone never see each other, and no firewall is to blame."""
+    one, two = network(2).nodes
+    one.basefs("bootstrap", NAME, "-i", str(one.address))
+    one.mount(NAME, "--hostname", "same")
+    two.basefs("get", NAME, one.endpoint)
+    two.mount(NAME, "--hostname", "same")
+    wait_until(
+        lambda: any(one.endpoint in said and "another --hostname" in said for _, _, said in doctor(two)),
+        PATIENCE,
+        "the name",
+    )

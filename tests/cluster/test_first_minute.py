@@ -49,7 +49,7 @@ def test_without_options_and_without_a_network(network: Callable[[int], Namespac
         (two.mountpoint / "here").touch()
     public = two.query("keys")[0]["public"]
     one.basefs("grant", f"{NAME}:/", "two", public)
-    wait_until(lambda: two.query("status", NAME)["writable"] == ["/"], PATIENCE, "the grant")
+    wait_until(lambda: two.query("status", NAME)["may_write"] == ["/"], PATIENCE, "the grant")
     (two.mountpoint / "here").write_text("x")
     wait_until((one.mountpoint / "here").exists, PATIENCE, "what the second one wrote")
     one.basefs("unmount", NAME)

@@ -18,6 +18,8 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
+#: Seconds in which a status tells of a member that does not answer.
+ANSWER = 2.0
 RUBBISH = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as connection:
@@ -55,10 +57,17 @@ def test_what_is_told_of_a_node_during_a_cut_a_ban_and_an_agent_that_dies(cluste
 
     # Serf does not notice on the node that is cut off: its own packets do not leave.
     cluster.network.unplug(three)
-    wait_until(lambda: "with 0 of 2; cannot reach " in in_step(three), PATIENCE, "it knows that it reaches nobody")
-    assert not any(row["reachable"] for row in ask(three, "members") if not row["own"])
-    assert "\tunknown\t" in three.basefs("members", NAME)
-    wait_until(lambda: not row_of(one, three)["reachable"], PATIENCE, "the others know as well")
+    wait_until(lambda: "with 0 of 2; " in in_step(three), 2 * ANSWER, "nobody answers it")
+    wait_until(lambda: "1 of 3 alive; " in three.basefs("status", NAME), 2 * ANSWER, "nor is anybody alive for it")
+    told = three.basefs("members", NAME)
+    assert told.count("\tunknown\t") == 2 and told.count("\tsilent\t") == 2
+    assert "with 1 of 2; " in in_step(one), "the others notice as soon"
+    assert not row_of(one, three)["lag"]["in_step"]
+    wait_until(lambda: row_of(one, two)["lag"]["in_step"], PATIENCE, "the two that reach each other are in step")
+    name = row_of(one, three)["name"]
+    (one.mountpoint / "news").write_text("x")
+    wait_until(lambda: f"{name} 1 not confirmed for " in in_step(one), PATIENCE, "it lacks the news")
+    assert "with 1 of 2; " in in_step(one), "a member that does not answer counts"
     cluster.network.plug_in(three)
     wait_until(lambda: "with 2 of 2" in in_step(three), PATIENCE, "all in step again")
 

@@ -110,7 +110,7 @@ def test_who_has_a_file_open_keeps_it_and_everybody_else_sees_the_new_one(pair: 
         assert os.fstat(changed.fileno()).st_size == 15_000
         assert (here / "f").stat().st_size == 3
     assert (here / "f").read_text() == "new"
-    assert sorted(os.listdir(here)) == [".cluster", "f"]
+    assert sorted(os.listdir(here)) == ["f"]
 
 
 def test_a_removed_name_can_be_used_again_at_once(pair: Cluster) -> None:

@@ -135,15 +135,15 @@ def test_what_came_from_another_node_is_synced_once(local: Local, watched: Watch
     run(local.fs, scenario)
 
 
-def test_what_is_pending_is_promised_again_and_again(local: Local, watched: Watched) -> None:
-    """Whoever has synced the journal: the log is not allowed to forget it without having been synced."""
+def test_what_is_pending_is_synced_and_published_later(local: Local, watched: Watched) -> None:
+    """Until it is published nothing more is done for it."""
 
     async def scenario() -> None:
         local.save("/f", b"x")
-        local.fs.working.sync_journal()
-        local.replica.sync_to_disk()
-        assert not local.fs.working.is_synced
-        await watched.until(lambda: local.fs.working.is_synced)
+        await synced_once(local, watched)
+        local.publish()
+        assert not local.fs.is_durable
+        await synced_once(local, watched)
 
     run(local.fs, scenario)
 

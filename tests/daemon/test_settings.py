@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.daemon.settings import Settings
+from basefs.daemon.settings import Settings, parse_size
 from basefs.errors import UsageError
 from tests.support.project import ROOT
 
@@ -19,10 +19,25 @@ def test_what_the_file_says_counts_and_the_rest_stays(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(
         "# ours\n[basefs]\nprofile = lan\nfull_sync_interval = 2.5\npush_sessions=0 ; none\ngossip = no # ever\n"
+        "never_publish = *.lock\n  cache-* # of programs\n"
     )
-    assert Settings.load(path) == Settings(profile="lan", full_sync_interval=2.5, push_sessions=0, gossip=False)
+    assert Settings.load(path) == Settings(
+        profile="lan", full_sync_interval=2.5, push_sessions=0, gossip=False, never_publish=("*.lock", "cache-*")
+    )
+    path.write_text("[basefs]\nmax_log_bytes = 2.5G\n")
+    with pytest.raises(UsageError):
+        Settings.load(path)
+    path.write_text("[basefs]\nmax_log_bytes = 10G\nmin_free = 500 # bytes\n")
+    assert Settings.load(path) == Settings(max_log_bytes=10**10, min_free=500)
     path.write_text("")
     assert Settings.load(path) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", 0), ("7", 7), ("7k", 7000), ("7MB", 7 * 10**6), ("1T", 10**12), (" 3g ", 3 * 10**9)]
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_size(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -36,7 +51,11 @@ def test_what_the_file_says_counts_and_the_rest_stays(tmp_path: Path) -> None:
         ("[basefs]\nfull_sync_interval = nan\n", "a number of seconds, without a unit, from 0 to 86400, not 'nan'"),
         ("[basefs]\nquiet_window = 50ms\n", "a number of seconds, without a unit, from 0 to 1, not '50ms'"),
         ("[basefs]\nsync_sessions = 0\n", "a whole number from 1"),
+        ("[basefs]\nmin_free = much\n", "min_free: 'much' is no number of bytes: use digits and k, M, G or T"),
+        ("[basefs]\nmax_log_bytes = -1\n", "no number of bytes"),
         ("[basefs]\ngossip = perhaps\n", "gossip is yes or no, not 'perhaps'"),
+        ("[basefs]\nnever_publish = *.lock run/x\n", "never_publish: 'run/x' has a '/'"),
+        ("[basefs]\nnever_publish = *\n", "never_publish: '\\*' is every name"),
         ("profile = lan\n", "cannot read"),
         ("[basefs]\nprofile = lan\nprofile = wan\n", "cannot read"),
         ("[basefs]\nprofile = \udcff\n", "cannot read"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +57,7 @@ def start_network(
 
     async def main() -> Network:
         network = Network(options, replica, path)
-        async with network.running():
+        async with contextlib.AsyncExitStack() as departure, network.running(departure):
             return network
 
     network = asyncio.run(main())

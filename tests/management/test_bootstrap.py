@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from basefs.log.keys import SigningKey
+from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.node import Node
 
@@ -83,3 +84,9 @@ def test_a_running_filesystem_is_not_replaced(conf: Cli, node: Node) -> None:
     assert "conf is running" in conf.fails("bootstrap", "conf", "-f")
     node.basefs("unmount", "conf")
     conf("bootstrap", "conf", "-f")
+
+
+def test_a_terminal_gets_the_next_command_and_what_to_keep(node: Node, cli: Cli) -> None:
+    shown = on_a_terminal(node, "bootstrap", "conf")
+    assert "basefs mount conf DIR" in shown
+    assert f"keep safe:   {cli.home.default_key}" in shown

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import json
 import socket
+import stat
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.config import SYNC_PORT_OFFSET
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
@@ -43,7 +45,7 @@ def remote(cli: Cli) -> Iterator[Local]:
     made = Local.bootstrap(cli.base / "remote")
     made.save("/small", b"content")
     made.save("/large", bytes(range(256)) * 1000)
-    made.fs.make_directory(path("/d"), 0o700)
+    made.fs.namespace.make_directory(path("/d"), 0o700)
     made.publish()
     yield made
     made.replica.close()
@@ -63,8 +65,10 @@ def leftovers(cli: Cli) -> list[str]:
 
 def test_all_of_it(cli: Cli, remote: Local) -> None:
     identity = remote.replica.identity.hex()
+    totals = remote.replica.totals()
     with served(remote.replica) as address:
-        assert cli("get", "conf", address) == f"conf {identity} {remote.replica.totals()['entries']} entries\n"
+        expected = f"conf {identity} {totals['entries']} entries, {totals['blocks']} blocks\n"
+        assert cli("get", "conf", address) == expected
     with cli.replica("conf", ROOT_KEY) as replica:
         assert replica.root_hash() == remote.replica.root_hash()
         assert replica.read(path("/large")) == remote.load("/large")
@@ -73,7 +77,7 @@ def test_all_of_it(cli: Cli, remote: Local) -> None:
     assert leftovers(cli) == ["conf"]
     # The key that it made, and whom a mount looks for.
     assert len(cli("keys").splitlines()) == 1
-    assert json.loads((cli.home.directory("conf") / "peers.json").read_text()) == [address]
+    assert known_peers(cli.home, "conf") == [address]
 
 
 def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +88,7 @@ def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, m
         code, out, err = cli.run("get", "conf", "cluster.example", "--json")
     assert code == 0 and err.startswith(f"{unused}: cannot reach ") and err.endswith("; trying the next\n")
     assert json.loads(out)["identity"] == remote.replica.identity.hex()
-    assert json.loads((cli.home.directory("conf") / "peers.json").read_text()) == [address]
+    assert known_peers(cli.home, "conf") == [address]
 
 
 def test_a_key_that_is_there_stays(cli: Cli, remote: Local) -> None:
@@ -98,9 +102,12 @@ def test_a_key_that_is_there_stays(cli: Cli, remote: Local) -> None:
 def test_the_identity_may_be_given(cli: Cli, remote: Local) -> None:
     with served(remote.replica) as address:
         cli("get", "conf", address, "--id", remote.replica.identity.hex())
-        message = cli.fails("get", "other", address, "--id", "ab" * 28)
-    assert message.startswith(f"basefs: {address}: ")
+        heard = remote.replica.identity.hex()
+        for wanted in ("ab" * 28, "00" * 28):
+            message = cli.fails("get", "other", address, "--id", wanted)
+            assert message == f"basefs: {address}: another filesystem answers there: {heard}, not {wanted}\n"
     assert leftovers(cli) == ["conf"]
+    assert stat.S_IMODE(cli.home.path.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("identity", ["", "xyz", "ab" * 27, "ab" * 29])
@@ -121,4 +128,4 @@ def test_it_exists(conf: Cli, unused: str) -> None:
 def test_bad_arguments(cli: Cli, unused: str) -> None:
     assert "is no filesystem name" in cli.fails("get", "a/b", unused, code=2)
     assert "is no address" in cli.fails("get", "conf", "host:port", code=2)
-    assert cli.misused("get", "conf") == "Error: Missing argument 'ADDR[:PORT]'."
+    assert cli.misused("get", "conf") == "basefs: missing argument 'ADDR[:PORT]': see 'basefs get --help'"

@@ -23,7 +23,7 @@ def granted(cli: Cli, text: str) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_public_key_in_hex(tree: Cli) -> None:
-    assert tree("grant", "conf:/d", "alice", ALICE.public.hex()) == ""
+    assert tree("grant", "conf:/d", "alice", ALICE.public.hex()) == "granted: alice may write at /d and below\n"
     assert granted(tree, "/d") == [(b"alice", ALICE.public)]
 
 
@@ -84,12 +84,13 @@ def test_an_unknown_path(tree: Cli) -> None:
     assert "there is no filesystem other" in tree.fails("grant", "other:/", "alice", ALICE.public.hex())
 
 
-def test_a_path_is_needed(tree: Cli) -> None:
-    assert "write conf:/PATH" in tree.fails("grant", "conf", "alice", ALICE.public.hex(), code=2)
+def test_a_name_alone_is_its_root(tree: Cli) -> None:
+    tree("grant", "conf", "alice", ALICE.public.hex())
+    assert granted(tree, "/")[-1] == (b"alice", ALICE.public)
 
 
 def test_without_permission(tree: Cli) -> None:
-    tree("genkey", "-f")
+    assert tree.run("genkey", "-f")[0] == 0
     assert "no key of this node may write at /d" in tree.fails("grant", "conf:/d", "alice", ALICE.public.hex())
     tree.home.default_key.unlink()
     assert "no key of this node may write at /d" in tree.fails("grant", "conf:/d", "alice", ALICE.public.hex())
@@ -98,8 +99,50 @@ def test_without_permission(tree: Cli) -> None:
 
 def test_a_dry_run_and_a_grant_that_is_there_already(tree: Cli) -> None:
     line = tree("grant", "conf:/d", "alice", ALICE.public.hex(), "-n")
-    assert line == f"grant gained\t/d\talice {ALICE.fingerprint.hex()}\n"
+    assert line == f"grant gained\t/d\talice {ALICE.fingerprint.hex()[:12]}\n"
     assert granted(tree, "/d") == []
     tree("grant", "conf:/d", "alice", ALICE.public.hex())
     assert "nothing to do" in tree.empty("grant", "conf:/d", "alice", ALICE.public.hex())
     assert len(granted(tree, "/d")) == 1
+
+
+def test_a_name_that_another_key_has(tree: Cli) -> None:
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    for where in ("conf:/d", "conf:/"):
+        message = tree.fails("grant", where, "alice", BOB.public.hex())
+        assert f"alice is the name of the key {ALICE.fingerprint.hex()[:8]} at /d" in message
+        assert "-f" in message and "another name" in message
+    assert "the name of the key" in tree.fails("grant", "-n", "conf:/", "alice", BOB.public.hex())
+    assert granted(tree, "/d") == [(b"alice", ALICE.public)]
+    tree("grant", "-f", "conf:/", "alice", BOB.public.hex())
+    assert granted(tree, "/")[-1] == (b"alice", BOB.public)
+
+
+def test_a_second_name_for_a_key(tree: Cli) -> None:
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    for where in ("conf:/d", "conf:/"):
+        message = tree.fails("grant", where, "zed", ALICE.public.hex())
+        assert "that key is named alice at /d" in message and "-f" in message
+    tree("grant", "conf:/", "alice", ALICE.public.hex())
+    tree("grant", "--force", "conf:/.cluster", "zed", ALICE.public.hex())
+    assert granted(tree, "/.cluster") == [(b"zed", ALICE.public)]
+    # Both names are taken by this key now: neither is a new one.
+    tree("grant", "conf:/d", "zed", ALICE.public.hex())
+    root = SigningKey.load(tree.home.default_key)
+    assert "that key is named" in tree.fails("grant", "conf:/d", "intern", root.public.hex())
+
+
+def test_the_name_of_a_revoked_key_is_free_again(tree: Cli) -> None:
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    tree("revoke", "conf:/d", "alice")
+    tree("grant", "conf:/d", "alice", BOB.public.hex())
+    assert granted(tree, "/d") == [(b"alice", BOB.public)]
+
+
+def test_the_daemon_refuses_names_as_well(tree: Cli, node: Node) -> None:
+    node.basefs("run", "conf", "-s")
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    assert "the name of the key" in tree.fails("grant", "conf:/d", "alice", BOB.public.hex())
+    assert "that key is named alice" in tree.fails("grant", "conf:/", "zed", ALICE.public.hex())
+    node.basefs("unmount", "conf")
+    assert granted(tree, "/d") == [(b"alice", ALICE.public)]

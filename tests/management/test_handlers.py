@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 
 import pytest
 
 from tests.support.commands import Cli
+from tests.support.helpers import path
 from tests.support.node import Node
 from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
@@ -49,6 +51,51 @@ def test_handlers_of_a_daemon_without_a_mount_hear_what_changes_the_tree(node: N
     node.basefs("grant", "conf:/", "other", conf.base / "other.pub")
     node.basefs("revert", "conf:/f", first)
     wait_until(lambda: output.read_text() == "modify /f\n", DEADLINE, "the revert is told")
+
+
+@pytest.mark.fuse
+def test_handlers_receive_who_has_signed_and_what(node: Node, conf: Cli) -> None:
+    output = conf.base / "out"
+    variables = ("KEY", "FINGERPRINT", "ENTRY", "PATH")
+    note = "echo " + " ".join(f'"$BASEFS_EVENT_{name}"' for name in variables)
+    point = node.mount("conf", "--handler", f"{note} >> {output}")
+    (point / "f").write_text("hello")
+    wait_until(lambda: output.exists() and output.read_text().count("\n") == 1, DEADLINE, "the handler")
+    (row,) = node.query("log", "conf:/f")
+    assert output.read_text().split() == [row["key"], row["fingerprint"], row["entry"], "/f"]
+
+
+@pytest.mark.fuse
+def test_a_conflict_that_begins_is_an_event_and_a_line_in_the_log(node: Node, conf: Cli) -> None:
+    """The other side comes with an archive of a copy that was written on its own."""
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/f"), b"first"))
+        replica.commit(lambda author: author.write(path("/quiet"), b"first"))
+    shutil.copytree(conf.home.existing("conf"), conf.home.directory("other"))
+    for number in range(2):
+        with conf.replica("other") as replica:
+            replica.commit(lambda author, n=number: author.write(path("/f"), f"theirs {n}".encode()))
+        conf("export", "other:/f", conf.base / f"archive{number}")
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/f"), b"ours"))
+    output = conf.base / "out"
+    note = 'echo "$BASEFS_EVENT_PATH $BASEFS_EVENT_KIND $BASEFS_EVENT_ENTRY $BASEFS_EVENT_KEY"'
+    point = node.mount("conf", "--handler", f'test "$BASEFS_EVENT_TYPE" != conflict || {note} >> {output}')
+    node.basefs("import", "conf", conf.base / "archive0")
+    wait_until(output.exists, DEADLINE, "the event")
+    (row,) = node.query("conflicts", "conf")
+    expected = f"/f file {row['lost']['entry']} {row['lost']['key']}\n"
+    assert output.read_text() == expected
+    line = f"conflict at /f: {row['lost']['entry'][:12]} by {row['lost']['key']} lost to {row['won']['entry'][:12]}"
+    assert node.log("conf").count(line) == 1
+    # More of the same branch, and a restart, are no new conflict.
+    node.basefs("import", "conf", conf.base / "archive1")
+    (point / "quiet").write_text("second")
+    node.settle("conf")
+    node.basefs("unmount", "conf")
+    (node.mount("conf") / "f").read_text()
+    node.basefs("unmount", "conf")
+    assert node.log("conf").count("conflict at") == output.read_text().count("\n") == 1
 
 
 @pytest.mark.fuse

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from basefs.daemon.config import Home, parse_address
 from basefs.errors import UsageError
 from basefs.gossip.members import join_host_port
+from tests.support.commands import Cli
 
 
 @pytest.fixture
@@ -46,6 +47,23 @@ def test_what_is_here(home: Home) -> None:
     (home.path / "fs" / "empty").mkdir()
     assert home.names() == ["a.b", "conf"]
     assert home.existing("conf") == home.path / "fs" / "conf"
+
+
+def test_the_other_home_of_root_is_named(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    system, own = cli.base / "system", cli.base / ".basefs"
+    monkeypatch.setenv("HOME", str(cli.base))
+    monkeypatch.setattr("basefs.daemon.config.SYSTEM_HOME", system)
+    monkeypatch.setenv("BASEFS_HOME", str(system))
+    cli("bootstrap", "svc")
+    own.mkdir()
+    monkeypatch.delenv("BASEFS_HOME")
+    assert f"there is no filesystem svc in {own}, but in {system}: set BASEFS_HOME={system}" in cli.fails(
+        "log", "svc:/"
+    )
+    for command in ("list", "status"):
+        assert f"this is {own}; for svc set BASEFS_HOME={system}" in cli.run(command)[2]
+    monkeypatch.setenv("BASEFS_HOME", str(own))
+    assert "svc" not in cli.run("list")[2], "it was chosen"
 
 
 def test_directories_are_for_their_owner_only(home: Home) -> None:

@@ -34,7 +34,7 @@ def test_one_that_is_there_stays(cli: Cli) -> None:
     binary = find_serf()
     version = dotted(version_of(binary))
     assert cli("installserf") == f"{binary} {version}\n"
-    assert json.loads(cli("installserf", "--json")) == {"path": binary, "version": version, "how": "found"}
+    assert json.loads(cli("installserf", "--json")) == {"file": binary, "version": version, "how": "found"}
 
 
 def test_from_a_release(bare: Cli) -> None:

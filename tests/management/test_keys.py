@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from basefs.log.keys import SigningKey
+from basefs.management.output import SHORT
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, path
 
@@ -17,7 +18,7 @@ def test_no_key_yet(cli: Cli) -> None:
 def test_the_default_key(cli: Cli) -> None:
     cli("genkey")
     key = SigningKey.load(cli.home.default_key)
-    expected = [str(cli.home.default_key), key.fingerprint.hex(), key.public.hex()]
+    expected = [str(cli.home.default_key), key.fingerprint.hex()[:12], key.public.hex()]
     assert cli("keys").rstrip("\n").split("\t") == expected
 
 
@@ -35,12 +36,12 @@ def test_those_of_a_filesystem_and_those_that_count_at_a_path(conf: Cli) -> None
         ("/b", BOB.fingerprint.hex(), False),
     ]
     assert {row["granted_by"] for row in rows} == {root.fingerprint.hex()}
-    for text, expected in (("/", ["/"]), ("/a", ["/", "/a"]), ("/b", ["/", "/b"]), ("/.cluster", ["/"])):
+    for text, expected in (("/", ["/", "/a", "/b"]), ("/a", ["/", "/a"]), ("/b", ["/", "/b"]), ("/.cluster", ["/"])):
         assert [row["path"] for row in json.loads(conf("keys", "-d", f"conf:{text}", "--json"))] == expected
     lines = conf("keys", "conf").splitlines()
     assert len(lines) == 3
     assert conf("keys", "-d", "conf").splitlines()[1].split("\t")[:2] == ["/a", "alice"]
-    assert lines[0].split("\t") == ["alice", ALICE.fingerprint.hex(), "no", "1", "valid", rows[0]["name"], "/a"]
+    assert lines[0].split("\t") == ["alice", ALICE.fingerprint.hex()[:SHORT], "no", "1", "valid", rows[0]["name"], "/a"]
 
 
 def test_an_unknown_path_or_filesystem(conf: Cli) -> None:

@@ -11,7 +11,7 @@ import pytest
 from basefs import __version__
 from basefs.daemon.config import Home
 from basefs.errors import NotFound
-from basefs.management.main import COMMANDS, load
+from basefs.management.main import COMMANDS, GROUPS, load
 from tests.support.commands import Cli
 from tests.support.node import COMMAND, Node
 
@@ -31,24 +31,28 @@ def test_every_command_explains_itself(cli: Cli, name: str, option: str) -> None
     assert len(printed.splitlines()) > 3
 
 
-def test_the_command_lists_all_of_them(cli: Cli) -> None:
-    listed = cli("--help").partition("Commands:\n")[2]
-    assert [line.split()[0] for line in listed.splitlines() if line[2] != " "] == list(COMMANDS)
-    # A text that does not fit goes on in the next line.
-    assert "..." not in listed
-    assert "Take back the grants of a key on a path, and print the grants that fall with it" in " ".join(listed.split())
+def test_the_command_lists_all_of_them_in_groups(cli: Cli) -> None:
+    help = cli("--help")
+    for title, names in GROUPS.items():
+        listed = help.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in listed.splitlines() if line[2] != " "] == list(names)
+        # A text that does not fit goes on in the next line.
+        assert "..." not in listed
+    assert "Revoke the grants of a key on a path, and print the grants that fall with them" in " ".join(help.split())
 
 
-def test_the_version(cli: Cli) -> None:
-    assert cli("--version") == f"basefs, version {__version__}\n"
+@pytest.mark.parametrize("word", ["--version", "-v", "version"])
+def test_the_version(cli: Cli, word: str) -> None:
+    assert cli(word) == f"basefs {__version__}\n"
 
 
-def test_an_unknown_command(cli: Cli) -> None:
-    assert "No such command 'no-such'" in cli.misused("no-such")
+def test_the_help(cli: Cli) -> None:
+    assert cli() == cli("help") == cli("-h")
+    assert cli("help", "log") == cli("log", "--help")
 
 
-def test_without_a_command(cli: Cli) -> None:
-    assert "Commands:" in cli.run()[1] + cli.run()[2]
+def test_umount_is_unmount(cli: Cli) -> None:
+    assert "Stop a filesystem" in cli("umount", "--help")
 
 
 def test_an_error_is_one_line_whatever_it_says(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +99,9 @@ def test_an_environment_without_a_home_is_in_the_users(conf: Cli, node: Node) ->
 def test_sigpipe_is_restored(cli: Cli) -> None:
     cli.empty("list")
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL
+
+
+def test_help_of_a_command_and_of_itself(cli: Cli) -> None:
+    assert cli("help") == cli("--help") == cli("help", "help") == cli("help", "version")
+    assert cli("help", "grant") == cli("grant", "--help")
+    assert cli("help", "umount").splitlines()[1:] == cli("unmount", "--help").splitlines()[1:]

@@ -6,12 +6,14 @@ import io
 import json
 import re
 import sys
+from collections.abc import Callable
 
+import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.management.output import print_json, print_table, printable
+from basefs.management.output import print_fields, print_json, print_table, printable, size
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.node import Node
@@ -66,38 +68,86 @@ def test_a_terminal_gets_a_table_with_titles(node: Node, conf: Cli) -> None:
     assert "/[red]x" in printed
 
 
-def test_a_narrow_terminal_gets_a_line_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than a table of which each word is broken into pieces."""
-    titles = ("NAME", "ADDRESS", "STATUS", "COMPARED", "LAG", "")
-    row = ("gamma", "10.83.0.3:18374", "alive", "1 min ago", 0, "")
-    shown = {}
-    for width in (45, 80):
-        written = io.StringIO()
-        written.isatty = lambda: True  # type: ignore[method-assign]
-        monkeypatch.setattr(sys, "stdout", written)
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setenv("TERM", "xterm")
-        print_table(titles, [row, ("delta", *row[1:5], "cannot reach it: " + "why " * 20)], "none")
-        shown[width] = [line.rstrip() for line in re.sub(r"\x1b\[\d*m", "", written.getvalue()).splitlines()]
-    assert shown[45][:6] == [
-        "name      gamma",
-        "address   10.83.0.3:18374",
-        "status    alive",
-        "compared  1 min ago",
-        "lag       0",
-        "",
+def on_a_screen(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], None]) -> list[str]:
+    """The lines that a function prints to a terminal of that width, without colours."""
+    written = io.StringIO()
+    written.isatty = lambda: True  # type: ignore[method-assign]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", written)
+        patched.setenv("COLUMNS", str(width))
+        patched.setenv("NO_COLOR", "1")
+        show()
+    return re.sub(r"\x1b\[\d*m", "", written.getvalue()).splitlines()
+
+
+def test_a_table_aligns_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("alpha", "mounted", 3, None), ("日本", "stopped", 12, "it is 日本")]
+    assert on_a_screen(monkeypatch, 80, lambda: print_table(("NAME", "STATE", "N", ""), rows, "none")) == [
+        "NAME   STATE    N",
+        "alpha  mounted  3   -",
+        "日本   stopped  12  it is 日本",
     ]
-    assert shown[45][6] == "name      delta" and shown[45][11].split()[0] == "cannot"
-    assert all(len(line) <= width for width, lines in shown.items() for line in lines)
-    assert shown[80][0].split() == ["NAME", "ADDRESS", "STATUS", "COMPARED", "LAG"]
-    assert shown[80][1].split() == ["gamma", "10.83.0.3:18374", "alive", "1", "min", "ago", "0"]
+
+
+def test_what_does_not_fit_goes_on_in_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And never is a hash or an address broken, or cut off."""
+    titles = ("NAME", "ADDRESS", "STATUS", "COMPARED", "LAG", "NOTE")
+    row = ("delta", "10.83.0.3:18374", "alive", "1 min ago", 0, "cannot reach it: " + "0123456789ab/" * 3)
+    assert on_a_screen(monkeypatch, 45, lambda: print_table(titles, [("n", *row[1:5], ""), row], "none")) == [
+        "NAME   ADDRESS          STATUS  COMPARED",
+        "    LAG  NOTE",
+        "n      10.83.0.3:18374  alive   1 min ago",
+        "    0",
+        "delta  10.83.0.3:18374  alive   1 min ago",
+        "    0",
+        "    cannot reach it:",
+        "    0123456789ab/0123456789ab/0123456789ab/",
+    ]
+    assert on_a_screen(monkeypatch, 45, lambda: print_fields({"a": "b", "name": "one two " * 6})) == [
+        "a     b",
+        "name  one two one two one two one two one two",
+        "      one two",
+    ]
+
+
+WORDS = st.text(st.sampled_from("abc日/.-"), min_size=1, max_size=70)
+TEXTS = st.lists(WORDS, min_size=1, max_size=12).map(" ".join)
+TABLES = st.integers(1, 7).flatmap(lambda n: st.lists(st.lists(TEXTS, min_size=n, max_size=n), min_size=2, max_size=5))
+
+
+@given(TABLES, st.integers(20, 120))
+def test_no_word_is_lost_or_broken_and_no_line_is_padded(table: list[list[str]], width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        lines = on_a_screen(patch, width, lambda: print_table(table[0], table[1:], "none"))
+    assert " ".join(lines).split() == " ".join(cell for row in table for cell in row).split()
+    assert all(line == line.rstrip() for line in lines)
+
+
+@given(st.integers(0, 10**18))
+def test_a_size_has_few_digits(count: int) -> None:
+    number, unit = size(count).split()
+    assert len(number) <= 5 and float(number) < 1000
+    factor = 1000 ** ["B", "kB", "MB", "GB", "TB", "PB", "EB"].index(unit)
+    assert abs(float(number) * factor - count) <= factor * 0.051
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_999, "1.0 MB")])
+def test_sizes(count: int, shown: str) -> None:
+    assert size(count) == shown
 
 
 def test_a_terminal_gets_the_tree_of_entries_in_colour(node: Node, conf: Cli) -> None:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory((b"d",)))
         replica.commit(lambda author: author.write((b"d", b"[red]\x1b"), b"12"))
-    printed = on_a_terminal(node, "show", "conf", TERM="xterm")
-    assert "\x1b[1;32m" in printed and "2 B" in printed
-    assert "    [red]\\x1b" in printed, "names are shown as they are, below their directory, and cannot colour anything"
+    screen = pyte.Screen(200, 50)
+    pyte.Stream(screen).feed(on_a_terminal(node, "show", "conf", TERM="xterm", NO_COLOR=""))
+    (row,) = (number for number, line in enumerate(screen.display) if "2 B" in line)
+    # What a person sees: one library writes a colour in one escape sequence, another one in two.
+    star = screen.buffer[row][screen.display[row].index("*")]
+    assert (star.fg, star.bold) == ("green", True)
+    assert screen.display[row - 1].rstrip() == "    [red]\\x1b", (
+        "names are shown as they are, below their directory, and cannot colour anything"
+    )
+    assert {screen.buffer[row - 1][column].fg for column in range(20)} == {"default"}
     assert "\x1b[" not in conf("show", "conf")

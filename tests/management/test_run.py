@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 import basefs
 from basefs.daemon.lock import LOCK_FILE, exclusive
 from tests.support.commands import Cli
+from tests.support.helpers import ALICE
 from tests.support.mounts import wait_until
 from tests.support.node import COMMAND, Node
 from tests.support.patience import DEADLINE
+from tests.support.ports import free_port
 
 
 def test_it_answers_when_the_command_returns(node: Node, conf: Cli) -> None:
@@ -33,10 +36,28 @@ def test_twice(node: Node, conf: Cli) -> None:
     assert "conf is running already" in done.stderr
 
 
+@pytest.mark.serf
+@pytest.mark.parametrize("taken", [0, 1], ids=["gossip", "sync"])
+def test_a_port_that_is_taken_is_named_with_two_that_are_free(node: Node, conf: Cli, taken: int) -> None:
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        # The next pair is not free either.
+        for number in (port + taken, port + 3):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", number))
+            listener.listen()
+        done = node.spawn("run", "conf", "-b", f"127.0.0.1:{port}")
+    found = re.search(r"with -b (127\.0\.0\.1:\d+)", done.stderr)
+    assert done.returncode == 1 and found is not None, done.stderr
+    assert f"cannot listen on 127.0.0.1:{port + taken}: Address already in use; " in done.stderr
+    assert int(found[1].rpartition(":")[2]) >= port + 4
+    node.basefs("run", "conf", "-b", found[1])
+
+
 def test_errors(conf: Cli) -> None:
     assert "there is no filesystem other" in conf.fails("run", "other", "-s")
     assert "-b takes an IP address" in conf.fails("run", "conf", "-s", "-b", "example.org", code=2)
-    assert "No such option" in conf.misused("run", "conf", "--owners")
+    assert "no such option" in conf.misused("run", "conf", "--owners")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -56,7 +77,7 @@ def test_in_front_until_a_signal(node: Node, conf: Cli, number: signal.Signals) 
 
 def test_a_killed_daemon_keeps_what_was_committed_and_starts_again(node: Node, conf: Cli) -> None:
     node.basefs("run", "conf", "-s")
-    conf("grant", "conf:/", "alice", "11" * 32)
+    conf("grant", "conf:/", "alice", ALICE.public.hex())
     node.kill("conf")
     assert "alice" in conf("keys", "conf")
     node.basefs("run", "conf", "-s")
@@ -85,7 +106,7 @@ def test_who_hangs_up_in_the_middle_of_an_answer_ends_nothing(node: Node, conf: 
 def test_a_command_waits_for_a_daemon_that_is_just_starting(node: Node, conf: Cli) -> None:
     # The daemon has the log before its socket is there; nobody may write behind its back.
     with exclusive(conf.home.existing("conf"), "conf"):
-        waiting = subprocess.Popen([COMMAND, "grant", "conf:/", "alice", "11" * 32], env=node.environment)
+        waiting = subprocess.Popen([COMMAND, "grant", "conf:/", "alice", ALICE.public.hex()], env=node.environment)
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.wait(1.0)
     assert waiting.wait(DEADLINE) == 0

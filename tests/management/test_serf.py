@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.commands import Cli
 from tests.support.node import Node
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.serf]
 
@@ -21,7 +22,7 @@ def test_of_a_single_node(node: Node, conf: Cli) -> None:
 
 
 def test_a_command_reaches_the_agent(node: Node, conf: Cli) -> None:
-    node.basefs("run", "conf", "-b", "127.0.0.1:28374", "-n", "alone")
+    node.basefs("run", "conf", "-b", f"127.0.0.1:{free_port()}", "-n", "alone")
     assert "alone" in node.basefs("serf", "conf", "members")
     assert '"name"' in node.basefs("serf", "conf", "members", "-format", "json")
     done = node.spawn("serf", "conf", "no-such-command")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from typing import Any
@@ -40,7 +41,7 @@ def test_of_what_does_not_run(conf: Cli) -> None:
     assert found["conf"] == json.loads(conf("list", "--json"))[0]["identity"]
     assert "basefs mount conf DIR" in found["state"]
     assert found["contents"] == "3 entries, 0 blocks"
-    assert found["last change"].startswith("write of /.cluster by ")
+    assert re.fullmatch(r"write of /.cluster by \S+ at \d{4}-\d\d-\d\d [\d:]{8}, here for \d+ s", found["last change"])
     assert (found["conflicts"], found["may write"]) == ("none", "/")
     assert found["disk"].startswith("log ") and " free of " in found["disk"]
 
@@ -53,6 +54,11 @@ def test_large_contents_in_the_cache_are_the_cache(conf: Cli) -> None:
     after = told(conf)["disk"]
     assert after["cache"] - before["cache"] >= 1_000_000
     assert after["other"] == before["other"]
+
+
+@pytest.mark.parametrize("command", ["status", "members", "blocks"])
+def test_a_path_is_refused_where_all_of_it_is_meant(conf: Cli, command: str) -> None:
+    assert "no path: write conf\n" in conf.fails(command, "conf:/web", code=2)
 
 
 def test_of_all(conf: Cli) -> None:
@@ -82,9 +88,9 @@ def test_what_lost_and_what_is_incomplete(conf: Cli) -> None:
 
 
 def test_without_a_key_that_may_write(conf: Cli) -> None:
-    conf("genkey", "-f")
-    assert told(conf)["writable"] == []
-    assert "'basefs grant conf:/" in lines(conf("status", "conf"))["may write"]
+    assert conf.run("genkey", "-f")[0] == 0
+    assert told(conf)["may_write"] == []
+    assert ": basefs grant conf:/" in lines(conf("status", "conf"))["may write"]
     conf.home.default_key.unlink()
     assert "'basefs genkey' makes one" in lines(conf("status", "conf"))["may write"]
 

@@ -8,20 +8,21 @@ import pytest
 
 from basefs.daemon.mounts import Mount, mount_at, mounts, resolve
 from basefs.errors import UsageError
-from basefs.management.target import Target, parse_target, require_path
+from basefs.management.target import Target, parse_changed, parse_name, parse_target
 from tests.support.commands import Cli
+from tests.support.helpers import ALICE
 from tests.support.node import Node
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("conf", Target("conf", None)),
+        ("conf", Target("conf", "/")),
         ("conf:/", Target("conf", "/")),
         ("conf:/a/b", Target("conf", "/a/b")),
         ("conf:/a:/b", Target("conf", "/a:/b")),
         ("conf:/\udcff\n", Target("conf", "/\udcff\n")),
-        ("c.o_n-f", Target("c.o_n-f", None)),
+        ("c.o_n-f", Target("c.o_n-f", "/")),
     ],
 )
 def test_names_and_paths(cli: Cli, text: str, expected: Target) -> None:
@@ -38,15 +39,24 @@ def test_a_file_in_the_working_directory_does_not_hide_a_filesystem(conf: Cli, m
     (conf.base / "conf").touch()
     (conf.base / "other").touch()
     monkeypatch.chdir(conf.base)
-    assert parse_target(conf.home, "conf") == Target("conf", None)
+    assert parse_target(conf.home, "conf") == Target("conf", "/")
     with pytest.raises(UsageError):
         parse_target(conf.home, "other")
 
 
-def test_a_path_is_required() -> None:
-    assert require_path(Target("conf", "/a")) == "/a"
-    with pytest.raises(UsageError, match="write conf:/PATH"):
-        require_path(Target("conf", None))
+def test_a_path_without_its_slash_is_corrected(cli: Cli) -> None:
+    with pytest.raises(UsageError, match="write conf:/nginx"):
+        parse_target(cli.home, "conf:nginx")
+
+
+@pytest.mark.parametrize("text", ["conf", "conf:/"])
+def test_the_whole_filesystem(cli: Cli, text: str) -> None:
+    assert parse_name(cli.home, text) == "conf"
+
+
+def test_a_path_where_the_whole_filesystem_is_meant(cli: Cli) -> None:
+    with pytest.raises(UsageError, match=r"no path: write conf$"):
+        parse_name(cli.home, "conf:/a")
 
 
 def test_links_and_dots_are_followed_above_the_last_component_only(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +101,49 @@ def test_paths_in_a_mount(node: Node, conf: Cli, monkeypatch: pytest.MonkeyPatch
 def test_commands_take_either(node: Node, conf: Cli) -> None:
     point = node.mount("conf")
     (point / "a").mkdir()
-    conf("grant", point / "a", "alice", "11" * 32)
+    conf("grant", point / "a", "alice", ALICE.public.hex())
     assert conf("keys", point / "a") == conf("keys", "conf:/a")
     assert conf("show", point / ".cluster") == conf("show", "conf:/.cluster")
-    assert conf("revoke", point / "a", "alice") == "alice\t/a\n"
+    assert conf("revoke", point / "a", "alice") == "revoked: alice at /a\n"
+
+
+@pytest.mark.fuse
+def test_a_filesystem_and_a_path_of_one_name(node: Node, conf: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks takes the filesystem; what changes something guesses nothing."""
+    point = node.mount("conf")
+    (point / "conf").mkdir()
+    (point / "other").mkdir()
+    monkeypatch.chdir(point)
+    assert parse_target(conf.home, "conf") == Target("conf", "/")
+    assert parse_name(conf.home, "conf") == "conf"
+    assert parse_target(conf.home, "./conf") == Target("conf", "/conf")
+    assert parse_changed(conf.home, "other") == Target("conf", "/other")
+    for command in (
+        ("grant", "conf", "alice", ALICE.public.hex()),
+        ("revoke", "conf", "alice"),
+        ("revert", "conf", "--at", "now"),
+    ):
+        said = conf.fails(*command, code=2)
+        assert "write conf:/ for all of the filesystem, ./conf for the path" in said
+    conf("grant", "./conf", "alice", ALICE.public.hex())
+    conf("grant", "conf:/", "alice", ALICE.public.hex())
+    assert "revoked: alice at /\n" in conf("revoke", "conf:/", "alice")
+    monkeypatch.chdir(conf.base)
+    assert parse_changed(conf.home, "conf") == Target("conf", "/")
+    monkeypatch.chdir("/")
+
+
+@pytest.mark.fuse
+def test_a_path_that_is_gone_is_named_from_inside_of_a_mount(
+    node: Node, conf: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = node.mount("conf")
+    (point / "file").write_text("x")
+    first = node.query("log", "conf:/file")[0]["entry"]
+    (point / "file").unlink()
+    monkeypatch.chdir(point)
+    assert conf("revert", "file", first) == "1 created\n"
+    # An empty variable of a script is not the working directory.
+    assert "is no filesystem name" in conf.fails("revert", "", "--at", "now", code=2)
+    assert "there is no filesystem nosuch" in conf.fails("status", "nosuch")
+    monkeypatch.chdir("/")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+from pathlib import Path
 
 import psutil
 import pytest
@@ -21,9 +24,9 @@ def test_what_does_not_run(conf: Cli) -> None:
 
 def test_what_is_not_there(cli: Cli) -> None:
     assert "there is no filesystem conf" in cli.fails("unmount", "conf")
-    assert f"nothing of BaseFS is mounted on {cli.base}: 'basefs list' tells" in cli.fails("unmount", cli.base)
+    assert f"no BaseFS filesystem is mounted on {cli.base}: 'basefs list' lists" in cli.fails("unmount", cli.base)
     assert "is no filesystem name" in cli.fails("unmount", "..", code=2)
-    assert cli.misused("unmount") == "Error: Missing argument 'NAME|MOUNTPOINT'."
+    assert cli.misused("unmount") == "basefs: missing argument 'NAME|MOUNTPOINT': see 'basefs unmount --help'"
 
 
 def test_what_runs_without_a_mount(node: Node, conf: Cli) -> None:
@@ -68,7 +71,7 @@ def test_a_dead_mount_of_an_earlier_daemon(node: Node, conf: Cli) -> None:
     new = node.mount("conf", point="new")
     assert conf("unmount", old) == ""
     assert mount_points(conf.base) == [new]
-    assert os.listdir(new) == [".cluster"]
+    assert os.listdir(new) == []
 
 
 @pytest.mark.fuse
@@ -129,3 +132,48 @@ def test_a_mount_of_a_daemon_that_is_stopped_can_be_detached(node: Node, conf: C
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: has_ended(pid), "the daemon's end")
+
+
+@pytest.mark.fuse
+def test_those_who_use_a_mount_are_named(node: Node, conf: Cli) -> None:
+    point = node.mount("conf")
+    with subprocess.Popen(["sleep", "1000"], cwd=point) as user:
+        try:
+            message = conf.fails("unmount", "conf")
+            assert message.endswith(f"or add --lazy; used by process {user.pid} (sleep)\n")
+
+            code, _, err = conf.run("unmount", "--lazy", "--timeout", "0", "conf")
+            assert code == 0 and f"still used by process {user.pid} (sleep)" in err
+            (row,) = json.loads(conf("list", "--json"))
+            assert (row["state"], row["mountpoint"]) == ("ending", str(point))
+            assert f"ending, process {row['pid']}: its daemon ends when the last file" in conf("status", "conf")
+            for arguments in (("mount", "-s", "conf", point), ("run", "-s", "conf")):
+                error = node.spawn(*arguments).stderr
+                assert f"conf was unmounted and has not ended, process {row['pid']}: " in error
+            err = conf.run("unmount", "--timeout", "1.5", "conf")[2]
+            assert err.startswith("basefs: waiting for conf: its daemon ends when the last file") and "1.5 s" in err
+        finally:
+            user.kill()
+    wait_until(lambda: has_ended(row["pid"]), "the daemon's end")
+    assert json.loads(conf("list", "--json"))[0]["state"] == "stopped"
+
+
+@pytest.mark.fuse
+@pytest.mark.root
+def test_a_copy_in_another_mount_namespace_is_named(node: Node, conf: Cli) -> None:
+    node.mount("conf")
+    command = ["unshare", "--mount", "--propagation", "private", "sleep", "1000"]
+    with subprocess.Popen(command) as user:
+        try:
+            wait_until(lambda: "sleep" in Path(f"/proc/{user.pid}/comm").read_text(), "its namespace")
+            code, _, err = conf.run("unmount", "--timeout", "2", "conf")
+            holder = f"process {user.pid} (sleep) in another mount namespace"
+            first, last = err.splitlines()
+            assert code == 1
+            # Another program may have made a namespace meanwhile, too.
+            assert first.startswith("basefs: waiting for conf: process ") and holder in first
+            assert "has not ended after 2 s: process " in last and holder in last
+            assert holder in node.spawn("mount", "-s", "conf", node.mountpoint).stderr
+        finally:
+            user.kill()
+    wait_until(lambda: json.loads(conf("list", "--json"))[0]["state"] == "stopped", "the daemon's end")

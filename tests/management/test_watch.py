@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,9 @@ def test_changes_are_printed_once_and_in_order(node: Node, point: Path) -> None:
         watcher.wait("create /d", "create /d/f", "modify /d/f", "attributes /d/f", "delete /d/f", "delete /d")
         item = watcher.items[1]
         assert (item["kind"], len(item["entry"])) == ("directory", 56)
+        assert all(abs(one["seen"] - time.time()) < DEADLINE for one in watcher.items[1:])
+        (key,) = node.query("keys", "conf")
+        assert {(one["key"], one["fingerprint"]) for one in watcher.items[1:]} == {(key["name"], key["fingerprint"])}
 
 
 def test_only_what_is_below_a_path(node: Node, point: Path) -> None:
@@ -214,5 +218,6 @@ def test_lines_for_people(node: Node, point: Path) -> None:
             (point / "a\nb").write_text("x")
             fields = process.stdout.readline().rstrip("\n").split("\t")
             assert fields[1:4] == ["create", "file", "/a\\nb"]
+            assert fields[4] == node.query("keys", "conf")[0]["name"]
         finally:
             process.kill()

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,6 +100,7 @@ def import_archive(
     if identity not in (None, found):
         raise WrongFilesystem(f"the archive holds the filesystem {found.hex()}, not the one of --id")
     directory = home.directory(name)
+    home.subdirectory("fs")
     exists = (directory / LOG_FILE).exists()
     problems: list[str] = []
     with _existing(home, name, reader) if exists else _fresh(directory, reader) as log:
@@ -125,7 +127,7 @@ def _fresh(directory: Path, reader: ArchiveReader) -> Iterator[_Log]:
         new_directory(directory) as fresh,
         contextlib.closing(Replica.create(fresh, reader.header.identity)) as replica,
     ):
-        yield _Log(ALONE, replica.add, 0)
+        yield _Log(ALONE, partial(replica.add, everything=True), 0)
         if not replica.totals()["entries"]:
             raise ArchiveError("not even the first entries of the filesystem are whole: nothing was imported")
 
@@ -144,4 +146,4 @@ def _existing(home: Home, name: str, reader: ArchiveReader) -> Iterator[_Log]:
         yield _Log(SHARED, lambda entries, blocks: client.ask_daemon(AddToLog(entries, blocks)), summary.entries)
         return
     with exclusive(directory, name), contextlib.closing(Replica(directory, default_keys(home))) as replica:
-        yield _Log(ALONE, replica.add, summary.entries)
+        yield _Log(ALONE, partial(replica.add, everything=True), summary.entries)

@@ -15,6 +15,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.lock import exclusive
+from basefs.daemon.mounts import Mount, mounts
 from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, DamagedLog, NotRunning, OtherVersion
 
 Answer = TypeVar("Answer")
@@ -40,7 +41,8 @@ class Look(Generic[Answer]):
         name: of the filesystem.
         mountpoint, pid: of a daemon that answers.
         answer: to the request.
-        state: mounted; running, without a mount; stopped; dead, which has not ended cleanly; or, with a `failure`
+        state: mounted; ending, unmounted while it was in use;
+            running, without a mount; stopped; dead, which has not ended cleanly; or, with a `failure`
             instead of an answer: silent, whose daemon does not answer, damaged, unreadable, other version.
         failure: why there is no answer.
     """
@@ -112,8 +114,10 @@ class FilesystemClient:
             except NotRunning:
                 answer = self.ask(request)
                 return Look(self._name, answer=answer, state="stopped" if facts is None else "dead")
-            mountpoint = None if point is None else str(point)
-            return Look(self._name, mountpoint, pid, answer, "running" if point is None else "mounted")
+            if point is None:
+                return Look(self._name, None, pid, answer, "running")
+            state = "mounted" if Mount(self._name, point) in mounts() else "ending"
+            return Look(self._name, str(point), pid, answer, state)
         except OtherVersion as error:
             state, failure = "other version", str(error)
         except DaemonError as error:

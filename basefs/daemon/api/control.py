@@ -156,7 +156,7 @@ def call(
     with _connection(path) as connection:
         connection.settimeout(timeout)
         try:
-            connection.sendall(_encode({"command": command, "arguments": arguments}))
+            _send(connection, command, arguments)
             if waiting is not None and not _answers(connection, WORD):
                 waiting()
             with connection.makefile("rb") as stream:
@@ -164,6 +164,11 @@ def call(
         except (OSError, ValueError) as error:
             raise DaemonError(f"the daemon of {path.stem} did not answer: {error}; see its log") from None
     return _result(path, command, answer)
+
+
+def _send(connection: socket.socket, command: str, arguments: dict[str, Any]) -> None:
+    # A daemon that ends closes its socket.  That is an error of the connection, and no signal that ends a command.
+    connection.sendall(_encode({"command": command, "arguments": arguments}), socket.MSG_NOSIGNAL)
 
 
 def _answers(connection: socket.socket, seconds: float) -> bool:
@@ -180,7 +185,7 @@ def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]
     Raises `NotRunning` if no daemon listens, `DaemonGone` if the daemon ends first, and what the daemon raised.
     """
     with _connection(path) as connection, contextlib.suppress(OSError, ValueError):
-        connection.sendall(_encode({"command": command, "arguments": arguments}))
+        _send(connection, command, arguments)
         with connection.makefile("rb") as lines:
             while True:
                 answer = json.loads(lines.readline(MAX_LINE))

@@ -19,13 +19,14 @@ from basefs.daemon.discovery import find_nodes
 from basefs.daemon.keyfiles import ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
-from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError
+from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
 from basefs.sync.net.transport import Session, SessionContext, sync_with
+from basefs.sync.session.result import Reason
 from basefs.sync.wire.limits import NEWCOMER_LIMITS
 
 
@@ -50,8 +51,10 @@ def parse_identity(text: str) -> bytes:
 
 @contextlib.contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
-    """A fresh directory that replaces `directory`, and what is in it, unless the body raises.  Raises OSError."""
-    directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """A fresh directory that replaces `directory`, and what is in it, unless the body raises.
+
+    The directory above it must exist.  Raises OSError.
+    """
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
     try:
         yield fresh
@@ -77,6 +80,7 @@ def create(home: Home, name: str, keypaths: Sequence[Path], addresses: Sequence[
     Raises `Exists`, `AlreadyRunning`, `UsageError`, OSError.
     """
     directory = home.directory(name)
+    home.subdirectory("fs")
     if (directory / "log.db").exists() and not replaces:
         raise Exists(f"there is a filesystem {name} already: -f deletes it, with all its history on this node")
     if is_held(directory):
@@ -115,11 +119,12 @@ def fetch(
     """
     directory = home.directory(name)
     if directory.exists():
-        raise Exists(f"there is a filesystem {name} already: choose another name, or delete {directory}")
+        raise Exists(f"there is a filesystem {name} already: choose another name, or 'basefs remove {name}' first")
     nodes = find_nodes(address)
+    home.subdirectory("fs")
     with new_directory(directory) as fresh:
         replica = Replica.create(fresh, identity)
-        source = _fetch_from_any(replica, nodes, progress, failed)
+        source = _fetch_from_any(replica, nodes, identity, progress, failed)
         totals, is_empty = replica.totals(), replica.identity == ZERO_HASH
         found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"])
         replica.close()
@@ -136,6 +141,7 @@ def fetch(
 def _fetch_from_any(
     replica: Replica,
     nodes: Sequence[NodeAddress],
+    identity: bytes | None,
     progress: Callable[[Fetched], None],
     failed: Callable[[str], None],
 ) -> NodeAddress:
@@ -147,15 +153,32 @@ def _fetch_from_any(
 
     for node in nodes[:-1]:
         try:
-            asyncio.run(_sync_until_equal(replica, node, show))
+            asyncio.run(_sync_until_equal(replica, node, identity, show))
             return node
         except PeerUnreachable as error:
             failed(f"{error}; trying the next")
-    asyncio.run(_sync_until_equal(replica, nodes[-1], show))
+    asyncio.run(_sync_until_equal(replica, nodes[-1], identity, show))
     return nodes[-1]
 
 
-async def _sync_until_equal(replica: Replica, node: NodeAddress, show: Callable[[Session], None]) -> None:
+async def _identity_at(node: NodeAddress) -> bytes:
+    """The identity of the filesystem of a node: it says that to a newcomer only."""
+
+    def hang_up(session: Session) -> None:
+        if session.greeted:
+            session.end(Reason.ENOUGH)
+
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        contextlib.closing(Replica.create(Path(directory), None)) as nothing,
+    ):
+        result = await sync_with(nothing, node.host, node.port + SYNC_PORT_OFFSET, progress=hang_up)
+    return result.peer_identity
+
+
+async def _sync_until_equal(
+    replica: Replica, node: NodeAddress, identity: bytes | None, show: Callable[[Session], None]
+) -> None:
     """Sync, again if the peer's log changed meanwhile, as long as that brings anything."""
     while True:
         try:
@@ -163,8 +186,14 @@ async def _sync_until_equal(replica: Replica, node: NodeAddress, show: Callable[
             result = await sync_with(
                 replica, node.host, port, progress=show, shared=SessionContext(limits=NEWCOMER_LIMITS)
             )
+            heard = result.peer_identity
+            if identity is not None and result.reason is Reason.WRONG_FILESYSTEM:
+                heard = await _identity_at(node)
+            if identity is not None and heard not in (ZERO_HASH, identity):
+                raise WrongFilesystem(f"another filesystem answers there: {heard.hex()}, not {identity.hex()}")
             result.raise_for_reason()
         except BaseFSError as error:
             raise type(error)(f"{node}: {error}") from None
+        replica.review_needs(at_once=True)
         if (result.equal and not replica.missing_blocks(1)) or not result.counters.accepted:
             return

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 from basefs.daemon.api.messages import (
     AcceptConflicts,
-    GetContent,
     Handlers,
     ListConflicts,
+    ListIgnored,
     ListRevisions,
     ListTree,
     LostRevision,
     Revert,
+    RevertOutcome,
     RevisionRow,
     SettledConflict,
     TreeRow,
 )
-from basefs.errors import NotFound, UsageError
+from basefs.daemon.api.plans import path_changes
+from basefs.daemon.api.versions import find_entry, sequence_of
+from basefs.errors import NotFound, NotPermitted, UsageError
+from basefs.log.entries import Action
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.history import Revision, Survey
+from basefs.view.history import Revision, RevisionStatus, Survey
+from basefs.view.past import Source
+from basefs.view.revert import RevertPlan
 from basefs.view.states import Kind
 
 
@@ -39,67 +49,139 @@ class HistoryServices:
         return {
             ListRevisions: self.revisions,
             ListTree: self.tree,
-            GetContent: self.content,
             Revert: self.revert,
             ListConflicts: self.conflicts,
+            ListIgnored: self.ignored,
             AcceptConflicts: self.accept,
         }
 
-    def _surveys(self, top: Path) -> Iterator[tuple[Path, Survey]]:
-        """Every path that ever was at and below one; the lock is taken for one path at a time."""
-        for path in self._replica.plan(lambda author: author.past.paths(top)):
-            yield path, self._replica.survey(path)
-
     def count_conflicts(self) -> int:
         """How many revisions have lost a conflict, in the whole filesystem."""
-        return sum(len(self._replica.survey(place).conflicts()) for place in self._replica.forked_paths())
+        return sum(len(self._replica.examine(place, Survey.conflicts)) for place in self._replica.forked_paths())
 
     def revisions(self, request: ListRevisions) -> list[RevisionRow]:
         """See `ListRevisions`."""
         path = parse(request.path)
+        if request.below:
+            found = [(at, revision) for at, revisions in self._histories(path) for revision in revisions]
+        else:
+            found = self._with_earlier_names(path)
+        rows = self._rows(found)
+        return list(reversed(rows if request.arrival else _by_signing(rows, found)))
+
+    def _with_earlier_names(self, path: Path) -> list[tuple[Path, Revision]]:
+        """The revisions of a path, and those of other names on which its file builds."""
+        found = [(path, revision) for revision in self._replica.examine(path, Survey.revisions)]
+        known = {revision.entry.hash for _, revision in found}
+        for _, link in found:
+            if link.entry.action is not Action.LINK:
+                continue
+            linked = self._replica.plan(lambda author, entry=link.entry: author.past.linked(entry))  # type: ignore[misc]
+            if linked is None:
+                continue
+            place, target = linked
+            revisions = {one.entry.hash: one for one in self._replica.examine(place, Survey.revisions)}
+            while target in revisions and target not in known:
+                known.add(target)
+                # It is no end of its own here: the path builds on it.
+                found.append((place, replace(revisions[target], standing=RevisionStatus.PAST)))
+                target = revisions[target].entry.parent
+        return found
+
+    def _histories(self, top: Path) -> Iterator[tuple[Path, list[Revision]]]:
+        """The revisions of every path that ever was at and below one; the lock is taken for one path at a time."""
+        for path in self._replica.plan(lambda author: author.past.paths(top)):
+            yield path, self._replica.examine(path, Survey.revisions)
+
+    def _rows(self, found: list[tuple[Path, Revision]]) -> list[RevisionRow]:
+        """Revisions as rows, in the order of arrival."""
+        arrivals = self._replica.plan(lambda author: author.past.arrivals([one.entry.hash for _, one in found]))
+        links = [one.entry for _, one in found if one.entry.action is Action.LINK]
+        sources = dict(zip(links, self._replica.plan(lambda author: author.past.sources(links)), strict=True))
         key_names = self._replica.key_names()
-        if not request.below:
-            return [_row(path, revision, key_names) for revision in self._replica.survey(path).revisions()]
-        found = [(place, revision) for place, survey in self._surveys(path) for revision in survey.revisions()]
-        hashes = [revision.entry.hash for _, revision in found]
-        order = self._replica.plan(lambda author: [author.past.sequence(hash) for hash in hashes])
-        rows = sorted(zip(order, found, strict=True), key=lambda row: row[0], reverse=True)
-        return [_row(place, revision, key_names) for _, (place, revision) in rows]
+        return [
+            _row(path, revision, arrival.time, sources.get(revision.entry), key_names)
+            for arrival, (path, revision) in sorted(
+                zip(arrivals, found, strict=True), key=lambda arrived: arrived[0].sequence
+            )
+        ]
 
     def tree(self, request: ListTree) -> list[TreeRow]:
         """See `ListTree`."""
-        key_names = self._replica.key_names()
-        return [
-            TreeRow(_row(path, revision, key_names), depth, revision.entry.parent.hex())
-            for path, survey in self._surveys(parse(request.path))
-            for depth, revision in survey.branches()
-        ]
+        found = []
+        for path in self._replica.plan(lambda author: author.past.paths(parse(request.path))):
+            branches = self._replica.examine(path, Survey.branches)
+            rows = {row.entry: row for row in self._rows([(path, revision) for _, revision in branches])}
+            for depth, revision in branches:
+                found.append(TreeRow(rows[revision.entry.hash.hex()], depth, revision.entry.parent.hex()))
+        return found
 
-    def content(self, request: GetContent) -> bytes:
-        """See `GetContent`."""
-        return self._replica.content_at(self._entry(request.entry))
-
-    def revert(self, request: Revert) -> int:
+    def revert(self, request: Revert) -> RevertOutcome:
         """See `Revert`."""
         path = parse(request.path)
-        at = request.at
-        target = None if request.entry is None else self._entry(request.entry)
+        plans: list[RevertPlan] = []
+        kept: list[Path] = []
 
         def make(author: Author) -> Draft:
-            if at is not None:
-                return author.reverter.tree(path, author.past.sequence_at(at))
-            assert target is not None, "either an entry or a time"
-            place = author.past.path_of(target)
-            if place == path:
-                return author.reverter.path(path, target)
-            if place[: len(path)] != path:
-                raise NotFound(
-                    f"{target.hex()[:12]} is no revision of {display(path)}, nor of anything below it: 'basefs log' "
-                    "lists them"
-                )
-            return author.reverter.tree(path, author.past.sequence(target))
+            plan = author.reverter.plan(path, self._reverted(author, path, request))
+            plans.append(plan)
+            if request.at is not None and request.keep_new:
+                kept[:] = author.reverter.kept(path, sequence_of(self._replica, author, request.at), plan.draft)
+            return plan.draft if self._may_revert(plan, request) else Draft()
 
-        return len(self._replica.commit(make).entries)
+        if request.dry_run:
+            self._replica.plan(make)
+        else:
+            self._replica.commit(make)
+        plan = plans[-1]
+        reverted = bool(plan.draft.entries) and self._may_revert(plan, request)
+        return RevertOutcome(len(plan.draft.entries), path_changes(plan.changed), list(map(to_text, kept)), reverted)
+
+    @staticmethod
+    def _may_revert(plan: RevertPlan, request: Revert) -> bool:
+        return not request.dry_run and (request.most_deleted is None or plan.deleted <= request.most_deleted)
+
+    def _reverted(self, author: Author, path: Path, request: Revert) -> Draft:
+        if request.at is not None:
+            return author.reverter.tree(path, sequence_of(self._replica, author, request.at), keep_new=request.keep_new)
+        assert request.entry is not None, "either an entry or a moment"
+        target = find_entry(self._replica, request.entry)
+        place = author.past.path_of(target)
+        if place == path:
+            return author.reverter.path(path, target)
+        earlier = self._earlier(path, target)
+        if earlier is None:
+            self._refuse_other(path, place, target.hex()[:12])
+        return self._as_earlier(author, path, earlier)
+
+    def _earlier(self, path: Path, target: EntryHash) -> Revision | None:
+        """The revision of another name on which the file at a path builds; `None` if it is none of these."""
+        with contextlib.suppress(NotFound):
+            return next((one for _, one in self._with_earlier_names(path) if one.entry.hash == target), None)
+        return None
+
+    def _as_earlier(self, author: Author, path: Path, revision: Revision) -> Draft:
+        """Write what a file was under another name.  Raises `NotPermitted` where that is no content."""
+        state, entry = revision.state, revision.entry
+        if state is not None and state.kind is Kind.SYMLINK:
+            return author.make_symlink(path, state.target, replace=True)
+        if state is not None and state.kind is Kind.FILE:
+            return author.write(path, self._replica.open_at(entry.hash), mode=state.mode, owner=state.owner)
+        if state is None and entry.action is Action.WRITE:
+            # Its directory is gone, and the mode with it.
+            return author.write(path, self._replica.open_at(entry.hash))
+        raise NotPermitted(f"{entry.hash.hex()[:12]} is not a state of {display(path)} that can come back")
+
+    def _refuse_other(self, path: Path, place: Path, entry: str) -> NoReturn:
+        """Raise what was probably meant with an entry of another path."""
+        name = self._replica.directory.name
+        one = f"'{_command(name, place)} {entry}' restores that alone"
+        if place[: len(path)] != path:
+            raise NotFound(f"{entry} is no revision of {display(path)} but of {display(place)}: {one}")
+        raise UsageError(
+            f"{entry} is a revision of {display(place)}, not of {display(path)}: {one}; "
+            f"'{_command(name, path)} --at {entry} --dry-run' lists what would become of all of {display(path)}"
+        )
 
     def conflicts(self, request: ListConflicts) -> list[LostRevision]:
         """See `ListConflicts`."""
@@ -107,61 +189,86 @@ class HistoryServices:
 
     def _conflicts(self, top: Path) -> list[LostRevision]:
         self._replica.plan(lambda author: author.past.paths(top))
-        key_names = self._replica.key_names()
         return [
-            LostRevision(
-                path=to_text(place),
-                lost=conflict.lost.hash.hex(),
-                lost_kind=_kind(survey, conflict.lost.hash),
-                lost_key=key_names.get(conflict.lost.fingerprint),
-                won=conflict.won.hash.hex(),
-                won_kind=_kind(survey, conflict.won.hash),
-                won_key=key_names.get(conflict.won.fingerprint),
-                rule=conflict.rule.value,
-            )
+            conflict
             for place in self._replica.forked_paths()
             if place[: len(top)] == top
-            for survey in (self._replica.survey(place),)
-            for conflict in survey.conflicts()
+            for conflict in self.conflicts_at(place)
         ]
+
+    def conflicts_at(self, path: Path) -> list[LostRevision]:
+        """The revisions of a path that have lost and are not settled.  Raises `NotFound` where nothing ever was."""
+        conflicts = self._replica.examine(path, Survey.conflicts)
+        if not conflicts:
+            return []
+        revisions = self._replica.examine(path, Survey.revisions)
+        rows = {row.entry: row for row in self._rows([(path, revision) for revision in revisions])}
+        shown = next((row for row in rows.values() if row.standing == "current" and row.kind is not None), None)
+        return [
+            LostRevision(
+                to_text(path),
+                rows[conflict.lost.hash.hex()],
+                shown or rows[conflict.won.hash.hex()],
+                conflict.rule.value,
+            )
+            for conflict in conflicts
+        ]
+
+    def ignored(self, request: ListIgnored) -> list[RevisionRow]:
+        """See `ListIgnored`."""
+        found = [
+            (path, revision)
+            for path, revisions in self._histories(parse(request.path))
+            for revision in revisions
+            if revision.standing in (RevisionStatus.IGNORED, RevisionStatus.WITHHELD)
+        ]
+        return self._rows(found)
 
     def accept(self, request: AcceptConflicts) -> list[SettledConflict]:
         """See `AcceptConflicts`."""
         conflicts = self._conflicts(parse(request.path))
         settled: set[str] = set()
-        for place in sorted({parse(conflict.path) for conflict in conflicts}):
+        places = sorted({parse(conflict.path) for conflict in conflicts})
+        for place in places:
+            self._replica.plan(partial(_accept, place))  # all of them or, if one is not permitted, none
+        for place in places:
             applied = self._replica.commit(partial(_accept, place))
             settled.update(entry.parent.hex() for entry in applied.entries)
-        return [SettledConflict(conflict, conflict.lost in settled) for conflict in conflicts]
+        return [SettledConflict(conflict, conflict.lost.entry in settled) for conflict in conflicts]
 
-    def _entry(self, prefix: str) -> EntryHash:
-        """The one entry whose hash begins with what the user typed."""
-        found = self._replica.find_entries(prefix)
-        if not found:
-            raise NotFound(f"there is no entry {prefix}: 'basefs log' lists those of a path")
-        if len(found) > 1:
-            raise UsageError(f"{prefix} is the beginning of more than one entry: give more digits")
-        return found[0]
+
+def _command(name: str, path: Path) -> str:
+    return shlex.join(("basefs", "revert", f"{name}:{to_text(path)}"))
 
 
 def _accept(path: Path, author: Author) -> Draft:
     return author.reverter.accept(path)
 
 
-def _kind(survey: Survey, entry: EntryHash) -> str:
-    state = survey.states.get(entry)
-    return Kind.ABSENT.value if state is None else state.kind.value
+def _by_signing(rows: list[RevisionRow], found: list[tuple[Path, Revision]]) -> list[RevisionRow]:
+    """Rows in the order of signing; none before one that it builds on, whatever the clocks were."""
+    parents = {revision.entry.hash.hex(): revision.entry.parent.hex() for _, revision in found}
+    times: dict[str, float] = {}
+    for row in rows:
+        times[row.entry] = max(row.time, times.get(parents[row.entry], row.time))
+    return sorted(rows, key=lambda row: times[row.entry])
 
 
-def _row(path: Path, revision: Revision, key_names: Mapping[Fingerprint, str]) -> RevisionRow:
+def _row(
+    path: Path, revision: Revision, arrived: float, source: Source | None, key_names: Mapping[Fingerprint, str]
+) -> RevisionRow:
     entry, state = revision.entry, revision.state
+    action = entry.action.name.lower()
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),
-        time=entry.timestamp,
-        action=entry.action.name.lower(),
+        time=entry.made / 10**9,
+        arrived=arrived,
+        action="accept" if revision.accepts else "rename" if source is not None and source.renamed else action,
+        source=None if source is None else to_text(source.path),
         key=key_names.get(entry.fingerprint),
         fingerprint=entry.fingerprint.hex(),
-        size=None if state is None else state.size,
+        kind=None if state is None else state.kind.value,
+        size=None if state is None or state.kind is Kind.ABSENT else state.size,
         standing=revision.standing.value,
     )

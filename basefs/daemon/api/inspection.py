@@ -96,7 +96,7 @@ class LogFile:
             for data, arrived in rows:
                 with contextlib.suppress(BaseFSError, TypeError):
                     entry = Entry.decode(data)
-                    ahead = entry.timestamp - arrived
+                    ahead = entry.made / 10**9 - arrived
                     if ahead > _AHEAD:
                         key = entry.fingerprint.hex()
                         found[key] = max(ahead, found.get(key, 0.0))
@@ -134,5 +134,5 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def known_peers(home: Home, name: str) -> list[str]:
-    """The addresses, "ip:port", at which this node has ever seen others of a filesystem; the one seen last first."""
-    return PeerBook(home.existing(name) / PEERS_FILE).addresses
+    """The addresses, "ip:port", of the peers of a filesystem that have not left; the one seen last first."""
+    return [peer.address for peer in PeerBook(home.existing(name) / PEERS_FILE).missed]

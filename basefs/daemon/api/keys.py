@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from basefs.daemon.api.messages import (
+    LEAST_DIGITS,
     ChangedGrant,
     GrantedKey,
     GrantKey,
     GrantOutcome,
     Handlers,
     ListKeys,
-    PathChange,
-    PathState,
     RevokeKey,
     RevokeOutcome,
 )
-from basefs.errors import NotPermitted, UsageError
-from basefs.log.keys import parse_public_key
+from basefs.daemon.api.plans import path_changes
+from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion
+from basefs.log.hashes import Fingerprint
+from basefs.log.keys import fingerprint_of, parse_public_key
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.keyholder import GrantPlan
 from basefs.view.permissions import Grant
-from basefs.view.tree import Node
 
 
 class KeyServices:
@@ -68,7 +68,13 @@ class KeyServices:
         public = parse_public_key(request.public)
         name = request.name.encode("utf-8", "surrogateescape")
         path = parse(request.path)
-        return self._carry_out(lambda author: author.key_holder.grant(path, name, public), request.dry_run)
+
+        def make(author: Author) -> GrantPlan:
+            if not request.force:
+                _require_one_name(author, name, fingerprint_of(public))
+            return author.key_holder.grant(path, name, public)
+
+        return self._carry_out(make, request.dry_run)
 
     def revoke(self, request: RevokeKey) -> RevokeOutcome:
         """See `RevokeKey`."""
@@ -98,10 +104,11 @@ class KeyServices:
             grant
             for grant in here
             if key == grant.entry.name.decode("utf-8", "surrogateescape")
-            or (len(key) >= 8 and grant.fingerprint.hex().startswith(key.lower()))
+            or (len(key) >= LEAST_DIGITS and grant.fingerprint.hex().startswith(key.lower()))
         ]
         if not found:
-            raise UsageError(f"no key {key} is granted at {display(path)}: 'basefs keys' lists those that are")
+            near = suggestion(key, (grant.entry.name.decode("utf-8", "replace") for grant in here))
+            raise NotFound(f"no key {key} is granted at {display(path)}{near}: 'basefs keys' lists those that are")
         if len({grant.fingerprint for grant in found}) > 1:
             raise UsageError(f"more than one key is named {key} at {display(path)}: give the fingerprint")
         if self._replica.is_root_key(found[0].fingerprint):
@@ -109,21 +116,28 @@ class KeyServices:
         return found[0]
 
 
+def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> None:
+    """Raise `Exists` where a grant would give a key a second name, or two keys the same one."""
+    in_force = [one for one in author.past.grants() if one.standing == "valid"]
+    if any(one.entry.name == name and one.fingerprint == fingerprint for one in in_force):
+        return
+    for one in in_force:
+        there, at = one.entry.name.decode("utf-8", "backslashreplace"), display(one.path)
+        if one.fingerprint == fingerprint:
+            raise Exists(f"that key is named {there} at {at}: grant it under that name, or add -f for a second one")
+        if one.entry.name == name:
+            other = one.fingerprint.hex()[:LEAST_DIGITS]
+            raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
+
+
 def _describe(plan: GrantPlan) -> GrantOutcome:
     return GrantOutcome(
         entries=len(plan.draft.entries),
         acks=[to_text(path) for path in plan.acks],
-        changed=[
-            PathChange(to_text(change.path), _state(change.before), _state(change.after)) for change in plan.changed
-        ],
+        changed=path_changes(plan.changed),
         fallen=[_changed(path, grant) for path, grant in plan.fallen],
         gained=[_changed(path, grant) for path, grant in plan.gained],
     )
-
-
-def _state(node: Node | None) -> PathState | None:
-    """What is at a path, on one side of a change."""
-    return None if node is None else PathState(node.state.kind.value, node.state.size, node.outcome.tips[0].hash.hex())
 
 
 def _changed(path: Path, grant: Grant) -> ChangedGrant:

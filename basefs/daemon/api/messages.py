@@ -32,6 +32,8 @@ class Request(Generic[_Answer]):
     command: ClassVar[str]
 
 
+#: Digits of a hash or a fingerprint that a user gives, at least.
+LEAST_DIGITS = 8
 #: Metadata of a field whose own fields are in the same JSON object; left out where it is `None`.
 INLINE = {"inline": True}
 
@@ -78,33 +80,51 @@ class ListNames(Request[list[NameEntry]]):
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """A revision of a path.  `key`: the name of the key that signed it, if known; `standing`: what it is worth."""
+    """A revision of a path.
+
+    Attributes:
+        time, arrived: when it was signed, by the signer's clock, and when it came to this node.
+        action: of the entry; `accept` for a revert that ends a branch that had lost, `rename` for a link whose file has
+            lost the name that it had.
+        source: the path of the file that a link or rename names.
+        key, fingerprint: of the key that signed it; the name if it is known.
+        kind, size: what the path was after it: file, directory, symlink or absent; `None` if that is unknown, and for
+            grants and revokes.
+        standing: what it is worth.
+    """
 
     path: str
     entry: str
     time: float
+    arrived: float
     action: str
+    source: str | None
     key: str | None
     fingerprint: str
+    kind: str | None
     size: int | None
     standing: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListRevisions(Request[list[RevisionRow]]):
-    """The revisions of a path, the newest first; with `below` also those of all paths below it."""
+    """The revisions of a path, and those of the names that its file had before, in the order of signing, last first.
+
+    `below`: the revisions of all paths below it as well, and of no earlier names.  `arrival`: in the order of arrival.
+    """
 
     command = "log"
     path: str
     below: bool = False
+    arrival: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A revision in the tree of those that build on each other, `depth` steps from the first; `parent`: its entry."""
+    """A revision in the tree of those that build on each other, `level` steps from the first; `parent`: its entry."""
 
     revision: RevisionRow = field(metadata=INLINE)
-    depth: int
+    level: int
     parent: str
 
 
@@ -117,39 +137,167 @@ class ListTree(Request[list[TreeRow]]):
 
 
 @dataclass(frozen=True, slots=True)
-class GetContent(Request[bytes]):
-    """The content at a revision, which the first digits of its hash name."""
+class Moment:
+    """A point in the history of a path: a time of arrival on this node, or an entry.  One of the two is given.
 
-    command = "content"
+    `entry`: the first digits of a hash.  A revision of the path itself means the path after it; any other entry, the
+    moment when it had just arrived on this node.
+    """
+
+    time: float | None = None
+    entry: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What was at a path at a moment.
+
+    Attributes:
+        kind: file, directory or symlink.
+        mode, owner: octal digits, and names of user and group ("root:adm"); `None` if unknown, the owner also where it
+            is the mounting user.
+        size: bytes of a file, 0 for anything else.
+        target: of a symbolic link.
+        content: the entry by which the content of a file is read.
+        entry: the entry that the path ended with.
+    """
+
+    kind: str
+    mode: str | None
+    owner: str | None
+    size: int
+    target: str | None
+    content: str | None
     entry: str
 
 
 @dataclass(frozen=True, slots=True)
-class Revert(Request[int]):
-    """Make a path, live or deleted, again what it was; the answer is the number of entries that this took.
+class GetVersion(Request[Version]):
+    """What is, or was, at a path."""
 
-    `entry`: a revision of the path; or, for a directory, an entry of anything below it: then all that was in it when
-    that entry had arrived here comes back.  `at`: the path and all below it come back as they were on this node then.
-    One of the two is given.
+    command = "version"
+    path: str
+    at: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PathVersions:
+    """Two versions of a path; `None` where nothing was there."""
+
+    path: str
+    before: Version | None
+    after: Version | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListDifferences(Request[list[PathVersions]]):
+    """The paths at and below one that differ between two moments.
+
+    `old`: `None` is the moment before the last change there; `new`: `None` is now.
+    """
+
+    command = "diff"
+    path: str
+    old: Moment | None = None
+    new: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPair:
+    """Two revisions of one path by their hashes; `old`: `None` is the revision that the new one builds on."""
+
+    new: str
+    old: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRevisions(Request[list[PathVersions]]):
+    """Pairs of revisions, each of a path of its own."""
+
+    command = "compare"
+    pairs: Sequence[RevisionPair]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPiece:
+    """Up to `size` bytes from `offset` of the content of an entry."""
+
+    entry: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContents(Request[list[bytes | None]]):
+    """Pieces of contents; `None` where blocks of a content have not arrived yet."""
+
+    command = "contents"
+    pieces: Sequence[ContentPiece]
+
+
+@dataclass(frozen=True, slots=True)
+class PathState:
+    """What is at a path: its kind, its size in bytes and its entry."""
+
+    kind: str
+    size: int
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """A path that a plan changes; `None` where nothing is there."""
+
+    path: str
+    before: PathState | None
+    after: PathState | None
+
+
+@dataclass(frozen=True, slots=True)
+class RevertOutcome:
+    """What a revert does.
+
+    Attributes:
+        entries: how many it makes.
+        changed: the paths that change.
+        kept: with `keep_new`, the paths that stay because a directory and something else have changed places there.
+        reverted: whether it was done.
+    """
+
+    entries: int
+    changed: list[PathChange]
+    kept: list[str]
+    reverted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Revert(Request[RevertOutcome]):
+    """Make a path, live or deleted, again what it was.  Either `entry` or `at` is given.
+
+    Attributes:
+        entry: a revision of the path.
+        at: the path and all below it come back as they were on this node then.
+        keep_new: delete nothing.
+        dry_run: change nothing.
+        most_deleted: change nothing if more paths would be deleted than this.
     """
 
     command = "revert"
     path: str
     entry: str | None = None
-    at: float | None = None
+    at: Moment | None = None
+    keep_new: bool = False
+    dry_run: bool = False
+    most_deleted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LostRevision:
-    """A revision that lost a conflict, the one that won, and the rule that decided."""
+    """A revision that lost a conflict, the one that is shown instead, and the rule that decided."""
 
     path: str
-    lost: str
-    lost_kind: str
-    lost_key: str | None
-    won: str
-    won_kind: str
-    won_key: str | None
+    lost: RevisionRow
+    won: RevisionRow
     rule: str
 
 
@@ -158,6 +306,14 @@ class ListConflicts(Request[list[LostRevision]]):
     """The revisions that lost, at and below a path, deleted paths included."""
 
     command = "conflicts"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListIgnored(Request[list[RevisionRow]]):
+    """The revisions at and below a path that count for nothing, because their keys are not valid there."""
+
+    command = "ignored"
     path: str
 
 
@@ -206,24 +362,6 @@ class ListKeys(Request[list[GrantedKey]]):
 
 
 @dataclass(frozen=True, slots=True)
-class PathState:
-    """What is at a path: its kind, its size in bytes and its entry."""
-
-    kind: str
-    size: int
-    entry: str
-
-
-@dataclass(frozen=True, slots=True)
-class PathChange:
-    """A path that a plan changes; `None` where nothing is there."""
-
-    path: str
-    before: PathState | None
-    after: PathState | None
-
-
-@dataclass(frozen=True, slots=True)
 class ChangedGrant:
     """A grant that falls or that is gained."""
 
@@ -245,13 +383,17 @@ class GrantOutcome:
 
 @dataclass(frozen=True, slots=True)
 class GrantKey(Request[GrantOutcome]):
-    """Let a public key write at a path and below it."""
+    """Let a public key write at a path and below it.
+
+    Without `force` a name that another key has is refused, and so is a second name of a key.
+    """
 
     command = "grant"
     path: str
     name: str
     public: str
     dry_run: bool = False
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +442,14 @@ class PendingWork:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherView:
+    """A peer with the same log that shows something else at a path."""
+
+    path: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Identity, Merkle hash and sizes; `damaged`: rows of the log; `bytes`: on disk; `pending`: of a running daemon."""
 
@@ -322,7 +472,7 @@ class GetSummary(Request[Summary]):
 
 @dataclass(frozen=True, slots=True)
 class LatestEntry:
-    """The entry that arrived last; `time` is what it carries."""
+    """The entry that arrived last; `time`: when it was signed, by the signer's clock."""
 
     path: str
     entry: str
@@ -335,29 +485,33 @@ class LatestEntry:
 
 @dataclass(frozen=True, slots=True)
 class PeerLag:
-    """Entries that a member lacks and has more, at least; `differs`: the logs are not equal."""
+    """Entries that a member lacks and has more, at least.
 
+    `apart`: seconds for which that is known; `None`: nothing is known to differ.  `in_step`: it has told a moment ago
+    that it has what is here, and nothing else.  `contents_missing`: it has, and contents are missing on this node.
+    """
+
+    in_step: bool
     behind: int
     ahead: int
-    differs: bool
+    apart: float | None
+    contents_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """A member of the Serf cluster, and what sessions with it have shown.
+    """A member of the cluster, and what sessions with it have shown.
 
     Attributes:
-        name, address, status: as Serf knows it.
+        name, address: as Serf knows it.
+        status: `alive` if it has answered, `silent` if only Serf calls it alive, else as Serf knows it.
         own, same_filesystem: whether it is this node, and whether it is one of this filesystem.
         sync_port: as it says.
-        standing: whether a session stays open over which news goes at once.
-        compared: seconds since the logs were compared, `None` if never.
-        equal: whether they were equal then, `None` if never compared.
-        equal_since: seconds since they were last found equal, `None` if never.
-        lag: how far the logs are apart, as far as it has told.
-        differs: whether what it told since over a standing session differs.
+        push: whether a session stays open over which news goes at once.
+        lag: how far the logs are apart; `None` if it has told nothing yet.
+        full: whether its disk takes nothing more.
+        heard: seconds since it told of its log, `None` if it never did.
         sent, received: bytes of all sessions.
-        reachable: whether it answered last.
         banned: seconds for which it is banned, because it broke a rule.
         trouble: why the last session failed, '' if it did not.
     """
@@ -367,45 +521,61 @@ class ClusterMember:
     status: str
     own: bool
     same_filesystem: bool
-    sync_port: str | None
-    standing: bool
-    compared: float | None
-    equal: bool | None
-    equal_since: float | None
+    sync_port: int | None
+    push: bool
     lag: PeerLag | None
-    differs: bool
+    full: bool
+    heard: float | None
     sent: int
     received: int
-    reachable: bool
     banned: float | None
     trouble: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListMembers(Request[list[ClusterMember]]):
-    """The members of the Serf cluster, this node included."""
+    """The members of the cluster, this node included; all that Serf calls alive are asked for their logs."""
 
     command = "members"
 
 
 @dataclass(frozen=True, slots=True)
-class RunningNode:
-    """A running daemon: when it was started, and the members of its cluster, `None` for a single node."""
+class ForgetMember(Request[None]):
+    """Count a member no longer that will not come back; `name` or address."""
 
-    since: float
+    command = "forget"
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunningNode:
+    """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
+
+    `members` is `None` for a single node.
+    """
+
+    started: float
+    full: bool
     members: list[ClusterMember] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The summary, the newest entry, incomplete contents, conflicts, and where this node's keys may write."""
+    """The summary, the newest entry, incomplete contents, conflicts, this node's keys, and where they may write.
+
+    `withheld_by`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
+    that show something else although their log is equal.
+    """
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
     incomplete: int
+    withheld_by: str
     conflicts: int
-    keys: int
-    writable: list[str]
+    differing: list[OtherView]
+    fingerprints: list[str]
+    may_write: list[str]
     node: RunningNode | None = field(default=None, metadata=INLINE)
 
 
@@ -418,15 +588,20 @@ class GetStatus(Request[Status]):
 
 @dataclass(frozen=True, slots=True)
 class PartialContent:
-    """A content of which blocks are missing: stalled or receiving.  `since`: seconds since the last one came."""
+    """A content of which blocks are missing.
+
+    Attributes:
+        progress: `stalled`, `receiving`, `overlong`, `no room` or `withheld`.
+        quiet: seconds since the last block came.
+    """
 
     path: str
     entry: str
-    state: str
+    progress: str
     blocks: int
     bytes: int
     size: int
-    since: float
+    quiet: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +609,7 @@ class ContentState:
     """How many blocks there are in all, and the contents that are not complete."""
 
     blocks: int
-    incomplete: list[PartialContent]
+    contents: list[PartialContent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,13 +751,21 @@ class GetClocks(Request[list[NodeClock]]):
 
 @dataclass(frozen=True, slots=True)
 class WatchedChange:
-    """A change of a path; `entry`: `None` where there is none."""
+    """A change of a path.
+
+    Attributes:
+        seen: when it became visible on this node.
+        entry: the entry that the path ends with; `None` if unknown.
+        key, fingerprint: of the key that signed it; `None` if unknown.
+    """
 
     type: str
     path: str
     kind: str
-    time: float
+    seen: float
     entry: str | None
+    key: str | None
+    fingerprint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -702,5 +885,5 @@ def decode_answer(request: Request[Answer], value: Json) -> Answer:
     try:
         answer: Answer = decode(answer_type(type(request)), value)
     except (ValueError, TypeError, KeyError) as error:
-        raise DaemonError(f"the daemon gave an answer that makes no sense to {request.command}: {error}") from None
+        raise DaemonError(f"cannot decode the daemon's answer to {request.command}: {error}") from None
     return answer

@@ -21,6 +21,7 @@ from basefs.daemon.api.messages import (
     CheckView,
     ClusterMember,
     ContentState,
+    ForgetMember,
     GetClocks,
     GetContentState,
     GetNetwork,
@@ -37,6 +38,7 @@ from basefs.daemon.api.messages import (
     NameEntry,
     NetworkState,
     NodeClock,
+    OtherView,
     PartialContent,
     PeerLag,
     PendingWork,
@@ -55,15 +57,20 @@ from basefs.daemon.api.messages import (
     decode_request,
     encode,
 )
-from basefs.errors import BaseFSError, Unsupported, UsageError
+from basefs.daemon.api.versions import VersionServices
+from basefs.errors import BaseFSError, NotFound, NotPermitted, Unsupported, UsageError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.staging.scratch import ScratchNames
 from basefs.gossip.members import Member, join_host_port
 from basefs.gossip.service import Gossip
+from basefs.log.chains import ChainState
+from basefs.log.hashes import Fingerprint
 from basefs.log.interface import AddResult
 from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
+from basefs.sync.net.peers import FRESH_SECONDS
 from basefs.sync.net.service import SyncService
 from basefs.view.states import Kind
 
@@ -73,14 +80,17 @@ Answer = TypeVar("Answer")
 class LogServices:
     """What the log and the view answer.  May be used in any thread; the replica's lock is held for a path at a time."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, scratch: ScratchNames | None = None) -> None:
+        """`scratch`: the names that never leave this node."""
         self._replica = replica
+        self._scratch = scratch or ScratchNames()
         self._history = HistoryServices(replica)
         #: How many conflicts there were when the log had this Merkle hash.
         self._counted: tuple[bytes, int] | None = None
         self._handlers: Handlers = {
             **KeyServices(replica).handlers(),
             **self._history.handlers(),
+            **VersionServices(replica).handlers(),
             ListLivePaths: self._live_paths,
             ListNames: self._names,
             GetContentState: self._content_state,
@@ -95,7 +105,15 @@ class LogServices:
         handler = self._handlers.get(type(request))
         if handler is None:
             raise UsageError(f"only a running daemon answers {request.command!r}")
-        found: Answer = handler(request)
+        try:
+            found: Answer = handler(request)
+        except NotFound:
+            path = getattr(request, "path", None)
+            if path is not None and self._scratch.is_scratch(parse(path)):
+                raise NotFound(
+                    f"{path} never leaves this node, and has no history: it has a name that is never published"
+                ) from None
+            raise
         return found
 
     def summary(self, pending: PendingWork | None = None) -> Summary:
@@ -115,16 +133,19 @@ class LogServices:
         mine = {key.fingerprint for key in self._replica.keys}
         granted = self._replica.plan(lambda author: author.past.grants())
         latest = self._latest()
-        incomplete = len(self._replica.incomplete())
+        awaited = [found.state for _, _, found in self._replica.incomplete() if found.state is not ChainState.WITHHELD]
+        incomplete = len(awaited)
         conflicts = self._conflicts()
         return Status(
             # After the others, since it also tells of the damage that was met on the way.
             summary=self.summary(pending),
             latest=latest,
             incomplete=incomplete,
+            withheld_by=self._replica.withholds(),
             conflicts=conflicts,
-            keys=len(mine),
-            writable=sorted(
+            differing=[OtherView(to_text(one.path), one.peer) for one in self._replica.audit.differences],
+            fingerprints=sorted(fingerprint.hex() for fingerprint in mine),
+            may_write=sorted(
                 {to_text(one.path) for one in granted if one.standing == "valid" and one.fingerprint in mine}
             ),
         )
@@ -147,7 +168,7 @@ class LogServices:
             action=found.entry.action.name.lower(),
             key=self._replica.key_names().get(found.entry.fingerprint),
             fingerprint=found.entry.fingerprint.hex(),
-            time=found.entry.timestamp,
+            time=found.entry.made / 10**9,
             arrived=found.time,
         )
 
@@ -158,7 +179,8 @@ class LogServices:
             if path[: len(start)] == start:
                 found = self._replica.attributes(path)
                 mode, entry = f"{found.mode:04o}", found.entry.hex()
-                listed.append(LivePath(to_text(path), kind.value, mode, found.size, found.mtime, entry, found.writable))
+                mtime = found.mtime / 10**9
+                listed.append(LivePath(to_text(path), kind.value, mode, found.size, mtime, entry, found.writable))
         if not listed:
             self._replica.attributes(start)
         return sorted(listed, key=lambda row: row.path)
@@ -174,18 +196,18 @@ class LogServices:
             PartialContent(
                 path=to_text(path),
                 entry=entry.hash.hex(),
-                state="stalled" if content.stalled else "receiving",
+                progress=content.state.name.lower().replace("_", " "),
                 blocks=content.blocks,
                 bytes=content.held,
                 size=entry.size,
-                since=max(now - content.changed, 0.0),
+                quiet=max(now - content.changed, 0.0),
             )
             for path, entry, content in self._replica.incomplete()
         ]
         return ContentState(self._replica.totals()["blocks"], incomplete)
 
     def _add(self, request: AddToLog) -> AddResult:
-        return self._replica.add(list(request.entries), list(request.blocks))
+        return self._replica.add(list(request.entries), list(request.blocks), everything=True)
 
     def _check_view(self, request: CheckView) -> list[str]:
         return [to_text(path) for path in self._replica.check_view()]
@@ -215,12 +237,11 @@ class NodeServices:
         self._network = network
         self._workers = workers
         self._started = time.time()
-        self._log = LogServices(replica)
+        self._log = LogServices(replica, filesystem.working.scratch)
         self._handlers: Handlers = {
             Ping: lambda request: replica.wait(),
             Stop: lambda request: stop(),
             GetSummary: lambda request: self._log.summary(self._pending()),
-            ListMembers: lambda request: self._members(*self._cluster()),
             GetNetwork: lambda request: _network_state(*self._cluster()),
             GetResources: self._resources,
         }
@@ -241,11 +262,15 @@ class NodeServices:
             found = handler(request)
         elif isinstance(request, GetClocks):
             found = await self._clocks(request)
+        elif isinstance(request, ListMembers):
+            found = await self._members(*self._cluster())
+        elif isinstance(request, ForgetMember):
+            found = None
+            await self._forget(request.name)
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
-            # What belongs to the event loop's thread.
-            members = None if self._network is None else self._members(*self._network)
-            found = dataclasses.replace(found, node=RunningNode(self._started, members))
+            members = None if self._network is None else await self._members(*self._network)
+            found = dataclasses.replace(found, node=RunningNode(self._started, self._is_full(), members))
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
         answer: Answer = found
@@ -262,11 +287,22 @@ class NodeServices:
         return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     async def _watch(self, request: Watch) -> AsyncIterator[Any]:
+        names: dict[Fingerprint, str] = {}
         async for token, record in self._feed.follow(request.since, parse(request.path)):
             change = None
             if record is not None:
-                entry = record.entry.hex() or None
-                change = WatchedChange(record.type.value, to_text(record.path), record.kind.value, record.time, entry)
+                key = Fingerprint(record.key)
+                if key and key not in names:
+                    names = await self._in_thread(self._replica.key_names)
+                change = WatchedChange(
+                    type=record.type.value,
+                    path=to_text(record.path),
+                    kind=record.kind.value,
+                    seen=record.time,
+                    entry=record.entry.hex() or None,
+                    key=names.get(key),
+                    fingerprint=key.hex() or None,
+                )
             yield encode(WatchItem(token, change))
 
     def _pending(self) -> PendingWork:
@@ -280,9 +316,24 @@ class NodeServices:
             self._filesystem.publish(patient=True)
         return self._log.status(self._pending())
 
-    def _members(self, gossip: Gossip, sync: SyncService) -> list[ClusterMember]:
+    async def _members(self, gossip: Gossip, sync: SyncService) -> list[ClusterMember]:
+        # Serf may be wrong about those that it has lost, but a person should not wait for each of them.
+        standing = set(sync.standing)
+        present = [peer for peer in gossip.peers if peer.status != "left" or peer.sync_address in standing]
+        asked = [peer for peer in present if peer.status == "alive" or not sync.contact(peer.sync_address).away]
+        await sync.confirm([peer.sync_address for peer in asked])
         standing = set(sync.standing)
         return [self._member(member, gossip, sync, standing) for member in gossip.members()]
+
+    async def _forget(self, name: str) -> None:
+        gossip, sync = self._cluster()
+        members = await self._members(gossip, sync)
+        member = next((each for each in members if name in (each.name, each.address) and each.same_filesystem), None)
+        if member is None:
+            raise NotFound(f"there is no member {name}: 'basefs members' lists them")
+        if member.own or member.status == "alive":
+            raise NotPermitted(f"{member.name} is alive: stop it there first, with 'basefs unmount'")
+        await gossip.forget(member.name)
 
     def _member(
         self, member: Member, gossip: Gossip, sync: SyncService, standing: set[tuple[str, int]]
@@ -290,29 +341,37 @@ class NodeServices:
         now = asyncio.get_running_loop().time()
         port = member.tags.get("sync")
         is_ours = member.tags.get("fs") == self._replica.identity.hex()
+        own = member.name == gossip.config.node_name
         # Of a stranger nothing is known, though a node of ours may have been at its address.
         address = (member.addr, int(port)) if is_ours and port and port.isdecimal() else ("", 0)
         contact = sync.contact(address)
-        lag = sync.lag(address, away=member.status != "alive")
+        lag = sync.lag(address)
+        heard = None if contact.heard_at is None else now - contact.heard_at
+        status = member.status
+        # One that is back is so before Serf has heard of it; one that leaves ends its sessions first.
+        if is_ours and not own and (status != "left" or address in standing):
+            answers = heard is not None and heard <= FRESH_SECONDS
+            status = "alive" if answers else "silent" if status == "alive" else status
         return ClusterMember(
             name=member.name,
             address=member.gossip_address,
-            status=member.status,
-            own=member.name == gossip.config.node_name,
+            status=status,
+            own=own,
             same_filesystem=is_ours,
-            sync_port=port,
-            standing=address in standing,
-            compared=None if contact.compared_at is None else now - contact.compared_at,
-            equal=None if contact.compared_at is None else contact.equal,
-            equal_since=None if contact.equal_at is None else now - contact.equal_at,
-            lag=None if lag is None else PeerLag(**dataclasses.asdict(lag)),
-            differs=address in standing and sync.neighbours.differs(address),
+            sync_port=int(port) if port and port.isdecimal() else None,
+            push=address in standing,
+            lag=None if lag is None else PeerLag(lag.in_step, lag.behind, lag.ahead, lag.since, lag.incomplete),
+            full=self._is_full() if own else contact.full_at is not None,
+            heard=heard,
             sent=contact.sent,
             received=contact.received,
-            reachable=not contact.away,
             banned=sync.banned_for(address[0]),
             trouble=contact.trouble,
         )
+
+    def _is_full(self) -> bool:
+        """Whether what was saved here, or has come from a peer, did not fit on the disk of the log."""
+        return self._filesystem.full or (self._network is not None and self._network[1].full)
 
     def _resources(self, request: GetResources) -> ResourceTotals:
         totals = self._replica.totals()

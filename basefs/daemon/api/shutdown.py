@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.messages import Stop
@@ -11,23 +12,42 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import Mount, detach, is_dead, is_own, mount_at, mounts
-from basefs.errors import DaemonError, NotRunning, UsageError
+from basefs.daemon.users import MountUser, users_of
+from basefs.errors import DaemonError, MountFailed, NotRunning, UsageError
 
-#: Seconds that a daemon may take: it leaves the cluster first, which takes Serf up to 3, and publishes what is pending,
-#: which may be thousands of files on a busy machine.
+#: Seconds until a daemon has closed its log: it publishes what is pending first, which may be thousands of files on a
+#: busy machine.  Serf leaves the cluster afterwards, for which nobody waits but the next daemon.
 STOP_TIMEOUT = 120.0
-#: Seconds after which the wait is notified: longer than Serf takes.
-_NOTIFY_AFTER = 5.0
+#: Seconds after which the wait is explained: an idle node has ended by then, unless others hold a copy of its mount.
+_NOTIFY_AFTER = 1.0
 #: Seconds after which a lazy unmount no longer waits for those who use the mount.
 _LAZY_TIMEOUT = 5.0
+#: Processes that are named before the others are counted.
+_NAMED = 3
 
 
-def stop(home: Home, target: str, notify: Callable[[str], None], *, lazy: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a filesystem is to end.
+
+    Attributes:
+        warn: gets a line about processes that keep it from ending.
+        notify: gets a line where it takes long.
+        lazy: detach a mount that is in use.
+        timeout: seconds to wait for the daemon.
+    """
+
+    warn: Callable[[str], None]
+    notify: Callable[[str], None]
+    lazy: bool = False
+    timeout: float = STOP_TIMEOUT
+
+
+def stop(home: Home, target: str, how: Ending) -> bool:
     """Stop the filesystem that `target` names, by its name or its mount point.
 
-    `lazy`: detach a mount that is in use.  `notify` gets a line if it takes long.  Returns whether the daemon ended:
-    after a lazy unmount it may go on until the last file is closed.  Raises `NotRunning`, `MountFailed`, `DaemonError`,
-    and `UsageError` for the mount of another home.
+    Returns whether the daemon ended: after a lazy unmount it may go on until the last file is closed.  Raises
+    `NotRunning`, `MountFailed`, `DaemonError`, and `UsageError` for the mount of another home.
     """
     mount = mount_at(target)
     if mount is not None and not is_own(home, mount):
@@ -36,43 +56,84 @@ def stop(home: Home, target: str, notify: Callable[[str], None], *, lazy: bool) 
         detach(mount.point, lazy=True)
         return True
     if mount is None and "/" in target:
-        raise NotRunning(f"nothing of BaseFS is mounted on {target}: 'basefs list' tells what is")
-    return _stop(home, target if mount is None else mount.name, notify, lazy=lazy)
+        raise NotRunning(f"no BaseFS filesystem is mounted on {target}: 'basefs list' lists the mounts")
+    return _stop(home, target if mount is None else mount.name, how)
 
 
-def _stop(home: Home, name: str, notify: Callable[[str], None], *, lazy: bool) -> bool:
-    client = FilesystemClient(home, name, notify)
+def _stop(home: Home, name: str, how: Ending) -> bool:
+    client = FilesystemClient(home, name, how.notify)
     run_file = RunFile(home, name)
     running = is_held(home.existing(name))
-    if running and not lazy:
+    if running and not how.lazy:
         client.refuse_stopped()
     facts = run_file.read()
     mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
+    users: list[MountUser] | None = None
     if mount is not None and mount in mounts() and is_own(home, mount):
-        detach(mount.point, lazy=lazy or not running)
-    elif running:
+        users = _detach(mount, lazy=how.lazy or not running)
+    elif running and mount is None:
         client.ask_daemon(Stop())
-    else:
+    elif not running:
         run_file.remove()
         raise NotRunning(f"{name} is not running")
-    ended = _wait_for_end(home, name, client, lazy=lazy)
+    ended = _wait_for_end(home, name, mount, how, users)
     if not running:
         run_file.remove()
     return ended
 
 
-def _wait_for_end(home: Home, name: str, client: FilesystemClient, *, lazy: bool) -> bool:
+def _detach(mount: Mount, *, lazy: bool) -> list[MountUser]:
+    """Take a mount away; returns the processes that go on using it.  Raises `MountFailed`, naming them."""
+    users = users_of(mount) if lazy else []
+    try:
+        detach(mount.point, lazy=lazy)
+    except MountFailed as error:
+        here = [user for user in users_of(mount) if not user.elsewhere]
+        raise MountFailed(f"{error}; used by {_listed(here)}" if here else str(error)) from None
+    return users
+
+
+def ending(mount: Mount) -> str:
+    """Why a filesystem that is no longer mounted here has not ended."""
+    copies = [user for user in users_of(mount) if user.elsewhere]
+    if copies:
+        return f"{_listed(copies)} holds a copy of its mount"
+    return "its daemon ends when the last file that is open in its old mount is closed"
+
+
+def why_running(home: Home, name: str) -> str | None:
+    """Why an earlier daemon that has no mount here any more still runs; `None` if there is no such daemon."""
+    facts = RunFile(home, name).read()
+    mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
+    if facts is None or mount is None or mount in mounts() or not is_held(home.existing(name)):
+        return None
+    return f"{name} was unmounted and has not ended, process {facts[0]}: {ending(mount)}"
+
+
+def _listed(users: list[MountUser]) -> str:
+    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+    return ", ".join(map(str, users[:_NAMED])) + more
+
+
+def _wait_for_end(home: Home, name: str, mount: Mount | None, how: Ending, users: list[MountUser] | None) -> bool:
+    """`users`: of the mount when it was detached; `None` if it was detached before."""
     directory = home.existing(name)
     began = time.monotonic()
-    notified = lazy
+    why = None
     while is_held(directory):
         waited = time.monotonic() - began
-        if waited > _NOTIFY_AFTER and not notified:
-            client.warn_waiting(" to end")
-            notified = True
-        if lazy and waited > _LAZY_TIMEOUT:
+        if how.lazy and waited > min(_LAZY_TIMEOUT, how.timeout):
+            if users:
+                how.warn(f"still used by {_listed(users)}")
             return False
-        if waited > STOP_TIMEOUT:
-            raise DaemonError(f"the daemon of {name} is still running: its log tells what it waits for")
+        if waited > _NOTIFY_AFTER and why is None and not how.lazy:
+            why = "its log tells what it waits for"
+            if mount is not None and (users is None or any(user.elsewhere for user in users_of(mount))):
+                why = ending(mount)
+                how.warn(f"waiting for {name}: {why}")
+            else:
+                FilesystemClient(home, name, how.notify).warn_waiting(" to end")
+        if waited > how.timeout:
+            raise DaemonError(f"the daemon of {name} has not ended after {how.timeout:g} s: {why}")
         time.sleep(0.02)
     return True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -22,6 +25,10 @@ from basefs.daemon.api.messages import (
 
 _Answer = TypeVar("_Answer")
 
+#: Seconds for which a status counts: it asks all members for their logs, and several programs may scrape.  Not longer
+#: than what "in step" means.
+STATUS_SECONDS = 2.0
+
 
 class Ask(Protocol):
     """Answers a request, in any thread."""
@@ -30,28 +37,43 @@ class Ask(Protocol):
 
 
 class DaemonCollector(Collector):
-    """Asks the daemon for each scrape."""
+    """Asks the daemon for each scrape, but for a status no more often than every `STATUS_SECONDS`."""
 
-    def __init__(self, name: str, version: str, ask: Ask) -> None:
+    def __init__(self, name: str, version: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
         """`name` of the filesystem, `version` of this program."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._status: tuple[float, Status] | None = None
         self._name = name
         self._version = version
         self._ask = ask
 
     def collect(self) -> Iterator[Metric]:
         """All families; those of the network only where there is one."""
-        status = self._ask(GetStatus())
+        status = self._recent_status()
         yield from _levels(status)
         info = {"name": self._name, "identity": status.summary.identity, "version": self._version}
         yield InfoMetricFamily("basefs", "The filesystem", value=info)
         if status.node is not None:
-            yield GaugeMetricFamily("basefs_start_time_seconds", "When the daemon was started", value=status.node.since)
+            yield GaugeMetricFamily(
+                "basefs_start_time_seconds", "When the daemon was started", value=status.node.started
+            )
+            text = "1 while what was saved here, or has come from a peer, does not fit on the disk of the log"
+            yield GaugeMetricFamily("basefs_disk_full", text, value=status.node.full)
         if status.node is not None and status.node.members is not None:
             yield from _peers([member for member in status.node.members if member.same_filesystem])
             traffic = self._ask(GetResources()).traffic
             if traffic is not None:
                 yield from _traffic(traffic)
             yield from _network(self._ask(GetNetwork()))
+
+    def _recent_status(self) -> Status:
+        # Who scrapes at the same time waits for the same answer.
+        with self._lock:
+            if self._status is None or self._clock() - self._status[0] > STATUS_SECONDS:
+                found = self._ask(GetStatus())
+                self._status = self._clock(), found
+            return self._status[1]
 
     def describe(self) -> list[Metric]:
         """Nothing: the registry would ask for all of it before there is anything to tell."""
@@ -65,8 +87,15 @@ def _levels(status: Status) -> Iterator[Metric]:
     yield GaugeMetricFamily("basefs_bytes", "Bytes of the log on disk", value=summary.bytes)
     yield GaugeMetricFamily("basefs_orphans", "Entries that wait for what they build on", value=summary.orphans)
     yield GaugeMetricFamily("basefs_incomplete", "Contents of which blocks are missing", value=status.incomplete)
+    text = "Whether contents of other nodes wait, because max_log_bytes or min_free is reached"
+    yield GaugeMetricFamily("basefs_withholding", text, value=bool(status.withheld_by))
     yield GaugeMetricFamily("basefs_conflicts", "Revisions that lost a conflict", value=status.conflicts)
     yield GaugeMetricFamily("basefs_damaged", "Rows of the log found damaged", value=summary.damaged)
+    text = "Peers that show something else at a path although both logs are equal"
+    differing = GaugeMetricFamily("basefs_view_differs", text, labels=["path", "peer"])
+    for other in status.differing:
+        differing.add_metric([other.path, other.peer], 1)
+    yield differing
     if summary.pending is not None:
         text = "Names that were changed here and are not in the log yet"
         yield GaugeMetricFamily("basefs_unpublished", text, value=summary.pending.unpublished)
@@ -87,35 +116,35 @@ def _handlers(counts: HandlerCounts) -> Iterator[Metric]:
 
 def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
     counted = GaugeMetricFamily("basefs_members", "Members of the cluster by their status", labels=["status"])
-    for status in ("alive", "leaving", "left", "failed"):
+    for status in ("alive", "silent", "leaving", "left", "failed"):
         counted.add_metric([status], sum(member.status == status for member in members))
     yield counted
     lag = GaugeMetricFamily(
         "basefs_peer_lag_seconds",
-        "0 while the logs of a peer and this node were equal when last compared, else seconds since they were",
+        "0 for a peer that is in step, else seconds since the first entry that one side lacks, or since it was heard",
         labels=["peer"],
     )
-    compared = GaugeMetricFamily(
-        "basefs_peer_compared_seconds", "Seconds since the logs were compared", labels=["peer"]
-    )
+    heard = GaugeMetricFamily("basefs_peer_heard_seconds", "Seconds since a peer told of its log", labels=["peer"])
     entries = GaugeMetricFamily(
         "basefs_peer_lag_entries",
         "Entries that a peer is behind or ahead of this node, at least, as far as it has told",
         labels=["peer", "side"],
     )
     for member in members:
-        if member.lag is not None:
-            entries.add_metric([member.name, "behind"], member.lag.behind)
-            entries.add_metric([member.name, "ahead"], member.lag.ahead)
-        if member.own or member.compared is None:
+        if member.own or not member.same_filesystem:
             continue
-        compared.add_metric([member.name], member.compared)
-        seconds = 0.0 if member.equal and not member.differs and member.reachable else member.equal_since
-        if seconds is not None:
-            lag.add_metric([member.name], seconds)
+        if member.lag is None or member.heard is None:
+            # Never heard: an alarm on a long lag rings for it, too.
+            lag.add_metric([member.name], math.inf)
+            continue
+        entries.add_metric([member.name, "behind"], member.lag.behind)
+        entries.add_metric([member.name, "ahead"], member.lag.ahead)
+        heard.add_metric([member.name], member.heard)
+        apart = member.heard if member.lag.apart is None else member.lag.apart
+        lag.add_metric([member.name], 0.0 if member.lag.in_step else apart)
     yield lag
     yield entries
-    yield compared
+    yield heard
 
 
 def _traffic(totals: TrafficTotals) -> Iterator[Metric]:

@@ -36,8 +36,7 @@ class Convergence:
         if applied.local:
             return
         for entry in applied.entries:
-            # What was signed within this very second may carry the next one's beginning.
-            seconds = now - entry.timestamp
+            seconds = now - entry.made / 10**9
             self._seconds.observe(max(seconds, 0.0))
             if seconds < 0:
                 self._ahead.inc()

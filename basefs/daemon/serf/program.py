@@ -19,9 +19,9 @@ from basefs.gossip.binary import OLDEST, dotted, find_serf, version_of
 
 @dataclass(frozen=True, slots=True)
 class InstalledSerf:
-    """A Serf program: its path, its version, and how it got there: found, package or release."""
+    """A Serf program: its file, its version, and how it got there: found, package or release."""
 
-    path: str
+    file: str
     version: str
     how: str
 

@@ -14,8 +14,8 @@ from basefs.daemon.mounts import mounts
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
 from basefs.management.doctor.machine import examine_clock, examine_fuse, examine_home, examine_mount, examine_serf
-from basefs.management.output import coloured, examples, json_option, print_json, print_table, printable
-from basefs.management.target import parse_target
+from basefs.management.output import coloured, counted, examples, json_option, print_json, print_table, printable
+from basefs.management.target import parse_name
 
 
 @click.command(epilog=examples("basefs doctor", "basefs doctor etc", "basefs doctor etc -b 10.0.0.2:18400"))
@@ -23,19 +23,19 @@ from basefs.management.target import parse_target
 @click.option("-b", "--bind", default=ALL_ADDRESSES, metavar="IP[:PORT]", help="Address that a mount would use.")
 @json_option
 def doctor(target: str | None, bind: str, as_json: bool) -> None:
-    """Find what is wrong with this machine and with the filesystem NAME, or with each of them, and say what to type.
+    """Diagnose this machine and the filesystem NAME, or all of them, and print what to type against each problem.
 
     Looks at FUSE, Serf, the ports, this node's directory, key, disk and clock, at dead mounts, at each log (quickly;
     'basefs check' verifies all of it), and tries the ports of all known peers. A running filesystem also asks the other
     nodes for their time.
 
-    What cannot be seen from here: whether others can connect to this node (run it there too), whether the UDP of an
-    encrypted cluster is blocked, and, while NAME does not run, what time it is elsewhere.
+    It cannot see whether others can connect to this node (run it there, too), whether the UDP ports of an encrypted
+    cluster are blocked, and, while NAME does not run, the clocks of other nodes.
 
-    Ends with 0 if there is no problem (there may be notes), with 1 if there is one.
+    Exit code: 0 without problems (notes do not count), 1 with one.
     """
     node = Home.from_environment()
-    names = node.names() if target is None else [parse_target(node, target).name]
+    names = node.names() if target is None else [parse_name(node, target)]
     address = parse_address(bind)
     found = list(_machine(node))
     for name in names:
@@ -46,7 +46,7 @@ def doctor(target: str | None, bind: str, as_json: bool) -> None:
     else:
         _print(found)
         if problems:
-            click.echo(f"basefs: {problems} {'problem' if problems == 1 else 'problems'} found", err=True)
+            click.echo(f"basefs: {counted(problems, 'problem')} found", err=True)
     sys.exit(1 if problems else 0)
 
 

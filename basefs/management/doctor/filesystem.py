@@ -13,26 +13,29 @@ from basefs.daemon.addresses import own_addresses
 from basefs.daemon.api.inspection import LogFile, known_peers
 from basefs.daemon.api.messages import (
     ClusterMember,
+    ContentPiece,
     GetClocks,
-    GetContent,
     GetNetwork,
     GetStatus,
     ListKeys,
     ListLivePaths,
     NodeClock,
     Ping,
+    ReadContents,
     RunningNode,
     Status,
 )
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home, parse_address
+from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.lock import is_held
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.doctor.machine import examine_ports
-from basefs.management.output import counted, printable
-from basefs.management.session import client
+from basefs.management.grant import grant_line, granters
+from basefs.management.output import SHORT, counted, printable
+from basefs.management.session import client, connections
 
 #: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
 CLOCK_PATIENCE = 6.0
@@ -95,26 +98,41 @@ class FilesystemExamination:
 
     def _log(self, status: Status) -> Iterator[Diagnosis]:
         if status.summary.damaged:
-            what = f"{status.summary.damaged} rows of the log of {self._name} are damaged, and it takes no writes"
+            rows = counted(status.summary.damaged, "damaged row")
+            what = f"the log of {self._name} has {rows}, so it takes no writes"
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
-        if status.incomplete:
-            what = f"{status.incomplete} contents of {self._name} are not complete here"
+        for other in status.differing:
+            what = f"{printable(other.peer)} shows something else at {printable(other.path)} of {self._name}"
+            remedy = f"unmount and 'basefs check {self._name}' on both nodes; if both logs are whole, report a bug"
+            yield problem("view", f"{what}, although both logs are equal", remedy)
+        if status.withheld_by:
+            what = f"{self._name} takes no contents of other nodes: {status.withheld_by} is reached"
+            room = f"make room ('du -x {self._home.path}')" if status.withheld_by == "min_free" else "raise it"
+            yield problem(
+                "disk", what, f"{room}, or change it in {self._home.settings_path} and start {self._name} again"
+            )
+        elif status.incomplete:
+            what = f"{self._name} has {counted(status.incomplete, 'incomplete content')} here"
             yield note("log", what, f"basefs blocks {self._name}; they come as soon as a node that has them is there")
 
     def _keys(self, status: Status) -> Iterator[Diagnosis]:
-        if status.writable:
+        unused = None if status.node is None else unused_key(self._home, status.fingerprints)
+        if unused is not None:
+            what = f"the daemon of {self._name} does not use {unused}"
+            yield note("keys", what, "it was made later, or -k names another one; a restart without -k uses it")
+        if status.may_write:
             return
         facts = RunFile(self._home, self._name).read()
         point = None if facts is None else facts[1]
         # A replica without a mount is not written to, and needs no key.
         kind = note if status.node is not None and point is None else problem
-        if not status.keys:
+        if not status.fingerprints:
             yield kind(
                 "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
             )
         else:
             what = f"no key of this node may write anywhere in {self._name}"
-            remedy = f"where somebody may: basefs grant {self._name}:/ KEYNAME PUBKEY; 'basefs keys' here prints PUBKEY"
+            remedy = f"where the key is {granters(self._home, self._name)}: {grant_line(self._home, self._name)}"
             yield kind("keys", what, remedy)
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
@@ -132,7 +150,7 @@ class FilesystemExamination:
         name = self._name
         handlers = None if status.summary.pending is None else status.summary.pending.handlers
         if handlers is not None and handlers.failed:
-            what = f"{handlers.failed} runs of handlers of {name} have failed since it was started"
+            what = f"handlers of {name} have failed {counted(handlers.failed, 'time')} since it was started"
             yield note("handlers", what, f"see {self._home.log_path(name)}")
         if node.members is not None:
             yield from self._cluster(node.members)
@@ -146,12 +164,17 @@ class FilesystemExamination:
             yield note("serf", what, f"see {self._home.log_path(name)}")
         if not network.serf_connected:
             yield problem("serf", f"the Serf agent of {name} does not run", f"see {self._home.log_path(name)}")
-        alive = [member for member in members if member.same_filesystem and member.status == "alive"]
+        alive = [member for member in members if member.same_filesystem and member.status in ("alive", "silent")]
         if network.serf_trouble and all(member.own for member in alive):
             what = f"no node of {name} is a member beside this one: {printable(network.serf_trouble)}"
             yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
         for member in alive:
-            if member.trouble:
+            if member.own and member.full:
+                what = f"the disk of {self._home.path} is full: {name} stores nothing new here"
+                yield problem("disk", what, f"make room there ('du -x {self._home.path}')")
+            elif member.full:
+                yield problem("peers", f"{member.name} has no room: its disk is full", f"basefs doctor {name}, there")
+            elif member.trouble:
                 what = f"the last sync of {name} with {member.name} failed: {printable(member.trouble)}"
                 yield problem("peers", what, f"basefs doctor {name}, there")
 
@@ -173,15 +196,17 @@ class FilesystemExamination:
                 wanted.append(address)
         # Without a daemon it is unknown whether they encrypt.
         encrypted = status.node is None or self._client.ask_daemon(GetNetwork()).encrypted
-        return peers.examine(self._name, asyncio.run(peers.reach(wanted, encrypted=encrypted)))
+        with connections():
+            reached = asyncio.run(peers.reach(wanted, encrypted=encrypted))
+        return peers.examine(self._name, reached)
 
     def _cluster_file(self) -> list[str]:
         try:
             (row,) = self._client.ask(ListLivePaths("/.cluster"))
-            content = self._client.ask(GetContent(row.entry))
+            (content,) = self._client.ask(ReadContents([ContentPiece(row.entry, 0, row.size)]))
         except (BaseFSError, ValueError):
             return []
-        return content.decode("utf-8", "replace").split()
+        return [] if content is None else content.decode("utf-8", "replace").split()
 
 
 def _examine_log(name: str, log: LogFile) -> list[Diagnosis]:
@@ -209,7 +234,7 @@ def _examine_times(name: str, log: LogFile, own: Container[str]) -> list[Diagnos
     for fingerprint, ahead in log.entries_ahead().items():
         if fingerprint not in own:
             what = (
-                f"entries of the key {fingerprint[:12]} in {name} carry times up to {ahead:.0f} s after their arrival"
+                f"entries of the key {fingerprint[:SHORT]} in {name} have times up to {ahead:.0f} s after their arrival"
             )
             remedy = "compare 'date' here with 'date' there; files may also have such times"
             found.append(note("clock", what, remedy))

@@ -1,6 +1,6 @@
 """What can be wrong with this machine: FUSE, Serf, ports, the directory of a node, its disk, its clock, its mounts.
 
-The kernel knows whether anything keeps its clock in step.
+The kernel knows whether its clock is synchronized.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pathlib import Path
 
 import psutil
 
-from basefs.daemon.config import SYNC_PORT_OFFSET, Home
+from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
+from basefs.daemon.ports import free_pair, try_port
 from basefs.daemon.serf.program import find_problem
 from basefs.daemon.settings import Settings
 from basefs.errors import UsageError
 from basefs.management.doctor.finding import Diagnosis, note, problem
+from basefs.management.output import size
 
 DEVICE = Path("/dev/fuse")
 #: The library that the binding loads, see `basefs/fs/fuse/binding.py`.
@@ -84,7 +86,7 @@ def examine_ports(host: str, port: int) -> list[Diagnosis]:
         (port, socket.SOCK_DGRAM, "udp"),
         (port + SYNC_PORT_OFFSET, socket.SOCK_STREAM, "tcp"),
     ):
-        error = _try_port(host, number, kind)
+        error = try_port(host, number, kind)
         if error is not None:
             found.append(_port_problem(host, port, f"{number}/{name}", error, _port_user(number, kind)))
     return found
@@ -95,24 +97,9 @@ def _port_problem(host: str, port: int, what: str, error: OSError, user: str) ->
         remedy = "basefs mount -b IP NAME DIR, with one that 'ip address' lists"
         return problem("port", f"{host} is no address of this machine", remedy)
     if error.errno == errno.EADDRINUSE:
-        remedy = f"stop it, or use other ports: basefs mount -b {host}:{port + 2 * SYNC_PORT_OFFSET} NAME DIR"
+        remedy = f"stop it, or use other ports: basefs mount -b {NodeAddress(host, free_pair(host, port))} NAME DIR"
         return problem("port", f"port {what} is taken{user}", remedy)
     return problem("port", f"cannot listen on port {what}: {error.strerror}", "another port: basefs mount -b IP:PORT")
-
-
-def _try_port(host: str, port: int, kind: socket.SocketKind) -> OSError | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, kind) as probe:
-        if kind is socket.SOCK_STREAM:
-            # As the servers do: connections of before that linger are in nobody's way.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            if kind is socket.SOCK_STREAM:
-                probe.listen(1)
-        except OSError as error:
-            return error
-    return None
 
 
 def _port_user(port: int, kind: socket.SocketKind) -> str:
@@ -193,7 +180,7 @@ def disk(path: Path) -> list[Diagnosis]:
     low = min(LOW_BYTES, int(usage.total * 0.1)) if usage.total else LOW_BYTES
     if usage.free >= max(low, int(usage.total * LOW_SHARE)):
         return []
-    what = f"the disk of {path} is nearly full: {usage.free // 1000} kB of {usage.total // 1000} kB are free"
+    what = f"the disk of {path} is nearly full: {size(usage.free)} of {size(usage.total)} are free"
     return [problem("disk", what, f"make room there ('du -x {path}'), or move BASEFS_HOME to another disk")]
 
 
@@ -208,7 +195,7 @@ def examine_clock() -> list[Diagnosis]:
     if state != _TIME_ERROR:
         return []
     remedy = "timedatectl set-ntp true, or install chrony; a container gets its time from its host"
-    return [note("clock", "the kernel says that nothing keeps this machine's clock in step", remedy)]
+    return [note("clock", "the kernel says that this machine's clock is not synchronized", remedy)]
 
 
 #: Seconds within which a mount answers, however busy the machine is.

@@ -10,19 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from basefs.daemon.api.messages import GetResources, encode
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
-from basefs.management.errors import INTERRUPTED
+from basefs.management.errors import ExitCode
 from basefs.management.output import examples, size
 from basefs.management.resources.rates import COLUMNS, LEVELS, TRAFFIC, Reading, Row, row_between
 from basefs.management.resources.usage import usage_of
 from basefs.management.session import ask_daemon
-from basefs.management.target import parse_target
+from basefs.management.target import parse_name
 
 #: Seconds between two readings.
 _INTERVAL = 1.0
@@ -46,15 +43,15 @@ _INTERVAL = 1.0
 def resources(target: str, once: bool, count: int | None, path: Path | None, as_json: bool) -> None:
     """Show what the daemon of NAME and its Serf agent use, once a second, until interrupted.
 
-    Processor time is in percent of one core, memory is what is resident, context switches and bytes are per second.
+    Processor time is in percent of one core, memory is resident memory, context switches and bytes are per second.
     Bytes are those of messages, without the headers of IP, TCP and UDP (28 bytes a packet or more), as Serf and the
-    daemon count them. Serf does not count what it receives by TCP. Handlers are left out.
+    daemon count them. Serf does not count what it receives by TCP. Handlers are not included.
 
     In a pipe, and in the file of --log, a row has the columns that the first line names; '-' (in the file: nothing) is
     unknown.
     """
     home = Home.from_environment()
-    name = parse_target(home, target).name
+    name = parse_name(home, target)
     rows = _rows(home, name, _read(home, name), 1 if once else count)
     try:
         if path is not None:
@@ -69,7 +66,7 @@ def resources(target: str, once: bool, count: int | None, path: Path | None, as_
             for row in rows:
                 click.echo("\t".join("-" if row[column] is None else str(row[column]) for column in COLUMNS))
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 def _rows(home: Home, name: str, before: Reading, count: int | None) -> Iterator[Row]:
@@ -103,15 +100,17 @@ def _log(rows: Iterator[Row], path: Path) -> None:
 
 
 def _show(rows: Iterator[Row], name: str) -> None:
-    with Live(console=Console(), auto_refresh=False) as live:
-        for row in rows:
-            live.update(_table(row, name), refresh=True)
+    """Each reading in the place of the one before."""
+    height = 0
+    for row in rows:
+        lines = [f"basefs resources {name}", *_lines(row)]
+        back = f"\x1b[{height}A" if height else ""
+        click.echo(back + "\n".join(f"{line}\x1b[K" for line in lines))
+        height = len(lines)
 
 
-def _table(row: Row, name: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False, title=f"basefs resources {name}", title_justify="left")
-    for title in ("", "daemon", "serf"):
-        table.add_column(title, justify="left" if not title else "right")
+def _lines(row: Row) -> Iterator[str]:
+    yield _line("", "daemon", "serf")
     formats: dict[str, tuple[str, Callable[[float], str]]] = {
         "cpu_percent": ("CPU", lambda value: f"{value} %"),
         "memory": ("memory", size),
@@ -120,18 +119,21 @@ def _table(row: Row, name: str) -> Table:
         "files": ("open files", str),
     }
     for what, (title, shown) in formats.items():
-        table.add_row(title, *(_cell(row[f"{process}_{what}"], shown) for process in ("daemon", "serf")))
-    table.add_section()
-    table.add_row("", "[bold]sent[/]", "[bold]received[/]")
+        yield _line(title, *(_cell(row[f"{process}_{what}"], shown) for process in ("daemon", "serf")))
+    yield ""
+    yield _line("", "sent", "received")
     for protocol, title in (("serf_udp", "Serf UDP"), ("serf_tcp", "Serf TCP"), ("sync", "sync")):
         sides = (f"{protocol}_{side}" for side in ("sent", "received"))
         cells = (_cell(row[side], lambda value: f"{size(value)}/s") if side in TRAFFIC else "unknown" for side in sides)
-        table.add_row(title, *cells)
-    table.add_section()
+        yield _line(title, *cells)
+    yield ""
     titles = ("entries", "blocks", "gossip events queued", "queued in Serf", "names not published", "handlers waiting")
     for level, title in zip(LEVELS, titles, strict=True):
-        table.add_row(title, _cell(row[level], str))
-    return table
+        yield _line(title, _cell(row[level], str))
+
+
+def _line(title: str, *cells: str) -> str:
+    return f"{title:<22}" + "".join(f"{cell:>14}" for cell in cells)
 
 
 def _cell(value: float | None, shown: Callable[[float], str]) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import resource
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -54,6 +57,39 @@ async def count(until: int, wait: bool = False, fail: bool = False) -> AsyncIter
             raise NotFound("no more")
     finally:
         closed.append(True)
+
+
+#: As the command line has it, a closed pipe ends this process; a connection that was closed must not.
+_IMPATIENT = """
+import signal, sys
+from pathlib import Path
+from basefs.daemon.api.control import call
+from basefs.errors import BaseFSError
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+for _ in range(200):
+    try:
+        call(Path(sys.argv[1]), "x" * 1_000_000, {})
+    except BaseFSError:
+        pass
+"""
+
+
+def test_a_daemon_that_hangs_up_is_no_broken_pipe(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.fspath(tmp_path / "socket"))
+        server.listen()
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        command = [sys.executable, "-c", _IMPATIENT, tmp_path / "socket"]
+        assert subprocess.run(command, timeout=DEADLINE, check=False).returncode == 0
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.support.helpers import BIRTH, ROOT_KEY, genesis
 
 def applied(seconds: int, *, local: bool = False) -> Applied:
     """An entry that says it was written that many seconds after the filesystem was born."""
-    entry = ROOT_KEY.sign(genesis()[0].hash, BIRTH + seconds, Action.MKDIR, b"d")
+    entry = ROOT_KEY.sign(genesis()[0].hash, (BIRTH + seconds) * 10**9, Action.MKDIR, b"d")
     return Applied((entry,), (), (), local)
 
 

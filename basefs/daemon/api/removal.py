@@ -1,0 +1,74 @@
+"""Deleting a filesystem from this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from basefs.daemon.api.inspection import known_peers
+from basefs.daemon.api.messages import GetSummary, ListKeys, Request
+from basefs.daemon.api.runfile import RunFile
+from basefs.daemon.config import Home
+from basefs.daemon.keyfiles import own_key_files
+from basefs.daemon.lock import exclusive, is_held, only_agent
+from basefs.daemon.mounts import is_own, mounts
+from basefs.daemon.settings import Settings
+from basefs.durable import sync_directory
+from basefs.errors import AlreadyRunning, BaseFSError
+from basefs.fs.owners import Owners
+from basefs.fs.staging.scratch import ScratchNames
+from basefs.fs.staging.workingset import WorkingSet
+from basefs.replica.replica import Replica
+
+
+def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[str]:
+    """What is lost with a filesystem of this machine, a line each; `ask` gets answers of its log.
+
+    Raises `NotFound`, and `AlreadyRunning` where it runs or is mounted.
+    """
+    directory = home.existing(name)
+    if is_held(directory) or any(mount.name == name and is_own(home, mount) for mount in mounts()):
+        raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
+    found = []
+    try:
+        unpublished = _unpublished(directory, name, ScratchNames(Settings.load(home.settings_path).never_publish))
+        if unpublished:
+            found.append(f"{unpublished} changed names of {name} are not published: mount it once more to publish them")
+        entries = ask(GetSummary()).entries
+        granted = [one for one in ask(ListKeys()) if one.path == "/"]
+    except BaseFSError as error:
+        return [*found, f"the log of {name} cannot be read: {error}"]
+    if not known_peers(home, name):
+        found.append(f"no other machine is known that has {name}: its {entries} entries may be nowhere else")
+    own = own_key_files(home)
+    if granted and all(one.fingerprint in {key.fingerprint for key in own} for one in granted):
+        found.append(f"only the key {own[0].file} may write everywhere in {name}: keep it, nobody can replace it")
+    return found
+
+
+def _unpublished(directory: Path, name: str, scratch: ScratchNames) -> int:
+    with exclusive(directory, name), contextlib.closing(Replica(directory)) as replica:
+        working = WorkingSet(replica, Owners(os.geteuid(), os.getegid(), keep=False), time.time, scratch)
+        try:
+            return working.unpublished()
+        finally:
+            working.close()
+
+
+def remove_filesystem(home: Home, name: str) -> None:
+    """Delete it, and what its daemon left.  Raises `NotFound`, `AlreadyRunning`, OSError."""
+    directory = home.existing(name)
+    with exclusive(directory, name), only_agent(directory, name):
+        # A name of its own first: what is half deleted is no filesystem any more.
+        aside = Path(tempfile.mkdtemp(prefix=".removed-", dir=directory.parent))
+        directory.rename(aside / name)
+        sync_directory(directory.parent)
+    shutil.rmtree(aside)
+    RunFile(home, name).remove()
+    home.log_path(name).unlink(missing_ok=True)

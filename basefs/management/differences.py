@@ -1,0 +1,178 @@
+"""Differences of versions: what `basefs diff`, `log -p` and `conflicts --diff` print."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from basefs.daemon.api.messages import ContentPiece, PathChange, PathVersions, ReadContents, Version, encode
+from basefs.daemon.config import Home
+from basefs.management.output import SHORT, coloured, printable, size
+from basefs.management.session import ask
+
+#: Bytes of a file up to which its lines are compared: a diff takes long for more.
+MOST_COMPARED = 1024 * 1024
+#: Contents that are fetched at a time, twice this many versions of `MOST_COMPARED` bytes at the most.
+_BATCH = 8
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@dataclass(frozen=True, slots=True)
+class PathDifference:
+    """How two versions of a path differ.
+
+    Attributes:
+        versions: the two.
+        diff: the lines of a unified diff, without the names; empty where the contents are equal.
+        lines: whether the contents were compared by lines: they are text, not too large, and here.
+        incomplete: whether blocks of a content have not arrived yet.
+    """
+
+    versions: PathVersions
+    diff: Sequence[str]
+    lines: bool
+    incomplete: bool = False
+
+    @property
+    def what(self) -> str:
+        """What became of the path."""
+        return became(self.versions)
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything but the entry is another one."""
+        before, after = self.versions.before, self.versions.after
+        if before is None or after is None:
+            return before is not after
+        return bool(self.diff) or not self.lines or any(_attributes(before, after))
+
+    def encoded(self) -> dict[str, Any]:
+        """As JSON; `diff`: `None` where the contents were not compared."""
+        return {
+            **encode(self.versions),
+            "became": self.what,
+            "diff": "".join(self.diff) if self.lines else None,
+            "contents_missing": self.incomplete,
+        }
+
+
+def became(change: PathVersions | PathChange) -> str:
+    """What became of a path: created, changed or deleted."""
+    return "created" if change.before is None else "deleted" if change.after is None else "changed"
+
+
+def differences(home: Home, name: str, found: Sequence[PathVersions]) -> Iterator[PathDifference]:
+    """Compare the contents of versions; those are fetched as the result is read."""
+    for start in range(0, len(found), _BATCH):
+        some = found[start : start + _BATCH]
+        pieces = list({piece for versions in some for piece in _pieces(versions)})
+        contents = ask(home, name, ReadContents(pieces)) if pieces else []
+        fetched = dict(zip(pieces, contents, strict=True))
+        yield from (_compare(versions, fetched) for versions in some)
+
+
+def _compare(versions: PathVersions, fetched: Mapping[ContentPiece, bytes | None]) -> PathDifference:
+    if not _files(versions):
+        return PathDifference(versions, (), lines=True)
+    before, after = _lines(versions.before, fetched), _lines(versions.after, fetched)
+    if before is None or after is None:
+        incomplete = any(fetched.get(piece, b"") is None for piece in _pieces(versions))
+        return PathDifference(versions, (), lines=False, incomplete=incomplete)
+    lines = list(difflib.unified_diff(before, after))[2:]
+    return PathDifference(versions, [ended for line in lines for ended in _ended(line)], lines=True)
+
+
+def _files(versions: PathVersions) -> list[Version]:
+    """The versions that are files, if their contents differ."""
+    before, after = versions.before, versions.after
+    if before is not None and after is not None and before.content == after.content:
+        return []
+    return [side for side in (before, after) if side is not None and side.content is not None]
+
+
+def _pieces(versions: PathVersions) -> Iterator[ContentPiece]:
+    """The contents that are to be compared."""
+    files = _files(versions)
+    if all(file.size <= MOST_COMPARED for file in files):
+        yield from map(_piece, files)
+
+
+def _piece(file: Version) -> ContentPiece:
+    assert file.content is not None
+    return ContentPiece(file.content, 0, file.size)
+
+
+def _lines(version: Version | None, fetched: Mapping[ContentPiece, bytes | None]) -> list[str] | None:
+    """The lines of a file, none of anything else; `None` if it is no text, too large, or not here yet."""
+    if version is None or version.content is None:
+        return []
+    content = fetched.get(_piece(version))
+    if content is None or b"\0" in content:
+        return None
+    # Not `str.splitlines`, which also breaks lines at form feeds and the like.
+    return re.findall(r"[^\n]*\n|[^\n]+", content.decode("utf-8", "surrogateescape"))
+
+
+def _ended(line: str) -> list[str]:
+    return [line] if line.endswith("\n") else [f"{line}\n", "\\ No newline at end of file\n"]
+
+
+def print_difference(difference: PathDifference) -> None:
+    """Print what became of a path, and the difference of its contents as `patch -p1` takes it."""
+    before, after = difference.versions.before, difference.versions.after
+    side = after or before
+    assert side is not None, "something was there"
+    path = printable(difference.versions.path)
+    _write(f"{difference.what} {side.kind} {path}{_mode(side) if before is None or after is None else ''}\n", bold=True)
+    if before is not None and after is not None:
+        for title, old, new in _attributes(before, after):
+            _write(f"{title} {printable(old)} -> {printable(new)}\n")
+    elif side.target is not None:
+        _write(f"target {printable(side.target)}\n")
+    if not difference.lines:
+        sizes = " -> ".join(size(one.size) for one in (before, after) if one is not None)
+        _write(f"the contents are not {'here yet' if difference.incomplete else 'compared by lines'}: {sizes}\n")
+    elif difference.diff:
+        _write(f"--- {_name('a', difference.versions.path, before)}\n", bold=True)
+        _write(f"+++ {_name('b', difference.versions.path, after)}\n", bold=True)
+        for line in difference.diff:
+            _write(line, fg=_COLOURS.get(line[0]))
+
+
+def _mode(version: Version) -> str:
+    return "" if version.mode is None else f" ({version.mode})"
+
+
+def _attributes(before: Version, after: Version) -> Iterator[tuple[str, str, str]]:
+    """The attributes that differ, and their values."""
+    for title in ("kind", "mode", "owner", "target"):
+        old, new = getattr(before, title), getattr(after, title)
+        if old != new:
+            yield title, "-" if old is None else old, "-" if new is None else new
+
+
+def _name(side: str, path: str, version: Version | None) -> str:
+    """The name of a file as `patch` takes it; nothing else than a file has one."""
+    if version is None or version.content is None:
+        return "/dev/null"
+    return f"{_quoted(side + path)}\t{version.entry[:SHORT]}"
+
+
+def _quoted(name: str) -> str:
+    """A name with special characters in double quotes, its bytes as C writes them, as diff and git do."""
+    if printable(name) == name and not set(name) & {'"', "\\"}:
+        return name
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in os.fsencode(name))
+    return f'"{"".join(plain)}"'
+
+
+def _write(text: str, **style: Any) -> None:
+    """Write a line: to a terminal with a style and without control characters, elsewhere as it is."""
+    if sys.stdout.isatty():
+        text = coloured(printable(text.rstrip("\n").expandtabs()), **style) + "\n"
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))

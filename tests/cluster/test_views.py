@@ -1,0 +1,53 @@
+"""Two nodes have equal logs and show something else: each finds the path, and says so wherever somebody looks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+
+from basefs.daemon.config import Home
+from tests.support.cluster import NAME, Cluster
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+#: Seconds: the log must be quiet for ten before the tree is hashed, and the next session compares.
+PATIENCE = 90.0
+
+#: The entries of /d/lost belong to no directory any more.
+DAMAGE = """
+    UPDATE entries SET directory = zeroblob(28) WHERE path = (SELECT id FROM paths WHERE name = CAST('lost' AS BLOB))
+"""
+
+
+def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[int], NamespaceNetwork]) -> None:
+    cluster = Cluster.start(network(2))
+    one, two = cluster.nodes
+    (one.mountpoint / "d").mkdir()
+    for name in ("kept", "lost"):
+        (one.mountpoint / "d" / name).write_text(name)
+    wait_until(lambda: (two.mountpoint / "d" / "lost").exists(), cluster.patience, "the file arrives")
+    cluster.wait_until_equal(cluster.patience)
+    two.basefs("unmount", NAME)
+    with contextlib.closing(sqlite3.connect(Home(two.home).directory(NAME) / "log.db")) as database, database:
+        database.execute("DROP TRIGGER entries_no_update")
+        assert database.execute(DAMAGE).rowcount > 0
+    two.mount(NAME, "--owners")
+    cluster.wait_for_members()
+    assert not (two.mountpoint / "d" / "lost").exists()
+    assert len(cluster.root_hashes()) == 1, "nothing else shows it"
+    for node, other in ((one, two), (two, one)):
+        wait_until(lambda node=node: bool(node.query("status", NAME)["differing"]), PATIENCE, "the alarm")  # type: ignore[misc]
+        (found,) = node.query("status", NAME)["differing"]
+        assert found["path"] == "/d/lost"
+        assert found["peer"].startswith(f"{other.address}:")
+        assert "shows something else at /d/lost" in node.basefs("status", NAME)
+        rows = json.loads(node.spawn("doctor", NAME, "--json").stdout)
+        (row,) = [row for row in rows if row["subject"] == "view"]
+        assert row["severity"] == "problem" and "/d/lost" in row["what"] and "basefs check" in row["remedy"]
+        assert "shows something else at /d/lost" in node.log(NAME)

@@ -1,0 +1,238 @@
+"""Wrong command lines, as people type them: one line on stderr that says what to type, and the exit code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from basefs.management.main import COMMANDS, load
+from tests.support.commands import Cli
+from tests.support.node import Node
+
+#: A command line, its exit code, and what its line says; BASE is the working directory, with the home in it.
+STOPPED = [
+    ("foo", 2, "there is no command foo: 'basefs help' lists them"),
+    ("moun etc /srv/x", 2, "there is no command moun (did you mean mount?): 'basefs help' lists them"),
+    ("mount.fuse", 2, "there is no command mount.fuse (did you mean mount?): 'basefs help' lists them"),
+    ("config", 2, "there is no command config (did you mean conflicts?): 'basefs help' lists them"),
+    ("remove nope", 1, "there is no filesystem nope in BASE/home"),
+    ("rm restored", 2, "there is no command rm: 'basefs help' lists them"),
+    ("ls etc", 2, "there is no command ls (did you mean list?): 'basefs help' lists them"),
+    ("help help extra", 2, "help describes one command: write 'basefs help help'"),
+    ("help nope", 2, "there is no command nope: 'basefs help' lists them"),
+    ("log etc:/nginx --recursiv", 2, "(did you mean "),
+    ("log etc:/nginx --recursiv", 2, "?): see 'basefs log --help'"),
+    (
+        "get new no.such.host.example",
+        1,
+        "no.such.host.example:18374: cannot reach no.such.host.example:18375 (",
+    ),
+    ("-x", 2, "see 'basefs --help'"),
+    ("--versio", 2, "see 'basefs --help'"),
+    ("list etc", 2, "see 'basefs list --help'"),
+    ("genkey", 1, "BASE/home/key exists already: -f replaces it, and files that only it may write become read-only"),
+    ("genkey -x", 2, "see 'basefs genkey --help'"),
+    ("bootstrap", 2, "see 'basefs bootstrap --help'"),
+    ("bootstrap etc", 1, "there is a filesystem etc already: -f deletes it, with all its history on this node"),
+    ("bootstrap new -i 10.0.0.300", 2, "'10.0.0.300' is no address: use IP or IP:PORT, with a port from 1 to 65534"),
+    (
+        "bootstrap new -i 10.0.0.1:65535",
+        2,
+        "'10.0.0.1:65535' is no address: use IP or IP:PORT, with a port from 1 to 65534",
+    ),
+    ("bootstrap 'x y'", 2, "'x y' is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'"),
+    ("bootstrap ''", 2, "'' is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'"),
+    ("bootstrap new -k /etc/passwd", 2, "/etc/passwd is not an unencrypted private key in PEM format"),
+    ("bootstrap new -k nofile", 2, "no key at nofile: make one with 'basefs genkey nofile'"),
+    ("get", 2, "see 'basefs get --help'"),
+    ("get etc", 2, "see 'basefs get --help'"),
+    ("get etc 127.0.0.1", 1, "there is a filesystem etc already: choose another name, or 'basefs remove etc' first"),
+    (
+        "get new 127.0.0.1:1",
+        1,
+        "127.0.0.1:1: cannot reach 127.0.0.1:2 (Connection refused): is a filesystem running there, and the port open?",
+    ),
+    ("get new 127.0.0.1 --id abc", 2, "an identity is 56 hexadecimal digits, as 'basefs list' prints it"),
+    ("get a/b 127.0.0.1", 2, "'a/b' is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'"),
+    ("get .. 127.0.0.1", 2, "'..' is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'"),
+    ("get -x new 127.0.0.1", 2, "see 'basefs get --help'"),
+    ("mount", 2, "see 'basefs mount --help'"),
+    ("mount etc", 2, "see 'basefs mount --help'"),
+    ("mount nope mnt", 1, "there is no filesystem nope in BASE/home"),
+    (
+        "mount ect mnt",
+        1,
+        "there is no filesystem ect in BASE/home (did you mean etc?)",
+    ),
+    ("mount etc doesnotexist", 1, "BASE/doesnotexist is not a directory: make it with 'mkdir BASE/doesnotexist'"),
+    ("mount etc /etc/passwd", 1, "/etc/passwd is not a directory: choose another path"),
+    ("mount conf:/web mnt", 2, "this command takes a whole filesystem, no path: write conf"),
+    ("mount etc:/web mnt", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("mount etc mnt -b foo", 2, "-b takes an IP address of this machine, not 'foo'"),
+    (
+        "mount etc mnt -b 127.0.0.1:99999",
+        2,
+        "'127.0.0.1:99999' is no address: use IP or IP:PORT, with a port from 1 to 65534",
+    ),
+    ("mount etc mnt --profile fast", 2, "see 'basefs mount --help'"),
+    ("mount etc mnt --handler-jobs 0", 2, "see 'basefs mount --help'"),
+    (
+        "mount etc mnt --encrypt-key-file /nonexist",
+        1,
+        "cannot read the encryption key /nonexist: No such file or directory",
+    ),
+    ("mount etc mnt -k /etc/passwd", 2, "/etc/passwd is not an unencrypted private key in PEM format"),
+    ("mount etc mnt --metrics 9464", 2, "--metrics takes IP:PORT: '9464' is not ADDRESS:PORT"),
+    ("run nope", 1, "there is no filesystem nope in BASE/home"),
+    ("run etc:/nginx", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("unmount", 2, "see 'basefs unmount --help'"),
+    ("unmount nope", 1, "there is no filesystem nope in BASE/home"),
+    ("unmount mnt", 1, "there is no filesystem mnt in BASE/home"),
+    ("unmount ./mnt", 1, "no BaseFS filesystem is mounted on ./mnt: 'basefs list' lists the mounts"),
+    ("unmount /etc", 1, "no BaseFS filesystem is mounted on /etc: 'basefs list' lists the mounts"),
+    ("unmount etc", 1, "etc is not running"),
+    ("umount etc", 1, "etc is not running"),
+    ("status nope", 1, "there is no filesystem nope in BASE/home"),
+    ("status etc:/nginx", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("doctor nope", 1, "there is no filesystem nope in BASE/home"),
+    ("doctor etc:/nginx", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("members etc", 1, "etc is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("members etc:/x", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("resources etc", 1, "etc is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("resources etc -n 0", 2, "see 'basefs resources --help'"),
+    ("blocks nope", 1, "there is no filesystem nope in BASE/home"),
+    ("blocks etc:/x", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("serf etc members", 1, "etc is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("serf etc", 2, "see 'basefs serf --help'"),
+    ("check nope", 1, "there is no filesystem nope in BASE/home"),
+    ("check etc:/nginx", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("log", 2, "see 'basefs log --help'"),
+    ("log nope:/x", 1, "there is no filesystem nope in BASE/home"),
+    ("log etc:nginx", 2, "a path begins with '/': write etc:/nginx"),
+    ("log etc:", 2, "a path begins with '/': write etc:/"),
+    ("log etc:/nope", 1, "nothing was ever at /nope"),
+    ("log /etc/passwd", 2, "'/etc/passwd' is neither NAME:/PATH nor a path inside a mounted filesystem"),
+    ("log /tmp", 2, "'/tmp' is neither NAME:/PATH nor a path inside a mounted filesystem"),
+    ("log 'no?such:/x'", 2, "'no?such' is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'"),
+    ("show nope", 1, "there is no filesystem nope in BASE/home"),
+    ("show etc:/nope", 1, "nothing was ever at /nope"),
+    ("cat etc:/nginx/nginx.conf --at zzz", 2, "'zzz' is no time"),
+    ("cat etc:/nginx/nginx.conf --at 0", 2, "'0' is no time"),
+    ("cat etc:/nginx", 1, "/nginx is a directory: 'basefs show -l etc:/nginx' lists it"),
+    ("cat etc:/nope", 1, "nothing is at /nope"),
+    ("diff etc:/nginx/nginx.conf 0", 2, "'0' is no time"),
+    ("diff etc:/nginx/nginx.conf zzz", 2, "'zzz' is no time"),
+    ("revert etc:/nginx/nginx.conf", 2, "give either the HASH of a revision or --at TIME"),
+    ("revert etc:/nginx/nginx.conf deadbeef", 1, "there is no entry deadbeef: 'basefs log' lists those of a path"),
+    ("revert etc:/nginx/nginx.conf zzz", 1, "there is no entry zzz: 'basefs log' lists those of a path"),
+    ("revert etc:/nope zz", 1, "there is no entry zz: 'basefs log' lists those of a path"),
+    ("revert etc:/nginx 00 --at 5m", 2, "give either the HASH of a revision or --at TIME"),
+    ("revert etc:/ --at tomorrowish", 2, "'tomorrowish' is no time"),
+    ("conflicts nope", 1, "there is no filesystem nope in BASE/home"),
+    ("conflicts etc:/nope", 1, "nothing was ever at /nope"),
+    ("watch nope", 1, "there is no filesystem nope in BASE/home"),
+    ("watch etc", 1, "etc is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("export etc", 2, "see 'basefs export --help'"),
+    ("export nope x", 1, "there is no filesystem nope in BASE/home"),
+    ("export etc:/nope x", 1, "nothing was ever at /nope"),
+    ("export etc mnt", 1, "Is a directory: mnt"),
+    ("export etc /nonexist/x", 1, "No such file or directory: /nonexist/x"),
+    ("import etc2 /etc/passwd", 1, "/etc/passwd: it is not what 'basefs export' writes"),
+    ("import etc nofile", 1, "No such file or directory: nofile"),
+    ("import x/y nofile", 2, "'x/y' is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'"),
+    ("keys nope", 1, "there is no filesystem nope in BASE/home"),
+    ("keys etc:/nope", 1, "/nope does not exist"),
+    ("grant", 2, "see 'basefs grant --help'"),
+    ("grant etc:/ bob", 2, "see 'basefs grant --help'"),
+    (
+        "grant etc:/ bob 1234",
+        2,
+        "'1234' is neither a file nor a public key of 64 hexadecimal digits: give the .pub file",
+    ),
+    ("grant etc:/ bob /etc/passwd", 2, "a public key is 64 hexadecimal digits, as in the .pub file of genkey"),
+    (
+        "grant etc:/ bob nofile.pub",
+        2,
+        "'nofile.pub' is neither a file nor a public key of 64 hexadecimal digits: give the .pub file",
+    ),
+    ("grant etc:/ bob home/key", 2, "home/key is a private key, which must stay where it is: give home/key.pub"),
+    ("grant etc:/nope bob 1635d2be09866fba45068a3df9292c5e23d7487505450a22e28a074e900d6960", 1, "/nope does not exist"),
+    ("revoke etc:/", 2, "see 'basefs revoke --help'"),
+    ("revoke etc:/ nobody", 1, "no key nobody is granted at /: 'basefs keys' lists those that are"),
+    ("revoke etc:/ rooot", 1, "no key rooot is granted at /: 'basefs keys' lists those that are"),
+    ("revoke etc:/nginx alpha", 1, "no key alpha is granted at /nginx: 'basefs keys' lists those that are"),
+    ("completion tcsh", 2, "see 'basefs completion --help'"),
+    ("completion", 2, "see 'basefs completion --help'"),
+    ("installserf --sha256 12", 2, "--sha256 takes 64 hexadecimal digits"),
+    ("grant etc:/ bob key.txt", 2, "a public key is 64 hexadecimal digits, as in the .pub file of genkey"),
+    ("log etc --no-such", 2, "see 'basefs log --help'"),
+    ("help nosuch", 2, "there is no command nosuch: 'basefs help' lists them"),
+]
+#: The same, while `etc` is mounted on BASE/mnt.
+MOUNTED = [
+    ("mount etc nginx", 1, "BASE/nginx is not a directory: make it with 'mkdir BASE/nginx'"),
+    ("mount conf mnt -s", 1, "something is mounted on BASE/mnt already: unmount it, or choose another directory"),
+    ("run etc", 1, "etc is running already: 'basefs unmount etc' stops it"),
+    ("run conf --iface wlan9", 1, "the interface wlan9 is not there or has no IPv4 address: see 'ip address'"),
+    ("run conf -b 10.99.0.1", 1, "cannot listen on 10.99.0.1"),
+    ("run conf -s --handler /nginx/**", 2, "is a glob without a command: write '/nginx/**=CMD'"),
+    ("run conf -s --handler /nginx/", 2, "is a glob without a command: write '/nginx/=CMD'"),
+    ("bootstrap etc -f", 1, "etc is running"),
+    ("check etc --repair", 1, "etc is running already: 'basefs unmount etc' stops it"),
+    ("unmount mnt/nginx", 1, "no BaseFS filesystem is mounted on mnt/nginx: 'basefs list' lists the mounts"),
+    ("status mnt/nginx", 2, "this command takes a whole filesystem, no path: write etc"),
+    ("log mnt/nope", 1, "nothing was ever at /nope"),
+    ("watch etc --since abc", 2, "'abc' is no token of this node's journal"),
+    ("serf etc members", 1, "single"),
+]
+
+
+@pytest.fixture
+def etc(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Filesystems `etc`, with a file, and `conf`; and a directory for a mount."""
+    cli("bootstrap", "etc")
+    cli("bootstrap", "conf")
+    with cli.replica("etc") as replica:
+        replica.commit(lambda author: author.make_directory((b"nginx",)))
+        replica.commit(lambda author: author.write((b"nginx", b"nginx.conf"), b"x"))
+    (cli.base / "mnt").mkdir()
+    (cli.base / "key.txt").write_text("no key")
+    monkeypatch.chdir(cli.base)
+    return cli
+
+
+def is_said(message: str, err: str, base: object) -> bool:
+    return err.startswith("basefs: ") and err.count("\n") == 1 and message in err.replace(str(base), "BASE")
+
+
+@pytest.mark.parametrize(("line", "code", "message"), STOPPED, ids=[line for line, _, _ in STOPPED])
+def test_a_wrong_command_line_is_one_line(etc: Cli, line: str, code: int, message: str) -> None:
+    found, out, err = etc.run(*shlex.split(line))
+    assert (found, out) == (code, "")
+    assert is_said(message, err, etc.base), err
+
+
+@pytest.mark.fuse
+@pytest.mark.process
+def test_so_it_is_while_the_filesystem_is_mounted(etc: Cli, node: Node) -> None:
+    node.mount("etc")
+    for line, code, message in MOUNTED:
+        done = node.spawn(*shlex.split(line))
+        assert (done.returncode, done.stdout) == (code, ""), line
+        assert is_said(message, done.stderr, etc.base), done.stderr
+
+
+def test_each_command_is_among_them() -> None:
+    tried = {line.split()[0] for line, _, _ in STOPPED + MOUNTED if line}
+    assert set(COMMANDS) <= tried
+
+
+def test_no_help_text_names_an_option_that_is_not_there() -> None:
+    """In what a message or a help text tells to type."""
+    for name in COMMANDS:
+        command = load(name)
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for other, option in re.findall(r"'basefs (\w+)[^']* (--?[a-z-]+)", command.help or ""):
+            assert other != name or option in known, (name, option)
