@@ -22,7 +22,7 @@ pip() { "$root$home/bin/python3" -m pip --quiet --disable-pip-version-check "$@"
 # From a copy: what earlier builds left here would be installed as well.
 mkdir "$root/copy"
 cp -r "$source/basefs" "$source/setup.py" "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" "$root/copy/"
-pip install --no-compile "$root/copy"
+pip install --no-compile "$root/copy[fast]"
 rm -rf "$root/copy"
 pip uninstall --yes setuptools pip
 # What belongs to the place where it was built, and what nobody needs here.
@@ -47,6 +47,9 @@ ln -s ../lib/basefs/bin/basefs "$root/usr/bin/basefs"
 ln -s ../lib/basefs/bin/mount.fuse.basefs "$root/usr/sbin/mount.fuse.basefs"
 install -m 644 "$here/basefs@.service" "$root/lib/systemd/system/"
 install -m 644 "$source/LICENSE" "$root/usr/share/doc/basefs/copyright"
+install -d "$root/usr/share/doc/basefs/docs"
+install -m 644 "$source/README.md" "$root/usr/share/doc/basefs/"
+install -m 644 "$source"/docs/*.md "$root/usr/share/doc/basefs/docs/"
 gzip -9n < "$source/CHANGELOG.md" > "$root/usr/share/doc/basefs/changelog.gz"
 chmod 644 "$root/usr/share/doc/basefs/changelog.gz"
 run() { (cd "$source" && "$root$home/bin/python3" -B "$@"); }

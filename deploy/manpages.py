@@ -24,9 +24,11 @@ from basefs.management.main import COMMANDS, basefs
 #: What every command obeys; (tag, text) of each section.
 _COMMON = {
     "EXIT STATUS": (
-        ("0", "It was done."),
-        ("1", "It could not be done; one line on standard error says why, and what to do."),
-        ("2", "The command line makes no sense."),
+        ("0", "Done, nothing to do, or nothing to list."),
+        ("1", "Failed; one line on standard error says why, and what to type."),
+        ("2", "The command line has to be changed."),
+        ("3", "Declined: a question was answered with no, and nothing was changed."),
+        ("130", "Interrupted with Ctrl-C."),
     ),
     "ENVIRONMENT": (
         (
@@ -38,7 +40,7 @@ _COMMON = {
 }
 _HELPER = (
     "mount(8) runs this program, as /sbin/mount.fuse.basefs, for the type fuse.basefs; it becomes 'basefs mount'.",
-    "The source is basefs:NAME, as the list of mounts shows it; so 'mount -a' knows what is mounted already.",
+    "The source is basefs:NAME, as the list of mounts shows it; so 'mount -a' recognises a filesystem that is mounted.",
     "The options of 'basefs mount' are written without dashes: single-node, bind=10.0.0.1, key=/root/other. "
     "home=DIRECTORY names $BASEFS_HOME. Options for mount(8) itself, such as nofail and x-systemd.automount, are left "
     "out, and all others, such as ro, go to FUSE.",
@@ -47,7 +49,7 @@ _FILES = (
     ("$BASEFS_HOME/key", "The node's private key."),
     ("$BASEFS_HOME/config", "Settings of the network."),
     ("$BASEFS_HOME/fs/NAME/", "The log of a filesystem."),
-    ("$BASEFS_HOME/logs/NAME.log", "What a daemon in the background has logged."),
+    ("$BASEFS_HOME/logs/NAME.log", "Log messages of a daemon in the background."),
 )
 
 

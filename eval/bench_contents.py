@@ -20,7 +20,7 @@ from basefs.log.content import PIECE, as_content
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from eval.rows import keep
+from eval.rows import Tables, tables_option
 from eval.tables import print_table
 
 KEY = SigningKey.from_seed(bytes(32))
@@ -33,12 +33,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 60, 200], help="sizes (%(default)s)")
-    parser.add_argument("--csv", type=Path, help="write the rows of large files to this file too")
+    tables_option(parser)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         _report(int(options.child[0]), options.child[1])
         return
+    tables = Tables(options.results)
     rows = []
     for kind in ("noise", "text"):
         for size in options.megabytes:
@@ -50,9 +51,10 @@ def main() -> None:
             rows.append(dict(zip(titles, values, strict=True)))
     print_table(rows)
     print()
-    print_table([_edit(lines) for lines in _LINES])
-    if options.csv is not None:
-        keep(options.csv, rows)
+    edits = [_edit(lines) for lines in _LINES]
+    print_table(edits)
+    tables.keep("bench_contents", rows)
+    tables.keep("bench_contents_edits", edits)
 
 
 def _replica(directory: Path) -> Replica:

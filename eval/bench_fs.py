@@ -18,7 +18,7 @@ from pathlib import Path
 
 from eval.places import NAME, PLACES, mounted, settle
 from eval.profile import Profile, profiled
-from eval.rows import keep
+from eval.rows import Tables, tables_option
 from eval.tables import Row, print_table
 
 #: Directories and files of the second tree, and bytes of each file.
@@ -37,9 +37,10 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, default=Path("/etc"), help="the first tree (default: /etc)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of which the median counts (default: 3)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"changed copies (default: {ROUNDS}; 0 for none)")
-    parser.add_argument("--csv", type=Path, default=Path("eval/results"), help="directory of the CSV files")
+    tables_option(parser)
     parser.add_argument("--profile", action="store_true", help="only print where the daemon's time goes")
     arguments = parser.parse_args()
+    tables = Tables(arguments.results)
     with tempfile.TemporaryDirectory(prefix="basefs-bench-") as text:
         directory = Path(text)
         trees = make_trees(directory, arguments.tree)
@@ -62,12 +63,12 @@ def main() -> None:
                             samples[name, step, place].append(seconds)
         rows = _rows(samples)
         print_table(rows)
-        keep(arguments.csv / "bench-fs.csv", rows)
+        tables.keep("bench_fs", rows)
         if arguments.rounds:
             print()
             rounds = [_rounds_row(place, directory, trees["etc"], arguments.rounds) for place in PLACES]
             print_table(rounds)
-            keep(arguments.csv / "bench-fs-rounds.csv", rounds)
+            tables.keep("bench_fs_rounds", rounds)
 
 
 def make_trees(directory: Path, etc: Path) -> dict[str, Path]:
@@ -144,10 +145,15 @@ def _rows(samples: Samples) -> list[Row]:
     rows: list[Row] = []
     for tree, step in dict.fromkeys((tree, step) for tree, step, _ in samples):
         row: dict[str, object] = {"tree": tree, "step": step}
-        medians = {place: statistics.median(samples[tree, step, place]) for place in PLACES}
-        row.update({f"{place} s": round(seconds, 4) for place, seconds in medians.items()})
+        row["runs"] = len(samples[tree, step, "BaseFS"])
+        row.update({f"{place} s": round(statistics.median(samples[tree, step, place]), 4) for place in PLACES})
         for other in ("bindfs", "disk"):
-            row[f"BaseFS / {other}"] = round(medians["BaseFS"] / medians[other], 2)
+            # Those of one run were measured by turns.
+            pairs = zip(samples[tree, step, "BaseFS"], samples[tree, step, other], strict=True)
+            ratios = [ours / theirs for ours, theirs in pairs]
+            name = f"BaseFS / {other}"
+            row[name] = round(statistics.median(ratios), 2)
+            row[f"{name} least"], row[f"{name} most"] = round(min(ratios), 2), round(max(ratios), 2)
         rows.append(row)
     return rows
 

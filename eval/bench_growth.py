@@ -20,7 +20,7 @@ from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from eval.rows import keep
+from eval.rows import Tables, tables_option
 from eval.tables import print_table
 from tests.support.node import Node
 
@@ -37,14 +37,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--edits", type=int, default=1000, help="of each kind (%(default)s)")
     parser.add_argument("--tree", type=pathlib.Path, default=pathlib.Path("/etc"), help="what is copied (%(default)s)")
-    parser.add_argument("--csv", type=pathlib.Path, help="write the rows to this file too")
+    tables_option(parser)
     options = parser.parse_args()
+    tables = Tables(options.results)
     rows = [_measure(name, edit, options.edits) for name, edit in EDITS.items()]
     print_table(rows)
-    if options.csv is not None:
-        keep(options.csv, rows)
     print()
-    print_table([_copy(options.tree)])
+    copied = [_copy(options.tree)]
+    print_table(copied)
+    tables.keep("bench_growth", rows)
+    tables.keep("bench_growth_copy", copied)
 
 
 def text(number: int, version: int) -> bytes:

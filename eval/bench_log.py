@@ -2,107 +2,161 @@
 
 Entries are applied as sync applies them: decoded, placed, verified, stored and shown, `ENTRIES_PER_SLICE` in a
 transaction.  Beside that, in the same run: verifying their signatures and nothing else, and inserting rows of the same
-bytes into SQLite and nothing else.  All three in seconds of processor time, so that what else the machine does counts
-for none of them.  Then a fresh process opens the log: memory, and time to the first read.
+bytes into SQLite and nothing else.  Rates are per second of processor time, so that what else the machine does counts
+for none of them; the seconds on the clock stand beside them.  Then a daemon mounts the log, beside its Serf agent: time
+from the command to the first read, and memory.  Several rounds; a figure is their median, with the least and the most.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import sqlite3
-import subprocess
-import sys
+import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from basefs.daemon.config import Home
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey, verify
 from basefs.replica.replica import Replica
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE
+from eval.ending import end_cleanly
 from eval.histories import history
-from eval.rows import keep
+from eval.net.scenario import serf_pid
+from eval.rows import Tables, tables_option
 from eval.tables import print_table
+from tests.support.cluster import NAME
+from tests.support.node import Node
+from tests.support.ports import free_port
+
+Row = dict[str, Any]
 
 COUNTS = (1_000, 10_000, 130_000)
 KEY = SigningKey.from_seed(bytes(32))
-
-#: Run in a process of its own: what it prints is not blurred by what the benchmark holds.
-_FRESH = """
-import json, sys, time
-start = time.perf_counter()
-from pathlib import Path
-from basefs.replica.replica import Replica
-def resident():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) / 1024
-imported = time.perf_counter()
-replica = Replica(Path(sys.argv[1]))
-if replica.totals()["entries"]:
-    top = min(replica.names_in(()))
-    replica.read((top, min(replica.names_in((top,)))))
-read = time.perf_counter()
-opened = resident()
-paths = len(replica.live_paths()) if replica.totals()["entries"] else 0
-print(json.dumps({"restart": read - imported, "opened": opened, "loaded": resident(), "paths": paths}))
-"""
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="how many entries (%(default)s)")
-    parser.add_argument("--csv", type=Path, help="write the rows to this file too")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (%(default)s)")
+    tables_option(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-log-") as directory:
-        Replica.create(Path(directory), None).close()
-        print(f"an empty log, in a process of its own: {_fresh(Path(directory))['opened']:.0f} MiB")
-    rows = [measure(count) for count in options.counts]
+    end_cleanly()
+    tables = Tables(options.results)
+    rows = [
+        _summary([{"entries": count, **measure(count)} for _ in range(options.rounds)])
+        for count in (0, *options.counts)
+    ]
     print_table(rows)
-    if options.csv is not None:
-        keep(options.csv, rows)
+    tables.keep("bench_log", rows)
 
 
-def measure(count: int) -> dict[str, Any]:
-    """One row of the table."""
-    raw = [(entry.encode(), [block.encode() for block in blocks]) for entry, blocks in history(KEY, count)]
-    verifying = _verify([entry for entry, _ in raw])
-    with tempfile.TemporaryDirectory(prefix="bench-log-") as directory:
-        inserting = _seconds(lambda: _insert(Path(directory) / "plain.db", raw))
-        log = Path(directory) / "log"
-        log.mkdir()
-        applying = _seconds(lambda: _apply(log, raw))
+def measure(count: int) -> Row:
+    """The figures of one round: rates (1/s) of processor time, seconds on the clock, MiB."""
+    raw = [(entry.encode(), [block.encode() for block in blocks]) for entry, blocks in history(KEY, count or 2)]
+    with tempfile.TemporaryDirectory(prefix="bench-log-") as directory, _node(Path(directory)) as node:
+        verifying, verifying_wall = _verify([entry for entry, _ in raw])
+        inserting, _ = _seconds(lambda: _insert(Path(directory) / "plain.db", raw))
+        log = Home(node.home).directory(NAME)
+        log.mkdir(parents=True)
+        applying, applying_wall = _seconds(lambda: _apply(log, raw))
         size = (log / "log.db").stat().st_size
-        fresh = _fresh(log)
+        daemon = _daemon(node)
+    rates: Row = (
+        {
+            "verify 1/s": count / verifying,
+            "insert 1/s": count / inserting,
+            "apply 1/s": count / applying,
+            "apply/verify": verifying / applying,
+            "us an entry": applying / count * 1e6,
+            "verify wall s": verifying_wall,
+            "apply wall s": applying_wall,
+        }
+        if count
+        else dict.fromkeys(_RATES, "")
+    )
+    return {**rates, "log MiB": size / 2**20, **daemon}
+
+
+#: What an empty log does not have.
+_RATES = ("verify 1/s", "insert 1/s", "apply 1/s", "apply/verify", "us an entry", "verify wall s", "apply wall s")
+
+
+def _summary(rounds: Sequence[Row]) -> Row:
+    """One row: the median of each figure, with how many there are, and the least and the most of some."""
+    row: Row = {}
+    for name in rounds[0]:
+        values = [each[name] for each in rounds]
+        row[name] = values[0] if isinstance(values[0], str | int) else statistics.median(values)
+        if name in _SPREAD and not isinstance(values[0], str):
+            row[f"{name} least"], row[f"{name} most"] = min(values), max(values)
+        elif name in _SPREAD:
+            row[f"{name} least"] = row[f"{name} most"] = ""
+    return {"entries": row.pop("entries"), "rounds": len(rounds), **row}
+
+
+#: What is told with its spread.
+_SPREAD = ("apply/verify", "first read s", "daemon MiB", "daemon MiB with the tree")
+
+
+@contextlib.contextmanager
+def _node(directory: Path) -> Iterator[Node]:
+    """A node on the loopback address that has the key of the histories."""
+    node = Node(directory, "127.0.0.1", free_port())
+    node.home.mkdir(mode=0o700)
+    KEY.save(Home(node.home).default_key)
+    try:
+        yield node
+    finally:
+        node.clean_up()
+
+
+def _daemon(node: Node) -> Row:
+    """A daemon that mounts a log: seconds from the command to the first read of a file, and its memory."""
+    start = time.perf_counter()
+    root = node.mount(NAME)
+    mounted = time.perf_counter() - start
+    for directory in sorted(root.iterdir())[:1]:
+        next(file for file in sorted(directory.iterdir())).read_bytes()
+    read = time.perf_counter() - start
+    row = {"mount s": mounted, "first read s": read, "daemon MiB": _mib(node.daemon(NAME))}
+    files = [file for file in sorted(root.rglob("*")) if file.is_file()]
+    for file in files:
+        file.read_bytes()
     return {
-        "entries": count,
-        "verify 1/s": count / verifying,
-        "insert 1/s": count / inserting,
-        "apply 1/s": count / applying,
-        "apply/verify": verifying / applying,
-        "us an entry": applying / count * 1e6,
-        "log MiB": size / 2**20,
-        "restart s": fresh["restart"],
-        "opened MiB": fresh["opened"],
-        "loaded MiB": fresh["loaded"],
-        "live paths": fresh["paths"],
+        **row,
+        "daemon MiB with the tree": _mib(node.daemon(NAME)),
+        "serf MiB": _mib(serf_pid(node)),
+        "live files": len(files),
     }
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
+def _mib(pid: int) -> float:
+    return float(psutil.Process(pid).memory_info().rss) / (1 << 20)
+
+
+def _seconds(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of processor time, and on the clock."""
+    start, wall = time.process_time(), time.perf_counter()
     work()
-    return time.process_time() - start
+    return time.process_time() - start, time.perf_counter() - wall
 
 
-def _verify(raw: list[bytes]) -> float:
+def _verify(raw: list[bytes]) -> tuple[float, float]:
     entries = [Entry.decode(entry) for entry in raw]
-    start = time.process_time()
-    for entry in entries:
-        verify(entry, KEY.public)
-    return time.process_time() - start
+
+    def work() -> None:
+        for entry in entries:
+            verify(entry, KEY.public)
+
+    return _seconds(work)
 
 
 def _apply(log: Path, raw: list[tuple[bytes, list[bytes]]]) -> None:
@@ -130,14 +184,6 @@ def _insert(path: Path, raw: list[tuple[bytes, list[bytes]]]) -> None:
         db.executemany("INSERT INTO blocks (data) VALUES (?)", [(b,) for _, blocks in batch for b in blocks])
         db.execute("COMMIT")
     db.close()
-
-
-def _fresh(log: Path) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-c", _FRESH, str(log)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from eval.ending import end_cleanly
 from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
 from eval.origin import Origin, UncommittedCode
-from eval.rows import Rows
+from eval.rows import Rows, tables_option
 from tests.support.shaping import Condition
 
 SCENARIOS: dict[str, Scenario] = {
@@ -30,8 +29,6 @@ SCENARIOS: dict[str, Scenario] = {
     "several": several.SCENARIO,
     "hostile": hostile.SCENARIO,
 }
-#: Rows of one's own; those that the project keeps are in eval/results.
-RESULTS = Path("build/eval")
 
 
 def main() -> None:
@@ -44,7 +41,7 @@ def main() -> None:
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all of them")
     parser.add_argument("--run", type=int, default=1, help="number of a repetition: its rows stand beside the others")
     parser.add_argument("--again", action="store_true", help="measure again what was measured")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the CSV files (%(default)s)")
+    tables_option(parser)
     parser.add_argument("--nodes", type=int, action="append", help="default: what the scenario says")
     parser.add_argument("--repeat", type=int, default=3, help="of which the median counts (default: 3)")
     parser.add_argument("--profile", choices=["wan", "lan", "local"], action="append", help="Serf's timing")

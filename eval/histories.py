@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from basefs.log.blocks import Block, split
 from basefs.log.codecs import STORED
 from basefs.log.entries import ROOT_NAME, Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.keys import SigningKey
 
 #: Live paths that a history ends with if it is long enough (docs/performance.md), and files in each directory.
@@ -34,13 +35,15 @@ def history(key: SigningKey, count: int, seed: int = 0) -> Iterator[tuple[Entry,
         if len(tips) >= min(LIVE_PATHS, count // 3):
             position = chance.randrange(len(tips))
             tip = tips[position]
-            entry = key.sign(tip.hash, stamp, Action.WRITE, tip.name, blocks[0].hash, len(content))
+            entry = key.sign(tip.hash, stamp, Action.WRITE, tip.name, blocks[0].hash, Extensions(len(content)))
             tips[position] = entry
             yield entry, blocks
         elif number % (_FILES_A_DIRECTORY + 1) == 0:
             parent = key.sign(root.hash, stamp, Action.MKDIR, b"d%d" % number)
             yield parent, []
         else:
-            entry = key.sign(parent.hash, stamp, Action.WRITE, b"f%d" % number, blocks[0].hash, len(content))
+            entry = key.sign(
+                parent.hash, stamp, Action.WRITE, b"f%d" % number, blocks[0].hash, Extensions(len(content))
+            )
             tips.append(entry)
             yield entry, blocks

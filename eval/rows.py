@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,9 @@ from eval.tables import print_table, write_csv
 from tests.support.node import CommandFailed
 
 Row = dict[str, Any]
+
+#: Rows of one's own; those that the project keeps are in eval/results.
+RESULTS = Path("build/eval")
 
 #: The column of a measurement that failed, which says why.
 FAILED = "failed"
@@ -88,15 +92,29 @@ class Rows:
         return tuple(_comparable(row.get(name, "")) for name in self._keys)
 
 
-def keep(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a whole table of measurements that were just made, at least one, with their origin.
+class Tables:
+    """Whole tables of measurements, a CSV file each, with their origin."""
 
-    Raises:
-        UncommittedCode: the rows would be kept, and could not be measured again.
-    """
-    origin = Origin.here()
-    origin.check(path)
-    write_csv(path, [{**row, **origin.columns()} for row in rows])
+    def __init__(self, directory: Path) -> None:
+        """Tables in a directory, which is made.
+
+        Raises:
+            UncommittedCode: the rows would be kept, and could not be measured again.
+        """
+        self._directory = directory
+        self._origin = Origin.here()
+        self._origin.check(directory)
+
+    def keep(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write a table, at least one row, in place of an older one."""
+        path = self._directory / f"{name}.csv"
+        write_csv(path, [{**row, **self._origin.columns()} for row in rows])
+        print(f"\n{path}\n", flush=True)
+
+
+def tables_option(parser: argparse.ArgumentParser) -> None:
+    """`--results DIR`, which `Tables` takes."""
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the CSV files (%(default)s)")
 
 
 def _comparable(value: Any) -> str:

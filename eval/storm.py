@@ -24,7 +24,7 @@ from pathlib import Path
 from basefs.daemon.api.control import call
 from eval.ending import end_cleanly
 from eval.places import PLACES
-from eval.rows import keep
+from eval.rows import Tables, tables_option
 from eval.tables import Row, print_table
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
@@ -266,17 +266,18 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=READERS, help=f"processes (default: {READERS})")
     parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes (default: {CHANGES})")
     parser.add_argument("--files", type=int, default=FILES, help=f"files (default: {FILES})")
-    parser.add_argument("--csv", type=Path, default=Path("eval/results"), help="directory of the CSV file")
+    tables_option(parser)
     arguments = parser.parse_args()
     end_cleanly()
+    tables = Tables(arguments.results)
     with tempfile.TemporaryDirectory(prefix="basefs-storm-") as text:
         sizes = {"readers": arguments.readers, "changes": arguments.changes, "files": arguments.files}
         read, figures = storm(Path(text), **sizes, places=("disk", "bindfs"), quiet=QUIET_SECONDS)
     print_table(read)
     print()
     print_table(figures)
-    keep(arguments.csv / "storm.csv", read)
-    keep(arguments.csv / "storm-daemon.csv", figures)
+    tables.keep("storm", read)
+    tables.keep("storm_daemon", figures)
     if any(row["errors"] or row["torn"] for row in read):
         sys.exit("readers met errors, or files that were no revision")
 

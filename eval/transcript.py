@@ -34,9 +34,10 @@ _ALIKE = 10
 
 _PROMPT = re.compile(rf"({'|'.join(MACHINES)})# (.*)")
 _HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-_BASEFS_LOOKS = "blocks|check|conflicts|doctor|keys|list|log|members|show|status"
+_BASEFS_LOOKS = "blocks|cat|check|conflicts|diff|doctor|keys|list|log|members|show|status"
 #: Commands without effect, as a document writes them.
-LOOKS = re.compile(rf"(?:cat|curl|find|getfattr|grep|head|ls|stat|tail|basefs (?:{_BASEFS_LOOKS}))\b[^;&>]*")
+_LOOKS = rf"cat|curl|find|getfattr|grep|head|ls|stat|tail|basefs (?:{_BASEFS_LOOKS})"
+LOOKS = re.compile(rf"(?!.* --(?:accept|restore)\b)(?:{_LOOKS})\b[^;&>]*")
 
 #: The message on a terminal while a command waits for a busy machine.
 _WAITING = re.compile(r"waiting for the daemon of \S+ .*\.\.\.")
@@ -161,12 +162,16 @@ class Player:
         self._learn(step.shown, shown)
 
     def record(self, step: Step) -> bool:
-        """Play a step, and let it show what it shows now; returns whether that is something else."""
+        """Play a step; if it shows something else now, the document shows that, too. Returns whether it does.
+
+        The hashes stay those of the document, so that only what differs is rewritten.
+        """
         shown = self._play(step, patient=False)
         differs = not _alike(step.shown, shown)
-        step.command = self._of_this_run(step.command)
         self._learn(step.shown, shown)
-        step.shown = shown
+        if differs:
+            written = {ours: theirs for theirs, ours in self._hashes.items()}
+            step.shown = [_TOKEN.sub(lambda token: written.get(token[0], token[0]), line) for line in shown]
         return differs
 
     def _play(self, step: Step, *, patient: bool) -> list[str]:

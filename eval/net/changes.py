@@ -63,7 +63,7 @@ def _changes(condition: str, blocks: Sequence[int]) -> list[str]:
 
 
 def _title(blocks: int) -> str:
-    return f"file of {blocks} blocks" if blocks else _SMALL
+    return f"file of {blocks} block{'' if blocks == 1 else 's'}" if blocks else _SMALL
 
 
 def _blocks(change: str) -> int:

@@ -19,7 +19,7 @@ from eval.posix.python import python
 from eval.posix.rust import find, fsx, pjdfstest
 from eval.posix.stress import stress
 from eval.posix.tools import git, make, sqlite
-from eval.rows import keep
+from eval.rows import Tables, tables_option
 from eval.tables import Row, print_table
 
 Program = Callable[[Path, Path], list[Outcome]]
@@ -42,8 +42,9 @@ def main() -> None:
     """Run what was asked for, print a table, write it as CSV, list every deviation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=PROGRAMS, help="run this program; repeatable")
-    parser.add_argument("--csv", type=Path, default=Path("eval/results"), help="directory of the CSV files")
+    tables_option(parser)
     arguments = parser.parse_args()
+    tables = Tables(arguments.results)
     rows: list[Row] = []
     deviations: list[Row] = []
     for name in arguments.only or PROGRAMS:
@@ -58,9 +59,9 @@ def main() -> None:
         print(flush=True)
     if rows:
         print_table(rows)
-        keep(arguments.csv / "posix.csv", rows)
+        tables.keep("posix", rows)
     if deviations:
-        keep(arguments.csv / "posix-deviations.csv", deviations)
+        tables.keep("posix_deviations", deviations)
 
 
 def compare(name: str, program: Program) -> tuple[Row, list[Row]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from eval.bench_hostile import SHAPES
 from tests.support.project import ROOT
 
 
@@ -18,22 +19,38 @@ def run(module: str, *arguments: object) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-@pytest.mark.process
+@pytest.mark.fuse
+@pytest.mark.serf
 def test_the_log(tmp_path: Path) -> None:
-    out = run("eval.bench_log", "--counts", 100, 400, "--csv", tmp_path / "log.csv")
-    with (tmp_path / "log.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["entries"] for row in rows] == ["100", "400"]
-    assert all(float(row["apply/verify"]) > 0 and int(row["live paths"]) > 10 for row in rows)
+    out = run("eval.bench_log", "--counts", 100, 400, "--rounds", 2, "--results", tmp_path)
+    with (tmp_path / "bench_log.csv").open() as file:
+        empty, *rows = list(csv.DictReader(file))
+    assert [row["entries"] for row in (empty, *rows)] == ["0", "100", "400"]
+    assert all(row["rounds"] == "2" and float(row["daemon MiB"]) > 10 for row in (empty, *rows))
+    for row in rows:
+        assert 0 < float(row["apply/verify least"]) <= float(row["apply/verify"]) <= float(row["apply/verify most"])
+        assert 0 < float(row["mount s"]) < float(row["first read s"])
+        assert int(row["live files"]) > 10
     assert "apply/verify" in out
 
 
 @pytest.mark.process
 def test_contents(tmp_path: Path) -> None:
-    out = run("eval.bench_contents", "--megabytes", 5, "--csv", tmp_path / "contents.csv")
-    with (tmp_path / "contents.csv").open() as file:
+    run("eval.bench_contents", "--megabytes", 5, "--results", tmp_path)
+    with (tmp_path / "bench_contents.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["MB"], row["kind"]) for row in rows] == [("5", "noise"), ("5", "text")]
     assert all(float(row["peak MiB"]) > 10 for row in rows)
-    edits = [line.split() for line in out.splitlines()[-3:]]
-    assert all(line[5::2] == ["1", "1", "1"] for line in edits), "an edit of a line is one block"
+    with (tmp_path / "bench_contents_edits.csv").open() as file:
+        edits = list(csv.DictReader(file))
+    blocks = [[edit[f"{what}: blocks"] for what in ("changed", "more", "less")] for edit in edits]
+    assert blocks == [["1", "1", "1"]] * 3, "an edit of a line is one block"
+
+
+def test_hostile_entries(tmp_path: Path) -> None:
+    out = run("eval.bench_hostile", "--count", 40, "--results", tmp_path)
+    with (tmp_path / "bench_hostile.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["shape"] for row in rows] == list(SHAPES)
+    assert all(row["entries"] == "80" and float(row["take ms"]) > 0 for row in rows)
+    assert "elsewhere 2n/n" in out

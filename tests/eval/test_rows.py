@@ -12,7 +12,7 @@ import pytest
 
 from eval.origin import Origin, UncommittedCode
 from eval.report.data import Results
-from eval.rows import Rows, keep
+from eval.rows import Rows, Tables
 from tests.support.project import ROOT
 
 HERE = Origin(run=1, seed=1, commit="0123456789ab", machine="2 x processor, 24 GiB, Linux 6.1")
@@ -98,7 +98,7 @@ def test_rows_of_uncommitted_code_are_not_kept(tmp_path: Path) -> None:
             Rows(kept, ("nodes",), replace(HERE, commit=commit))
         Rows(tmp_path / "rows.csv", ("nodes",), replace(HERE, commit=commit)).add({"nodes": 5})
     assert not kept.exists()
-    keep(tmp_path / "table.csv", [{"seconds": 0.1 + 0.2}])
+    Tables(tmp_path).keep("table", [{"seconds": 0.1 + 0.2}])
     assert _read(tmp_path / "table.csv")[0]["seconds"] == "0.30000000000000004"
 
 

@@ -1,0 +1,198 @@
+"""What a key holder costs others by entries that no honest node writes: `make bench-hostile`.
+
+Each shape is taken in, looked at from scratch, and written beside, with n and with twice as many entries: cost that is
+linear in the entries concerned doubles, and a file of another directory costs the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from basefs.log.entries import ROOT_NAME, Action, Entry
+from basefs.log.hashes import HASH_SIZE, EntryHash
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from basefs.view.author import Author
+from basefs.view.draft import Draft
+from eval.rows import Tables, tables_option
+from eval.tables import print_table
+
+ROOT, ALICE, MALLORY, BOB = (SigningKey.from_seed(bytes((number,)) * 32) for number in range(4))
+#: A file of another directory, and one below the directory of the key holder.
+ELSEWHERE, BESIDE = (b"hot.conf",), (b"web", b"conf")
+
+
+class Victim:
+    """A node with a key for `/`; Alice holds a key for `/web`, and Mallory's was revoked there.
+
+    Attributes:
+        replica: with all of the tree looked at.
+        web: the entry of `/web`.
+        hot: the entry that began `/hot.conf`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        root = ROOT.sign(bytes(HASH_SIZE), 1, Action.MKDIR, ROOT_NAME)
+        self.directory = directory
+        self.replica = Replica.create(directory, root.hash, [ROOT])
+        self.replica.apply([root, ROOT.sign(root.hash, 1, Action.GRANT, b"root", ROOT.public)], [])
+        for make in _SETTING:
+            self.replica.commit(make)
+        self.web = self.replica.attributes((b"web",)).entry
+        self.hot = self.replica.attributes(ELSEWHERE).entry
+        self.replica.observe()
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Take entries in."""
+        applied = self.replica.apply(entries, [])
+        assert not applied.rejected and len(applied.entries) == len(entries)
+
+    def look(self) -> None:
+        """Resolve what lies beside, from scratch."""
+        self.replica.close()
+        self.replica = Replica(self.directory, [ROOT])
+        self.replica.attributes(BESIDE)
+        self.replica.names_in(BESIDE[:1])
+
+    def write(self, path: tuple[bytes, ...], text: bytes) -> None:
+        """Change a file, and ask for what it is then."""
+        self.replica.commit(lambda author: author.write(path, text))
+        self.replica.attributes(path)
+
+
+_SETTING: tuple[Callable[[Author], Draft], ...] = (
+    lambda author: author.make_directory(BESIDE[:1]),
+    lambda author: author.write(BESIDE, b"0"),
+    lambda author: author.write(ELSEWHERE, b"0"),
+    lambda author: author.grant(BESIDE[:1], b"alice", ALICE.public),
+    lambda author: author.grant(BESIDE[:1], b"mallory", MALLORY.public),
+    lambda author: author.revoke(BESIDE[:1], b"mallory", MALLORY.fingerprint),
+)
+
+
+def _chain(key: SigningKey, parent: EntryHash, steps: Iterable[tuple[Action, bytes, bytes]]) -> list[Entry]:
+    """Entries behind one another."""
+    found: list[Entry] = []
+    for action, name, content in steps:
+        found.append(key.sign(found[-1].hash if found else parent, len(found), action, name, content))
+    return found
+
+
+def _grants(victim: Victim, count: int) -> list[Entry]:
+    """Grants of a key beside revokes of it, which one last grant answers."""
+    revokes = _chain(ALICE, victim.web, [(Action.REVOKE, b"bob", BOB.fingerprint)] * (count // 2))
+    grants = _chain(ALICE, victim.web, [(Action.GRANT, b"bob", BOB.public)] * (count // 2))
+    return [*revokes, *grants, ALICE.sign(revokes[-1].hash, 0, Action.GRANT, b"bob", BOB.public)]
+
+
+def _granters(victim: Victim, count: int) -> list[Entry]:
+    """Keys that grant one another, each of which grants one more key, and revokes it on another chain."""
+    found: list[Entry] = []
+    key, at = ALICE, victim.web
+    for number in range(count // 3):
+        other = SigningKey.from_seed(number.to_bytes(32, "big"))
+        found.append(key.sign(at, number, Action.GRANT, b"key", other.public))
+        found.append(other.sign(victim.web, number, Action.REVOKE, b"bob", BOB.fingerprint))
+        found.append(other.sign(found[-1].hash, number, Action.GRANT, b"bob", BOB.public))
+        key, at = other, found[-3].hash
+    return found
+
+
+def _directories(victim: Victim, count: int) -> list[Entry]:
+    """Directories below one of a revoked key."""
+    top = MALLORY.sign(victim.web, 1, Action.MKDIR, b"t")
+    return [top, *(MALLORY.sign(top.hash, 1, Action.MKDIR, b"%d" % number) for number in range(count))]
+
+
+def _links(victim: Victim, count: int) -> list[Entry]:
+    """Hard links to the file of another directory, half of them by a revoked key."""
+    keys = (ALICE, MALLORY)
+    return [keys[number % 2].sign(victim.web, 1, Action.LINK, b"l%d" % number, victim.hot) for number in range(count)]
+
+
+def _reverts(victim: Victim, count: int) -> list[Entry]:
+    """Reverts of a path, each to the one before, the last one first."""
+    first = ALICE.sign(victim.web, 1, Action.WRITE, b"r")
+    found = [first]
+    for number in range(count):
+        found.append(ALICE.sign(first.hash, number, Action.REVERT, b"r", found[-1].hash))
+    return [first, *reversed(found[1:])]
+
+
+def _branches(victim: Victim, count: int) -> list[Entry]:
+    """Branches of one path."""
+    return [ALICE.sign(victim.web, number, Action.WRITE, b"b") for number in range(count)]
+
+
+def _again(victim: Victim, count: int) -> list[Entry]:
+    """A directory with a file that is made and removed again and again."""
+    found: list[Entry] = []
+    slot = victim.web
+    for number in range(count // 4):
+        made = ALICE.sign(slot, number, Action.MKDIR, b"again")
+        wrote = ALICE.sign(made.hash, number, Action.WRITE, b"f")
+        removed = ALICE.sign(wrote.hash, number, Action.DELETE, b"f")
+        found += [made, wrote, removed, ALICE.sign(made.hash, number, Action.DELETE, b"again")]
+        slot = found[-1].hash
+    return found
+
+
+#: What a key holder can hang on its directory: about as many entries as it is asked for.
+SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
+    "grants beside revokes": _grants,
+    "keys that grant and revoke": _granters,
+    "directories of a revoked key": _directories,
+    "hard links to a file of others": _links,
+    "reverts to reverts": _reverts,
+    "branches": _branches,
+    "a directory made again": _again,
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--count", type=int, default=5000, help="entries, and twice as many (%(default)s)")
+    tables_option(parser)
+    options = parser.parse_args()
+    rows = [_measure(name, options.count) for name in SHAPES]
+    print_table(rows)
+    Tables(options.results).keep("bench_hostile", rows)
+
+
+def _measure(name: str, count: int) -> dict[str, str]:
+    few, many = (_times(SHAPES[name], number) for number in (count, 2 * count))
+    row = {"shape": name, "entries": str(2 * count)}
+    for what, seconds in many.items():
+        row[f"{what} ms"] = f"{1000 * seconds:.1f}"
+        row[f"{what} 2n/n"] = f"{seconds / few[what]:.2f}"
+    return row
+
+
+def _times(shape: Callable[[Victim, int], list[Entry]], count: int) -> dict[str, float]:
+    """Processor seconds of each kind of access."""
+    with tempfile.TemporaryDirectory(prefix="bench-hostile-") as place:
+        victim = Victim(Path(place))
+        entries = shape(victim, count)
+        found = {"take": _seconds(lambda: victim.take(entries))}
+        victim.write(ELSEWHERE, b"1")
+        texts = [b"%d" % number for number in range(2, 12)]
+        found["elsewhere"] = min(_seconds(partial(victim.write, ELSEWHERE, text)) for text in texts)
+        found["look"] = _seconds(victim.look)
+        victim.replica.close()
+    return found
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+if __name__ == "__main__":
+    main()
