@@ -3,13 +3,13 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 CORES  := $(shell nproc)
-# Programs that must be there -> Debian and Ubuntu packages that bring them.
-PACKAGES := fuse3 libfuse3-3 serf iproute2 util-linux iptables python3-venv python3-pip rsync git vim diffutils \
-  nano gcc libc6-dev python3-dev libnetfilter-queue-dev stress-ng inotify-tools entr strace \
-  systemd mandoc man-db zsh fish procps openssl
+# Debian and Ubuntu packages: what BaseFS itself needs, and what its tests and measurements need as well.
+PACKAGES := fuse3 libfuse3-3 serf python3-venv python3-pip
+TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc libc6-dev python3-dev \
+  libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl
 
-.PHONY: help install demo check test lint format bench bench-fs bench-log bench-contents bench-growth bench-net posix saving \
-  eval storm man deb test-deb captures clean
+.PHONY: help install demo check test lint format bench bench-fs bench-log bench-contents bench-growth bench-hostile \
+  bench-net posix saving eval storm man deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,9 +20,10 @@ help:
 	@echo "make format          apply the fixes of ruff"
 	@echo "make bench           measure a copy of /etc beside bindfs, and its arrival on other nodes"
 	@echo "make bench-fs        measure file operations, beside bindfs and the plain disk"
-	@echo "make bench-log       measure applying entries, beside verifying signatures alone"
+	@echo "make bench-log       measure applying entries, beside verifying signatures alone; memory and start"
 	@echo "make bench-contents  measure large files in memory and waiting time, and edits in bytes"
 	@echo "make bench-growth    measure the growth of the log by each kind of edit"
+	@echo "make bench-hostile   measure what a key holder costs others by entries that no honest node writes"
 	@echo "make bench-net       measure changes on 30 nodes, in time and bytes; partitions, new nodes, idle cost"
 	@echo "make eval            repeat the experiments of the paper (EVAL='--quick': some minutes) and report"
 	@echo "make posix           run public test programs on a mount (pjdfstest and fsx if there is cargo)"
@@ -38,7 +39,7 @@ install: $(VENV)/.system $(VENV)/.installed
 
 # Asks for root only if a package is missing.
 $(VENV)/.system: Makefile install.sh
-	@sh install.sh $(PACKAGES)
+	@sh install.sh $(PACKAGES) $(TEST_PACKAGES)
 	@# Debian's Python comes without its own tests, which ours run on a mount; the package is named after the version.
 	@python3 -c 'import test.test_os' 2>/dev/null || \
 		sh install.sh $$(python3 -c 'import sys; print("libpython3.%d-testsuite" % sys.version_info.minor)')
@@ -55,9 +56,17 @@ $(VENV)/.checkable: setup.py
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[test,lint,eval]'
 	@touch $@
 
-demo: install
+# In an environment of its own, without the programs and packages of the tests.
+demo: $(VENV)/demo/.installed
 	@sh install.sh --check-root "make demo"
-	@$(PYTHON) -m eval.demo
+	@$(VENV)/demo/bin/python -m eval.demo
+
+$(VENV)/demo/.installed: setup.py Makefile install.sh
+	@sh install.sh $(PACKAGES)
+	@test -x $(VENV)/demo/bin/python || $$(command -v python3) -m venv $(VENV)/demo
+	@echo "Installing Python packages ..."
+	@$(VENV)/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
 
 # Where the environment keeps Python from compiling what it imports, each process would compile all of it again.
 check: $(VENV)/.checkable
@@ -95,6 +104,7 @@ bench-fs: install
 	@$(PYTHON) -m eval.bench_fs
 
 bench-log: install
+	@sh install.sh --check-root "make bench-log"
 	@$(PYTHON) -m eval.bench_log
 
 bench-contents: install
@@ -103,6 +113,10 @@ bench-contents: install
 bench-growth: install
 	@sh install.sh --check-root "make bench-growth"
 	@$(PYTHON) -m eval.bench_growth
+
+bench-hostile: install
+	@sh install.sh --check-root "make bench-hostile"
+	@$(PYTHON) -m eval.bench_hostile
 
 bench-net: install
 	@sh install.sh --check-root "make bench-net"

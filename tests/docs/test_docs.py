@@ -30,6 +30,8 @@ _OPTION = re.compile(r"(?<![\w-])(--?[a-z][\w-]*)")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_commands_and_their_options_exist(document: Path) -> None:
     for name, rest in _COMMAND.findall(document.read_text()):
+        if name in ("help", "version"):  # other ways to write options of basefs itself
+            continue
         assert name in COMMANDS, f"{document.name} names basefs {name}"
         command = basefs.get_command(click.Context(basefs), name)
         assert command is not None

@@ -105,11 +105,20 @@ def test_different_output_is_reported() -> None:
 
 def test_a_reading_command_is_repeated_and_a_writing_one_is_not() -> None:
     assert len(play("alpha# cat /srv/x\nnew", "old", "old", "new").typed) == 3
-    with pytest.raises(Differs):
-        play("alpha# cat /srv/x > /srv/y\nnew", "old", "old", "new")
+    for writes in ("cat /srv/x > /srv/y", "basefs conflicts conf:/x --accept"):
+        with pytest.raises(Differs):
+            play(f"alpha# {writes}\nnew", "old", "old", "new")
 
 
 def test_hashes_are_replaced_by_those_of_the_run() -> None:
     story = "alpha# basefs list\naaaaaaaaaaaa x\nbbbbbbbbbbbb y\nalpha# basefs revert conf:/x bbbbbbbbbbbb"
     machine = play(story, "cccccccccccc x\ndddddddddddd y", "")
     assert machine.typed[-1] == "basefs revert conf:/x dddddddddddd"
+
+
+def test_recording_rewrites_only_what_differs() -> None:
+    text = "alpha# basefs list\naaaaaaaaaaaa 2 s\nalpha# basefs log conf:/x\nold aaaaaaaaaaaa"
+    steps = parse(f"```console\n{text}\n```")[0].steps
+    player = Player({"alpha": Echo("cccccccccccc 5 s", "cccccccccccc 5 s", "new cccccccccccc")})  # type: ignore[dict-item]
+    assert [player.record(step) for step in steps] == [False, True]
+    assert [step.shown for step in steps] == [["aaaaaaaaaaaa 2 s"], ["new aaaaaaaaaaaa"]]
