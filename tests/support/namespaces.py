@@ -26,6 +26,8 @@ _PREFIX_LENGTH = 16
 _PRIVATE = "192.168.{}.{}"
 #: All nodes are joined by the first; the second is for those who were split off.
 _BRIDGES = ("br0", "br1")
+#: Where ip-netns(8) keeps those that have a name.
+_NAMESPACES = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000  # setns(2)
 #: Of the networks that this process makes.
 _numbers = itertools.count()
@@ -50,7 +52,7 @@ def _run_batch(namespace: str, lines: Iterable[str]) -> None:
 def in_namespace(name: str) -> Iterator[None]:
     """Let this thread make its sockets in a network namespace; they stay there."""
     libc = ctypes.CDLL(None, use_errno=True)
-    with Path("/proc/thread-self/ns/net").open() as here, Path("/run/netns", name).open() as there:
+    with Path("/proc/thread-self/ns/net").open() as here, Path(_NAMESPACES, name).open() as there:
         if libc.setns(there.fileno(), _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
         try:
@@ -74,7 +76,6 @@ class NamespaceNetwork:
         self._directory = directory
         self._count = count
         self._behind_nat = behind_nat
-        self._routers: list[str] = []
         self._seen_as: dict[str, str] = {}
         #: What is plugged into the switch: namespace, interface, address.
         self._plugged: list[tuple[str, str, str]] = []
@@ -125,12 +126,11 @@ class NamespaceNetwork:
         """A namespace that translates the addresses of what goes out; returns it and where a node is plugged in."""
         router = f"{self._tag}-r{index}"
         run_ip("netns", "add", router)
-        self._routers.append(router)
         _cable((router, "out"), (self._switch, f"p{index}"))
         run_ip("-n", self._switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
         self._plugged.append((router, "out", address))
         _address(router, "out", f"{address}/{_PREFIX_LENGTH}")
-        inside = ["nsenter", f"--net=/run/netns/{router}"]
+        inside = ["nsenter", f"--net={_NAMESPACES / router}"]
         subprocess.run([*inside, "tee", "/proc/sys/net/ipv4/ip_forward"], input=b"1", capture_output=True, check=True)
         rule = ["-t", "nat", "-A", "POSTROUTING", "-o", "out", "-j", "MASQUERADE"]
         subprocess.run([*inside, "iptables", *rule], capture_output=True, check=True)
@@ -196,7 +196,8 @@ class NamespaceNetwork:
         for node in self.nodes:
             with contextlib.suppress(OSError):
                 node.clean_up()
-        for namespace in [*(str(node.namespace) for node in self.nodes), *self._routers, self._switch]:
+        # Those that are there, and not those that were noted: it may have been stopped between the two.
+        for namespace in [path.name for path in _NAMESPACES.glob(f"{self._tag}-*")]:
             for pid in _pids(namespace):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -19,7 +19,9 @@ from basefs.fs.events.runner import HandlerSettings, Runner
 from basefs.replica.replica import Applied
 from tests.fs.events.conftest import Local
 from tests.support.helpers import path
+from tests.support.node import has_ended
 from tests.support.patience import DEADLINE
+from tests.support.wait import wait_until
 
 Scenario = Callable[[Local, Runner], Awaitable[None]]
 
@@ -174,7 +176,7 @@ def test_a_hanging_handler_is_ended_with_all_that_it_started(local: Local, caplo
         if noted.exists() and noted.read_text():
             break
     pid = int(noted.read_text())
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: has_ended(pid), DEADLINE, "the end of what was killed")
     assert "--handler-timeout" in caplog.text
 
 
