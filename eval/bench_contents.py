@@ -39,7 +39,7 @@ def main() -> None:
     if options.child:
         _report(int(options.child[0]), options.child[1])
         return
-    tables = Tables(options.results)
+    tables = Tables(options.results, run=options.run)
     rows = []
     for kind in ("noise", "text"):
         for size in options.megabytes:

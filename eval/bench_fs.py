@@ -40,7 +40,7 @@ def main() -> None:
     tables_option(parser)
     parser.add_argument("--profile", action="store_true", help="only print where the daemon's time goes")
     arguments = parser.parse_args()
-    tables = Tables(arguments.results)
+    tables = Tables(arguments.results, run=arguments.run)
     with tempfile.TemporaryDirectory(prefix="basefs-bench-") as text:
         directory = Path(text)
         trees = make_trees(directory, arguments.tree)

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--tree", type=pathlib.Path, default=pathlib.Path("/etc"), help="what is copied (%(default)s)")
     tables_option(parser)
     options = parser.parse_args()
-    tables = Tables(options.results)
+    tables = Tables(options.results, run=options.run)
     rows = [_measure(name, edit, options.edits) for name, edit in EDITS.items()]
     print_table(rows)
     print()

@@ -162,7 +162,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = [_measure(name, options.count) for name in SHAPES]
     print_table(rows)
-    Tables(options.results).keep("bench_hostile", rows)
+    Tables(options.results, run=options.run).keep("bench_hostile", rows)
 
 
 def _measure(name: str, count: int) -> dict[str, str]:

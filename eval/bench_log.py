@@ -49,7 +49,7 @@ def main() -> None:
     tables_option(parser)
     options = parser.parse_args()
     end_cleanly()
-    tables = Tables(options.results)
+    tables = Tables(options.results, run=options.run)
     rows = [
         _summary([{"entries": count, **measure(count)} for _ in range(options.rounds)])
         for count in (0, *options.counts)

@@ -39,7 +39,6 @@ def main() -> None:
         epilog="\n".join(f"{name:10} {scenario.about}" for name, scenario in SCENARIOS.items()),
     )
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all of them")
-    parser.add_argument("--run", type=int, default=1, help="number of a repetition: its rows stand beside the others")
     parser.add_argument("--again", action="store_true", help="measure again what was measured")
     tables_option(parser)
     parser.add_argument("--nodes", type=int, action="append", help="default: what the scenario says")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,12 @@ _MARK = re.compile(r"^<!-- figures: (?P<name>\S+) -->\n.*?^<!-- end -->\n", re.M
 _EMPTY = "-"
 
 Row = Mapping[str, str]
-#: A cell of a row: a column with a format such as `seconds:.2f`, or what makes the text.
-Cell = str | Callable[[Row], str]
+#: The rows of one measurement, one of each run.
+Runs = Sequence[Row]
+#: A cell of a measurement: a column with a format such as `seconds:.2f`, or what makes the text.
+Cell = str | Callable[[Runs], str]
+#: Columns that say how often one run measured: a figure of it is a median then.
+_ROUNDS = ("rounds", "runs", "changes")
 
 
 class NoFigures(Exception):
@@ -28,13 +33,13 @@ class NoFigures(Exception):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one file.
+    """Measurements of one file.
 
     Attributes:
         file: name of the CSV file in `eval/results`.
         columns: titles with what stands below them.
         where: values that the rows have in some columns.
-        keys: columns that tell measurements apart; of several rows of one measurement the last one counts.
+        keys: columns that tell measurements apart; the rows of one measurement are its runs.
     """
 
     file: str
@@ -44,11 +49,11 @@ class Table:
 
     def lines(self) -> list[str]:
         """The table in Markdown, and where its rows come from."""
-        rows = select(self.file, self.where, self.keys)
-        if not rows:
+        measured = select(self.file, self.where, self.keys)
+        if not measured:
             return ["Not measured yet: no rows are kept."]
-        cells = [[_cell(row, cell) for cell in self.columns.values()] for row in rows]
-        return [*_markdown(list(self.columns), cells), "", _source(self.file, rows)]
+        cells = [[_cell(runs, cell) for cell in self.columns.values()] for runs in measured]
+        return [*_markdown(list(self.columns), cells), "", _source(self.file, measured)]
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ class Target:
 
     def cells(self) -> list[str]:
         """Target, figure, and whether it is met."""
-        values = [float(row[self.column]) for row in select(self.file, self.where, self.keys) if row.get(self.column)]
+        measured = select(self.file, self.where, self.keys)
+        values = [statistics.median(numbers) for runs in measured if (numbers := _numbers(runs, self.column))]
         if not values:
             return [self.text, "not measured", "unknown"]
         worst = min(values) if self.at_least else max(values)
@@ -94,12 +100,19 @@ class Targets:
         return _markdown(["target", "measured", "met"], [target.cells() for target in self.targets])
 
 
-def select(file: str, where: Mapping[str, str], keys: Sequence[str]) -> list[Row]:
-    """The rows with these values, in the order of the file; the last one of each measurement."""
-    found: dict[tuple[str, ...], Row] = {}
+def select(file: str, where: Mapping[str, str], keys: Sequence[str]) -> list[Runs]:
+    """The measurements with these values, in the order of the file, each with its runs.
+
+    Of each measurement, those of the commit and the machine that measured last; of rows that name none, the last one.
+    """
+    found: dict[tuple[str, ...], list[Row]] = {}
     for number, row in enumerate(_read(file)):
-        if all(row.get(name) == value for name, value in where.items()) and not row.get("failed"):
-            found[tuple(row[name] for name in keys) if keys else (str(number),)] = row
+        if not all(row.get(name) == value for name, value in where.items()) or row.get("failed"):
+            continue
+        runs = found.setdefault(tuple(row[name] for name in keys) if keys else (str(number),), [])
+        if not row.get("commit") or any(runs[-1].get(name) != row[name] for name in ("commit", "machine") if runs):
+            runs.clear()
+        runs.append(row)
     return list(found.values())
 
 
@@ -110,25 +123,45 @@ def _read(file: str) -> list[Row]:
         return list(csv.DictReader(text))
 
 
-def _cell(row: Row, cell: Cell) -> str:
+def _numbers(runs: Runs, name: str) -> list[float]:
+    return [float(row[name]) for row in runs if row.get(name)]
+
+
+def _cell(runs: Runs, cell: Cell) -> str:
     if callable(cell):
-        return cell(row)
+        return cell(runs)
     # A column may have a colon in its name, too.
-    name, form = (cell, "") if cell in row else cell.rsplit(":", 1) if ":" in cell else (cell, "")
-    value = row.get(name, "")
-    if not value:
+    name, form = (cell, "") if cell in runs[-1] else cell.rsplit(":", 1) if ":" in cell else (cell, "")
+    if not runs[-1].get(name):
         return _EMPTY
-    return format(float(value), form) if form else value
+    return format(statistics.median(_numbers(runs, name)), form) if form else runs[-1][name]
 
 
-def spread(name: str, form: str = ".2f", least: str = "", most: str = "") -> Cell:
-    """A median with the least and the most of its rounds, as `0.14 (0.12 to 0.30)`."""
+def count(runs: Runs) -> str:
+    """How often it was measured: the rounds of all runs, `-` where rows do not say it and name no run."""
+    rounds = [row[name] for row in runs for name in _ROUNDS if row.get(name)]
+    return str(sum(map(int, rounds))) if rounds else str(len(runs)) if runs[-1].get("run") else _EMPTY
 
-    def text(row: Row) -> str:
-        middle, low, high = (_cell(row, f"{column}:{form}") for column in (name, least, most))
-        return middle if _EMPTY in (low, high) or low == high else f"{middle} ({low} to {high})"
 
+def spread(name: str, form: str = ".2f", least: str = "", most: str = "", scale: float = 1.0) -> Cell:
+    """A median with the least and the most of all runs and their rounds, as `0.14 (0.12 to 0.30)`.
+
+    Args:
+        name: column of the figure.
+        form: how a number is written.
+        least, most: columns of the extremes of one run's rounds; by default the name and "least" or "most".
+        scale: what the numbers are divided by.
+    """
     least, most = least or f"{name} least", most or f"{name} most"
+
+    def text(runs: Runs) -> str:
+        middle = _numbers(runs, name)
+        if not middle:
+            return _EMPTY
+        low, high = _numbers(runs, least) or middle, _numbers(runs, most) or middle
+        shown = [format(number / scale, form) for number in (statistics.median(middle), min(low), max(high))]
+        return shown[0] if shown[1] == shown[2] else f"{shown[0]} ({shown[1]} to {shown[2]})"
+
     return text
 
 
@@ -136,7 +169,8 @@ def _markdown(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str
     return [f"| {' | '.join(line)} |" for line in (titles, ["---"] * len(titles), *cells)]
 
 
-def _source(file: str, rows: Sequence[Row]) -> str:
+def _source(file: str, measured: Sequence[Runs]) -> str:
+    rows = [row for runs in measured for row in runs]
     commits = list(dict.fromkeys(f"`{row['commit']}`" for row in rows if row.get("commit")))
     machines = list(dict.fromkeys(row["machine"] for row in rows if row.get("machine")))
     if len(commits) == 0:
@@ -146,9 +180,9 @@ def _source(file: str, rows: Sequence[Row]) -> str:
 
 _CHANGE_COLUMNS: dict[str, Cell] = {
     "change": "change",
-    "n": "rounds",
+    "n": count,
     "seconds to all (least to most)": spread("seconds", least="least", most="most"),
-    "x raw Serf event": "x serf:.2f",
+    "x raw Serf event": spread("x serf"),
     "bytes a node": "bytes a node:.0f",
     "paper, seconds": "paper:.3g",
 }
@@ -244,7 +278,7 @@ TABLES: Mapping[str, Table | Targets] = {
         "bench_log.csv",
         {
             "entries": "entries",
-            "n": "rounds",
+            "n": count,
             "verify 1/s": "verify 1/s:.0f",
             "apply 1/s": "apply 1/s:.0f",
             "apply / verify (least to most)": spread("apply/verify"),
@@ -253,33 +287,37 @@ TABLES: Mapping[str, Table | Targets] = {
             "apply, s on the clock": "apply wall s:.3g",
             "log MiB": "log MiB:.3g",
         },
+        keys=("entries",),
     ),
     "daemon": Table(
         "bench_log.csv",
         {
             "entries": "entries",
             "live files": "live files",
-            "n": "rounds",
+            "n": count,
             "`basefs mount`, s": "mount s:.2f",
             "until the first read, s (least to most)": spread("first read s"),
             "daemon, MiB (least to most)": spread("daemon MiB", ".0f"),
             "all files read, MiB (least to most)": spread("daemon MiB with the tree", ".0f"),
             "Serf, MiB": "serf MiB:.0f",
         },
+        keys=("entries",),
     ),
     "contents": Table(
         "bench_contents.csv",
         {
             "MB": "MB",
             "kind": "kind",
-            "write s": "write s",
-            "longest wait ms": "write: waited ms",
-            "change s": "change s",
-            "longest wait ms ": "change: waited ms",
-            "cold read s": "cold read s",
-            "longest wait ms  ": "read: waited ms",
-            "peak MiB": "peak MiB",
+            "n": count,
+            "write s": spread("write s", ".1f"),
+            "longest wait ms": spread("write: waited ms", ".1f"),
+            "change s": spread("change s", ".1f"),
+            "longest wait ms ": spread("change: waited ms", ".1f"),
+            "cold read s": spread("cold read s", ".1f"),
+            "longest wait ms  ": spread("read: waited ms", ".1f"),
+            "peak MiB": spread("peak MiB", ".0f"),
         },
+        keys=("MB", "kind"),
     ),
     "edits": Table(
         "bench_contents_edits.csv",
@@ -290,30 +328,74 @@ TABLES: Mapping[str, Table | Targets] = {
             "one line added": "more: bytes",
             "one line removed": "less: bytes",
         },
+        keys=("lines",),
+    ),
+    "growth": Table(
+        "bench_growth.csv",
+        {"edit": "edit", "sent, bytes": "sent", "kept, bytes": "kept"},
+        keys=("edit",),
+    ),
+    "growth-copy": Table(
+        "bench_growth_copy.csv",
+        {
+            "tree": "tree",
+            "its bytes": "its bytes",
+            "entries after the first copy": "entries after first",
+            "after copying it again": "entries after again",
+            "bytes of the log": "log",
+        },
+        keys=("tree",),
     ),
     "files": Table(
         "bench_fs.csv",
         {
             "tree": "tree",
             "step": "step",
-            "n": "runs",
+            "n": count,
             "disk s": "disk s:.3g",
             "bindfs s": "bindfs s:.3g",
             "BaseFS s": "BaseFS s:.3g",
             "BaseFS / bindfs (least to most)": spread("BaseFS / bindfs"),
             "BaseFS / disk (least to most)": spread("BaseFS / disk"),
         },
+        keys=("tree", "step"),
     ),
     "rounds": Table(
         "bench_fs_rounds.csv",
-        {name: name for name in ("place", "1st copy s", "2nd copy s", "30th copy s", "30th / 1st", "30th / 2nd")}
-        | {name: name for name in ("cold read after 1 s", "cold read after 30 s", "cold 30 / 1")},
+        {
+            "place": "place",
+            "n": count,
+            "1st copy s": "1st copy s:.3g",
+            "2nd copy s": "2nd copy s:.3g",
+            "30th copy s": "30th copy s:.3g",
+            "30th / 1st": spread("30th / 1st"),
+            "30th / 2nd": spread("30th / 2nd"),
+            "cold read after 1 s": "cold read after 1 s:.3g",
+            "cold read after 30 s": "cold read after 30 s:.3g",
+            "cold 30 / 1": spread("cold 30 / 1"),
+        },
+        keys=("place",),
     ),
     "readers": Table(
         "storm.csv",
-        {name: name for name in ("place", "reads", "errors", "torn", "median ms", "p90 ms", "p99 ms", "longest ms")},
+        {
+            "place": "place",
+            "n": count,
+            "reads": "reads:.0f",
+            "errors": "errors",
+            "torn": "torn",
+            "median ms": spread("median ms"),
+            "p90 ms": spread("p90 ms"),
+            "p99 ms": spread("p99 ms"),
+            "longest ms": spread("longest ms", ".0f"),
+        },
+        keys=("place",),
     ),
-    "storm": Table("storm_daemon.csv", {"what": "what", "value": "value"}),
+    "storm": Table(
+        "storm_daemon.csv",
+        {"what": "what", "n": count, "value (least to most)": spread("value", ".4g")},
+        keys=("what",),
+    ),
     "network": Targets(
         (
             _change_target("a small change on 30 nodes: 0.2 s", "push", "small change", "seconds", 0.2),
@@ -405,12 +487,14 @@ TABLES: Mapping[str, Table | Targets] = {
         {
             "nodes": "nodes",
             "mode": "mode",
+            "n": count,
             "paths": "paths",
-            "`cp`, s": "copied s:.1f",
-            "in the first node's log, s": "published s:.1f",
-            "on all, s": "on all s:.1f",
-            "MB a node": lambda row: f"{float(row['bytes a node']) / 1e6:.2f}",
-            "MB, least to most": lambda row: f"{float(row['least']) / 1e6:.2f} to {float(row['most']) / 1e6:.2f}",
+            "`cp`, s": spread("copied s", ".1f"),
+            "in the first node's log, s": spread("published s", ".1f"),
+            "on all, s": spread("on all s", ".1f"),
+            "MB a node": spread("bytes a node", ".2f", scale=1e6),
+            "MB, least node": spread("least", ".2f", scale=1e6),
+            "MB, most": spread("most", ".2f", scale=1e6),
         },
         {},
         ("nodes", "profile", "mode"),
@@ -421,7 +505,7 @@ TABLES: Mapping[str, Table | Targets] = {
             "nodes": "nodes",
             "network": "condition",
             "change": "change",
-            "n": "rounds",
+            "n": count,
             "seconds to all (least to most)": spread("seconds", ".1f", "least", "most"),
             "bytes a node": "bytes a node:.0f",
             "paper, seconds": "paper:.3g",
@@ -434,11 +518,12 @@ TABLES: Mapping[str, Table | Targets] = {
         {
             "nodes": "nodes",
             "changes a side": "changes a side",
-            "equal after, s": "equal after s:.1f",
-            "processor s, all nodes, a core": "cpu s / cores:.1f",
+            "n": count,
+            "equal after, s": spread("equal after s", ".1f"),
+            "processor s, all nodes, a core": spread("cpu s / cores", ".1f"),
             "processor ms an entry lacked": "cpu ms a differing entry:.2f",
             "bytes of sync an entry lacked": "bytes of sync a differing entry:.0f",
-            "MB a node": lambda row: f"{float(row['bytes a node']) / 1e6:.2f}",
+            "MB a node": spread("bytes a node", ".2f", scale=1e6),
         },
         {},
         _HEAL_KEYS,
@@ -448,9 +533,10 @@ TABLES: Mapping[str, Table | Targets] = {
         {
             "entries": "entries",
             "away": "away",
-            "equal after, s": "seconds:.1f",
-            "processor s": "cpu s:.1f",
-            "x verifying": "cpu x verify:.1f",
+            "n": count,
+            "equal after, s": spread("seconds", ".1f"),
+            "processor s": spread("cpu s", ".1f"),
+            "x verifying": spread("cpu x verify", ".1f"),
             "bytes of sync an entry, all nodes": "bytes of sync a differing entry:.0f",
             "MiB": "peak MiB:.0f",
         },
@@ -461,10 +547,11 @@ TABLES: Mapping[str, Table | Targets] = {
         "bench_net_newcomer.csv",
         {
             "entries": "entries",
-            "s": "seconds:.1f",
-            "x verifying": "x verify:.2f",
-            "processor s": "cpu s of get:.1f",
-            "x verifying, processor": "cpu x verify:.2f",
+            "n": count,
+            "s": spread("seconds", ".1f"),
+            "x verifying": spread("x verify"),
+            "processor s": spread("cpu s of get", ".1f"),
+            "x verifying, processor": spread("cpu x verify"),
             "processor s, server": "cpu s of the server:.1f",
             "MiB, get": "peak MiB of get:.0f",
             "MiB, server": "peak MiB of the server:.0f",
@@ -478,9 +565,10 @@ TABLES: Mapping[str, Table | Targets] = {
         {
             "nodes": "nodes",
             "MB": "megabytes",
-            "in the first node's log, s": "published s:.1f",
-            "on all, s": "on all s:.1f",
-            "first node sent, x the file": "first node sent x the file:.2f",
+            "n": count,
+            "in the first node's log, s": spread("published s", ".1f"),
+            "on all, s": spread("on all s", ".1f"),
+            "first node sent, x the file": spread("first node sent x the file"),
             "the others together": "others sent x the file:.2f",
             "MiB, first": "peak MiB of the first:.0f",
             "MiB, others": "peak MiB of others:.0f",
@@ -492,12 +580,13 @@ TABLES: Mapping[str, Table | Targets] = {
         "bench_net_idle.csv",
         {
             "nodes": "nodes",
-            "bytes": "bytes a minute:.0f",
+            "n": count,
+            "bytes": spread("bytes a minute", ".0f"),
             "Serf UDP": "serf udp:.0f",
             "Serf TCP": "serf tcp:.0f",
             "sync": "sync:.0f",
-            "daemon, s of CPU": "daemon cpu s:.2f",
-            "Serf, s of CPU": "serf cpu s:.2f",
+            "daemon, s of CPU": spread("daemon cpu s"),
+            "Serf, s of CPU": spread("serf cpu s"),
         },
         {},
         ("nodes", "mode"),
@@ -506,10 +595,10 @@ TABLES: Mapping[str, Table | Targets] = {
         "bench_net_hostile.csv",
         {
             "attack": "attack",
-            "n": "changes",
+            "n": count,
             "a second": "attempts a second:.0f",
             "its cores": "attacker cores:.2f",
-            "x": "x quiet:.1f",
+            "x": spread("x quiet", ".1f"),
             "longest, s": "longest s:.2f",
             "MiB more": "MiB more:.1f",
             "cores of a daemon": "daemon cores:.2f",

@@ -95,26 +95,38 @@ class Rows:
 class Tables:
     """Whole tables of measurements, a CSV file each, with their origin."""
 
-    def __init__(self, directory: Path) -> None:
-        """Tables in a directory, which is made.
+    def __init__(self, directory: Path, *, run: int = 1) -> None:
+        """Tables in a directory, which is made; those of several runs of one code stand beside each other.
 
         Raises:
             UncommittedCode: the rows would be kept, and could not be measured again.
         """
         self._directory = directory
-        self._origin = Origin.here()
+        self._origin = Origin.here(run=run)
         self._origin.check(directory)
 
     def keep(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write a table, at least one row, in place of an older one."""
+        """Write a table, at least one row, beside those of other runs of this code on this machine."""
         path = self._directory / f"{name}.csv"
-        write_csv(path, [{**row, **self._origin.columns()} for row in rows])
+        mine = self._origin.columns()
+        written: list[Mapping[str, Any]] = [{**row, **mine} for row in rows]
+        others: list[Mapping[str, Any]] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                others = [row for row in csv.DictReader(file) if self._is_of_another_run(row)]
+        columns = list(dict.fromkeys(column for row in [*written, *others] for column in row))
+        write_csv(path, [{column: row.get(column, "") for column in columns} for row in [*others, *written]])
         print(f"\n{path}\n", flush=True)
+
+    def _is_of_another_run(self, row: Mapping[str, str]) -> bool:
+        mine = {name: str(value) for name, value in self._origin.columns().items()}
+        return row.get("run") != mine.pop("run") and all(row.get(name) == value for name, value in mine.items())
 
 
 def tables_option(parser: argparse.ArgumentParser) -> None:
-    """`--results DIR`, which `Tables` takes."""
+    """`--results DIR` and `--run N`, which `Tables` takes."""
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the CSV files (%(default)s)")
+    parser.add_argument("--run", type=int, default=1, help="number of a repetition: its rows stand beside the others")
 
 
 def _comparable(value: Any) -> str:

@@ -269,7 +269,7 @@ def main() -> None:
     tables_option(parser)
     arguments = parser.parse_args()
     end_cleanly()
-    tables = Tables(arguments.results)
+    tables = Tables(arguments.results, run=arguments.run)
     with tempfile.TemporaryDirectory(prefix="basefs-storm-") as text:
         sizes = {"readers": arguments.readers, "changes": arguments.changes, "files": arguments.files}
         read, figures = storm(Path(text), **sizes, places=("disk", "bindfs"), quiet=QUIET_SECONDS)

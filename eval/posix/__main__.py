@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=PROGRAMS, help="run this program; repeatable")
     tables_option(parser)
     arguments = parser.parse_args()
-    tables = Tables(arguments.results)
+    tables = Tables(arguments.results, run=arguments.run)
     rows: list[Row] = []
     deviations: list[Row] = []
     for name in arguments.only or PROGRAMS:

@@ -39,20 +39,30 @@ def keep(path: Path, *rows: dict[str, object]) -> None:
         writer.writerows(rows)
 
 
-def test_a_table_has_the_last_row_of_each_measurement_its_spread_and_its_origin(results: Path) -> None:
-    first = {"nodes": 5, "s": 1.0, "s least": 1.0, "s most": 1.0, "commit": "aaa", "machine": "m"}
-    again = {"nodes": 5, "s": 2.0, "s least": 1.5, "s most": 2.25, "commit": "bbb", "machine": "m"}
-    other = {"nodes": 9, "s": 3.0, "commit": "bbb", "machine": "m", "failed": "too late"}
-    keep(results / "spread.csv", first, again, other)
-    table = Table("spread.csv", {"nodes": "nodes", "s": figures.spread("s")}, keys=("nodes",))
-    assert table.lines() == [
-        "| nodes | s |",
-        "| --- | --- |",
-        "| 5 | 2.00 (1.50 to 2.25) |",
+def test_a_table_has_the_runs_of_the_last_commit_their_spread_and_their_origin(results: Path) -> None:
+    first = {"nodes": 5, "s": 1.0, "s least": 1.0, "s most": 1.0, "run": 1, "commit": "aaa", "machine": "m"}
+    again = {"nodes": 5, "s": 2.0, "s least": 1.5, "s most": 2.25, "run": 1, "commit": "bbb", "machine": "m"}
+    second = {"nodes": 5, "s": 4.0, "s least": 3.0, "s most": 5.0, "run": 2, "commit": "bbb", "machine": "m"}
+    other = {"nodes": 9, "s": 3.0, "run": 1, "commit": "bbb", "machine": "m", "failed": "too late"}
+    keep(results / "spread.csv", first, again, second, other)
+    columns: dict[str, figures.Cell] = {"nodes": "nodes", "n": figures.count, "s": figures.spread("s"), "t": "s:.1f"}
+    assert Table("spread.csv", columns, keys=("nodes",)).lines() == [
+        "| nodes | n | s | t |",
+        "| --- | --- | --- | --- |",
+        "| 5 | 2 | 3.00 (1.50 to 5.00) | 3.0 |",
         "",
         "*Rows:* `eval/results/spread.csv`, commit `bbb`, m.",
     ]
     assert "Not measured" in Table("none.csv", {"nodes": "nodes"}).lines()[0]
+
+
+def test_rows_that_name_no_commit_are_no_runs_and_rounds_count(results: Path) -> None:
+    keep(results / "old.csv", {"nodes": 5, "s": 1.0}, {"nodes": 5, "s": 2.0})
+    columns: dict[str, figures.Cell] = {"n": figures.count, "s": figures.spread("s")}
+    assert Table("old.csv", columns, keys=("nodes",)).lines()[2] == "| - | 2.00 |"
+    rows = [{"nodes": 5, "s": 1.0, "rounds": 3, "run": run, "commit": "a", "machine": "m"} for run in (1, 2)]
+    keep(results / "rounds.csv", *rows)
+    assert Table("rounds.csv", columns, keys=("nodes",)).lines()[2] == "| 6 | 1.00 |"
 
 
 def test_a_target_is_judged_by_its_worst_row(results: Path) -> None:

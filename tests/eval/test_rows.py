@@ -102,6 +102,12 @@ def test_rows_of_uncommitted_code_are_not_kept(tmp_path: Path) -> None:
     assert _read(tmp_path / "table.csv")[0]["seconds"] == "0.30000000000000004"
 
 
+def test_a_table_stands_beside_those_of_other_runs_and_replaces_its_own(tmp_path: Path) -> None:
+    for run, seconds in ((1, 1), (2, 2), (1, 3)):
+        Tables(tmp_path, run=run).keep("table", [{"seconds": seconds}])
+    assert [(row["run"], row["seconds"]) for row in _read(tmp_path / "table.csv")] == [("2", "2"), ("1", "3")]
+
+
 def test_a_clone_with_changed_code_is_told_apart_and_one_with_new_rows_is_not(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
