@@ -188,6 +188,8 @@ _CHANGE_COLUMNS: dict[str, Cell] = {
 }
 _CHANGE_KEYS = ("nodes", "profile", "mode", "condition", "change")
 _HEAL_KEYS = ("nodes", "mode", "changes a side", "cut s")
+#: Peers that a large file comes from at once.
+_SEVERAL = 3
 _AWAY_KEYS = ("nodes", "away", "entries")
 
 
@@ -575,6 +577,23 @@ TABLES: Mapping[str, Table | Targets] = {
         },
         {},
         ("nodes", "mode", "megabytes"),
+    ),
+    "several": Table(
+        "bench_net_several.csv",
+        {
+            "peers": "peers",
+            "network": "condition",
+            "MB": "megabytes",
+            "n": count,
+            "complete after, s": spread("complete s", ".1f"),
+            "one link would take, s": "over one link s:.1f",
+            "all links, s": "over all links s:.1f",
+            "sent, x the file": spread("sent x the file"),
+            "most by one peer, x": spread("peer 1 x"),
+            "least, x": spread(f"peer {_SEVERAL} x"),
+        },
+        {},
+        ("peers", "condition", "megabytes"),
     ),
     "idle": Table(
         "bench_net_idle.csv",
