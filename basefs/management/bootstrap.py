@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from basefs.daemon.api.creation import create
-from basefs.daemon.config import Home, parse_address
+from basefs.daemon.config import Home, NodeAddress, is_ip, parse_address
+from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, print_json
 from basefs.management.session import notify
 
@@ -31,7 +32,7 @@ def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...],
 
     Without -k the root key is the default key, which is made if there is none.
     """
-    parsed = [parse_address(address) for address in addresses]
+    parsed = [_parse_ip(address) for address in addresses]
     home = Home.from_environment()
     identity = create(home, name, keypaths, parsed, replaces=force)
     if as_json:
@@ -41,3 +42,10 @@ def bootstrap(name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...],
     root_key = keypaths[0] if keypaths else home.default_key
     notify(f"mount it:    basefs mount {name} DIR")
     notify(f"keep safe:   {root_key}, the root key of {name}, which nothing can replace")
+
+
+def _parse_ip(text: str) -> NodeAddress:
+    address = parse_address(text)
+    if not is_ip(address.host):
+        raise UsageError(f"-i takes an IP address, not {address.host!r}: 'getent hosts {address.host}' may know it")
+    return address

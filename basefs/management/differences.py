@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from basefs.daemon.api.messages import ContentPiece, PathChange, PathVersions, ReadContents, Version, encode
@@ -49,7 +50,23 @@ class PathDifference:
         before, after = self.versions.before, self.versions.after
         if before is None or after is None:
             return before is not after
-        return bool(self.diff) or not self.lines or any(_attributes(before, after))
+        return bool(self.diff) or not self.lines or any(self.attributes())
+
+    def attributes(self) -> Iterator[tuple[str, str, str]]:
+        """The attributes that differ, with their values; the time of modification only where nothing else does."""
+        before, after = self.versions.before, self.versions.after
+        if before is None or after is None:
+            return
+        differs = bool(self.diff) or not self.lines
+        for title in ("kind", "mode", "owner", "target"):
+            old, new = getattr(before, title), getattr(after, title)
+            if old != new:
+                differs = True
+                yield title, "-" if old is None else old, "-" if new is None else new
+        if before.mtime != after.mtime and not differs:
+            precision = "seconds" if int(before.mtime) != int(after.mtime) else "microseconds"
+            old, new = (datetime.fromtimestamp(at).isoformat(" ", precision) for at in (before.mtime, after.mtime))
+            yield "mtime", old, new
 
     def encoded(self) -> dict[str, Any]:
         """As JSON; `diff`: `None` where the contents were not compared."""
@@ -130,7 +147,7 @@ def print_difference(difference: PathDifference) -> None:
     path = printable(difference.versions.path)
     _write(f"{difference.what} {side.kind} {path}{_mode(side) if before is None or after is None else ''}\n", bold=True)
     if before is not None and after is not None:
-        for title, old, new in _attributes(before, after):
+        for title, old, new in difference.attributes():
             _write(f"{title} {printable(old)} -> {printable(new)}\n")
     elif side.target is not None:
         _write(f"target {printable(side.target)}\n")
@@ -146,14 +163,6 @@ def print_difference(difference: PathDifference) -> None:
 
 def _mode(version: Version) -> str:
     return "" if version.mode is None else f" ({version.mode})"
-
-
-def _attributes(before: Version, after: Version) -> Iterator[tuple[str, str, str]]:
-    """The attributes that differ, and their values."""
-    for title in ("kind", "mode", "owner", "target"):
-        old, new = getattr(before, title), getattr(after, title)
-        if old != new:
-            yield title, "-" if old is None else old, "-" if new is None else new
 
 
 def _name(side: str, path: str, version: Version | None) -> str:

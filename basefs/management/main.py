@@ -29,6 +29,22 @@ GROUPS = {
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 #: What people type for a command -> its name.
 _ALIASES = {"umount": "unmount"}
+#: What people type after other tools -> what to type here; suggestions by likeness would mislead.
+_INSTEAD = {
+    "rm": "'basefs remove NAME' deletes a filesystem, and rm in its mount a file",
+    "delete": "'basefs remove NAME' deletes a filesystem, and rm in its mount a file",
+    "init": "'basefs bootstrap NAME' makes a filesystem",
+    "create": "'basefs bootstrap NAME' makes a filesystem",
+    "clone": "'basefs get NAME ADDR' fetches a filesystem",
+    "join": "'basefs get NAME ADDR' fetches a filesystem, and 'basefs mount' joins its nodes",
+    "start": "'basefs mount NAME DIR' starts a filesystem, 'basefs run NAME' one without a mount",
+    "stop": "'basefs unmount NAME' stops a filesystem",
+    "ls": "'basefs list' lists the filesystems, and ls in a mount its files",
+    "history": "'basefs log NAME:/PATH' lists the revisions of a path",
+    "undo": "'basefs revert NAME:/PATH' brings back what was",
+    "restore": "'basefs revert NAME:/PATH' brings back what was",
+    "config": "the settings are in the file config of $BASEFS_HOME, by default ~/.basefs",
+}
 #: What works as a command, and has no module.
 _WORDS = ("help", "version")
 
@@ -80,6 +96,9 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            instead = _INSTEAD.get(name)
+            if instead is not None:
+                raise UsageError(f"there is no command {name}: {instead}")
             raise UsageError(f"there is no command {name}{suggestion(name, COMMANDS)}: 'basefs help' lists them")
         return super().resolve_command(ctx, args)
 
@@ -120,10 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
         words = sys.argv[1:] if arguments is None else arguments
         sys.exit(basefs.main(args=words or ["--help"], prog_name="basefs", standalone_mode=False) or ExitCode.DONE)
     except click.UsageError as error:
-        command, message = "basefs" if error.ctx is None else error.ctx.command_path, error.format_message().rstrip(".")
-        # As our own messages have it, so that it is one sentence.
-        message = re.sub(r"\.? \(?Did you mean (.+?)\?\)?$", r" (did you mean \1?)", message)
-        _fail(f"{message[:1].lower()}{message[1:]}: see '{command} --help'", ExitCode.WRONG_USAGE)
+        _fail(_explained(error), ExitCode.WRONG_USAGE)
     except click.Abort:
         sys.exit(ExitCode.INTERRUPTED)
     except BaseFSError as error:
@@ -131,6 +147,17 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _fail(f"{error.strerror or error}{where}", ExitCode.FAILED)
+
+
+def _explained(error: click.UsageError) -> str:
+    """A message of click's in the form of ours: one sentence, and what to type."""
+    command, message = "basefs" if error.ctx is None else error.ctx.command_path, error.format_message().rstrip(".")
+    word = error.option_name.lstrip("-") if isinstance(error, click.NoSuchOption) else ""
+    if word in COMMANDS:
+        # Not an option that is spelt like it: it is a command of its own.
+        message = f"{error.message.rstrip('.')} (did you mean 'basefs {word}'?)"
+    message = re.sub(r"\.? \(?Did you mean (.+?)\?\)?$", r" (did you mean \1?)", message)
+    return f"{message[:1].lower()}{message[1:]}: see '{command} --help'"
 
 
 def _fail(message: str, code: int) -> NoReturn:

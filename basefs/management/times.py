@@ -29,6 +29,8 @@ _UNITS = {
     )
     for name in names.split()
 }
+#: A minute where case does not count, a month where it does.
+_CAPITAL_M = re.compile(r"\d ?M(?![A-Za-z])", re.ASCII)
 _SPAN = re.compile(r"(?:\d+ ?[a-z]+ ?)+", re.ASCII)
 _MOMENT = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d|today|yesterday)?(?:(?:(?<!^)[ t]|^)"
@@ -44,27 +46,27 @@ def parse_time(text: str, now: float | None = None) -> float:
     A length of time is that long ago, a day without a clock time its midnight, and a clock time without a day the last
     one that was.  Without an offset from UTC times are local.  Raises `UsageError`, also for a time in the future.
     """
-    now = time.time() if now is None else now
-    try:
-        found = _seconds(" ".join(text.lower().split()), now)
-    except (KeyError, ValueError, OverflowError, OSError):
-        # No such unit, day or hour, or one beyond all calendars.
-        raise UsageError(f"{text!r} is no time: write {ACCEPTED}") from None
-    if found > now:
-        raise UsageError(f"{text!r} is in the future: write a time that has passed")
-    return found
+    return _parsed(text, time.time() if now is None else now, ACCEPTED)
 
 
 def parse_moment(text: str) -> Moment:
     """A time, or the first digits of an entry's hash, `LEAST_DIGITS` at least.  Raises `UsageError`."""
     if _HASH.fullmatch(text):
         return Moment(entry=text)
+    return Moment(time=_parsed(text, time.time(), f"{ACCEPTED}, or at least {LEAST_DIGITS} digits of a hash"))
+
+
+def _parsed(text: str, now: float, accepted: str) -> float:
+    if _CAPITAL_M.search(text):
+        raise UsageError(f"{text!r} is ambiguous: write m for minutes, or 30d for a month")
     try:
-        return Moment(time=parse_time(text))
-    except UsageError as error:
-        if "is in the future" in str(error):
-            raise
-        raise UsageError(f"{error}, or at least {LEAST_DIGITS} digits of a hash") from None
+        found = _seconds(" ".join(text.lower().split()), now)
+    except (KeyError, ValueError, OverflowError, OSError):
+        # No such unit, day or hour, or one beyond all calendars.
+        raise UsageError(f"{text!r} is no time: write {accepted}") from None
+    if found > now:
+        raise UsageError(f"{text!r} is in the future: write a time that has passed")
+    return found
 
 
 def _seconds(typed: str, now: float) -> float:

@@ -68,7 +68,7 @@ def test_revert_brings_a_deleted_file_back(edited: Cli) -> None:
 def test_revert_says_why_it_cannot(edited: Cli) -> None:
     other = revisions(edited, "conf:/b")[0]["entry"]
     assert "is no revision of /f" in edited.fails("revert", "conf:/f", other)
-    assert "is too short for a hash: give at least 8 digits" in edited.fails(
+    assert "is no hash: give at least 8 digits" in edited.fails(
         "revert", "conf:/f", revisions(edited, "conf:/f")[1]["entry"][:7], code=2
     )
     assert "there is no entry ffff0000" in edited.fails("revert", "conf:/f", "ffff0000")

@@ -14,6 +14,7 @@ import pytest
 
 from basefs.daemon.keyfiles import default_keys
 from basefs.management.differences import MOST_COMPARED
+from basefs.management.output import moment
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, noise, path
@@ -131,6 +132,23 @@ def test_attributes_and_large_files(conf: Cli) -> None:
         "changed file /f\nmode 0644 -> 0600\n"
         "changed file /large\nthe contents are not compared by lines: 1.0 MB -> 1.0 MB\n"
     )
+
+
+def test_a_difference_of_times_alone(conf: Cli, tmp_path: Path) -> None:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/f"), b"x\n", mtime=10**18))
+        (other,) = replica.commit(lambda author: author.write(path("/g"), b"x\n", mtime=10**18)).entries
+        replica.commit(lambda author: author.set_attributes(path("/f"), mtime=10**18 + 60 * 10**9))
+        assert f"changed file /f\nmtime {moment(10**9)} -> {moment(10**9 + 60)}\n" == conf("diff", "conf:/f")
+        replica.commit(lambda author: author.set_attributes(path("/f"), mtime=10**18 + 60 * 10**9 + 10**6))
+        assert f"mtime {moment(10**9 + 60)}.000000 -> {moment(10**9 + 60)}.001000\n" in conf("diff", "conf:/f")
+        assert conf("log", "-p", "-n", "1", "conf:/f").endswith(".001000\n\n")
+        replica.commit(lambda author: author.write(path("/g"), b"y\n"))
+    shown = conf("diff", "conf:/", other.hash.hex())
+    assert shown.count("mtime") == 1, "not where the contents differ"
+    (tmp_path / "g").write_bytes(b"x\n")
+    subprocess.run(["patch", "-p1", "--fuzz=0"], cwd=tmp_path, input=shown.encode(), check=True, capture_output=True)
+    assert (tmp_path / "g").read_bytes() == b"y\n"
 
 
 def test_patch_takes_a_difference(conf: Cli, tmp_path: Path) -> None:

@@ -145,7 +145,12 @@ class HistoryServices:
         if request.at is not None:
             return author.reverter.tree(path, sequence_of(self._replica, author, request.at), keep_new=request.keep_new)
         assert request.entry is not None, "either an entry or a moment"
-        target = find_entry(self._replica, request.entry)
+        try:
+            target = find_entry(self._replica, request.entry)
+        except (NotFound, UsageError):
+            # No hash is right for a path that never was.
+            self._replica.survey(path)
+            raise
         place = author.past.path_of(target)
         if place == path:
             return author.reverter.path(path, target)

@@ -157,6 +157,7 @@ class Version:
         mode, owner: octal digits, and names of user and group ("root:adm"); `None` if unknown, the owner also where it
             is the mounting user.
         size: bytes of a file, 0 for anything else.
+        mtime: UNIX seconds.
         target: of a symbolic link.
         content: the entry by which the content of a file is read.
         entry: the entry that the path ended with.
@@ -166,6 +167,7 @@ class Version:
     mode: str | None
     owner: str | None
     size: int
+    mtime: float
     target: str | None
     content: str | None
     entry: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from string import hexdigits
 
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
@@ -29,11 +30,11 @@ from basefs.view.states import Kind, State
 
 def find_entry(replica: Replica, prefix: str) -> EntryHash:
     """The one entry whose hash begins with what the user typed.  Raises `NotFound`, `UsageError`."""
+    if len(prefix) < LEAST_DIGITS or set(prefix.lower()) - set(hexdigits):
+        raise UsageError(f"{prefix!r} is no hash: give at least {LEAST_DIGITS} digits of one that 'basefs log' lists")
     found = replica.find_entries(prefix)
     if not found:
         raise NotFound(f"there is no entry {prefix}: 'basefs log' lists those of a path")
-    if len(prefix) < LEAST_DIGITS:
-        raise UsageError(f"{prefix} is too short for a hash: give at least {LEAST_DIGITS} digits")
     if len(found) > 1:
         raise UsageError(f"{prefix} is the beginning of more than one entry: give more digits")
     return found[0]
@@ -150,7 +151,8 @@ def _version_after(revision: Revision) -> Version | None:
         return None if state.kind is Kind.ABSENT else _version(state, entry)
     if entry.action is Action.WRITE:
         # Its directory is gone, or what it builds on has not arrived.
-        return Version(Kind.FILE.value, None, None, entry.size, None, entry.hash.hex(), entry.hash.hex())
+        mtime = entry.mtime / 10**9
+        return Version(Kind.FILE.value, None, None, entry.size, mtime, None, entry.hash.hex(), entry.hash.hex())
     return None
 
 
@@ -161,6 +163,7 @@ def _version(state: State, entry: Entry) -> Version:
         mode=f"{state.mode:04o}",
         owner=owner,
         size=state.size if state.kind is Kind.FILE else 0,
+        mtime=state.mtime / 10**9,
         target=state.target.decode("utf-8", "surrogateescape") if state.kind is Kind.SYMLINK else None,
         content=None if state.content is None else state.content.hex(),
         entry=entry.hash.hex(),
@@ -175,4 +178,4 @@ def _is_same(before: Version | None, after: Version | None) -> bool:
 
 
 def _look(version: Version) -> tuple[object, ...]:
-    return version.kind, version.mode, version.owner, version.target, version.content
+    return version.kind, version.mode, version.owner, version.mtime, version.target, version.content
