@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-import sys
-from collections.abc import Callable
 
 import pytest
 
 from eval.bench_hostile import BESIDE, ELSEWHERE, SHAPES, Victim
+from tests.support.cost import calls
 
 #: As many entries, and twice as many.
 COUNT = 120
 #: Calls that any number of entries costs.
 FIXED = 500
-
-
-def calls(run: Callable[[], object]) -> int:
-    """Calls of functions, of Python and of C, in this thread."""
-    count = 0
-
-    def note(_: object, event: str, __: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def costs(shape: str, count: int, directory: pathlib.Path) -> dict[str, int]:
