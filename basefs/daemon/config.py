@@ -98,7 +98,7 @@ class Home:
     def directory(self, name: str) -> Path:
         """The directory of a filesystem, existing or not.  Raises `UsageError` for a bad name."""
         if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is no filesystem name: use up to 64 letters, digits, '.', '_' and '-'")
+            raise UsageError(f"{name!r} is not a filesystem name: use up to 64 letters, digits, '.', '_' and '-'")
         return self.path / "fs" / name
 
     def existing(self, name: str) -> Path:
@@ -108,7 +108,7 @@ class Home:
             other = self.other()
             if other is not None and name in other.names():
                 raise NotFound(
-                    f"there is no filesystem {name} in {self.path}, but in {other.path}: set BASEFS_HOME={other.path}"
+                    f"there is no filesystem {name} in {self.path}; it is in {other.path}: set BASEFS_HOME={other.path}"
                 )
             near = suggestion(name, self.names())
             raise NotFound(
@@ -201,7 +201,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> NodeAddress:
     numbers = not set(host) - set("0123456789.")
     bad_host = not host or set(host) & set("[] \t\n") or (numbers and not is_ip(host))
     if bad_host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
-        raise UsageError(f"{text!r} is no address: use IP or IP:PORT, with a port from 1 to {65534}")
+        raise UsageError(f"{text!r} is not an address: use IP or IP:PORT, with a port from 1 to {65534}")
     return NodeAddress(host, int(port))
 
 

@@ -187,9 +187,9 @@ def _why_not(error: OSError, host: str, port: int, gossip_port: int) -> str:
     """Why a port cannot be listened on, and what to do."""
     where = f"cannot listen on {join_host_port(host, port)}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{where}: no interface of this machine has this address; 'ip address' lists those that they have"
+        return f"{where}: no interface of this machine has this address; 'ip address' lists the addresses"
     other = join_host_port(host, free_pair(host, gossip_port))
-    return f"{where}: {os.strerror(error.errno or 0)}; take two ports that are free, with -b {other}"
+    return f"{where}: {os.strerror(error.errno or 0)}; use two free ports, with -b {other}"
 
 
 async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

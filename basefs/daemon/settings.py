@@ -91,9 +91,9 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     """Patterns for `never_publish`.  Raises `UsageError` for one that matches no name, or every one."""
     for pattern in patterns:
         if "/" in pattern:
-            raise UsageError(f"{pattern!r} has a '/': a name that is never published is one name, such as '*.lock'")
+            raise UsageError(f"{pattern!r} contains '/': a pattern matches single names, such as '*.lock'")
         if not pattern.strip("*"):
-            raise UsageError(f"{pattern!r} is every name: nothing would be published")
+            raise UsageError(f"{pattern!r} matches every name: nothing would be published")
     return tuple(patterns)
 
 
@@ -107,7 +107,7 @@ def parse_size(text: str) -> int:
     """Bytes: `500M`, `2GB`, `0`.  Raises `UsageError`."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no number of bytes: use digits and k, M, G or T, as in 500M")
+        raise UsageError(f"{text!r} is not a size: use digits and k, M, G or T, as in 500M")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 

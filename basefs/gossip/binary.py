@@ -36,7 +36,7 @@ def version_of(binary: str) -> Version:
     # "Serf v0.8.2" or "0.8.2-dev", and lines about its protocols.
     match = _VERSION.search(done.stdout.partition("\n")[0])
     if match is None:
-        raise AgentError(f"{binary} is no Serf: it prints no version")
+        raise AgentError(f"{binary} is not Serf: it prints no version")
     major, minor, patch = map(int, match.groups())
     return major, minor, patch
 

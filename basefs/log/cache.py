@@ -217,7 +217,7 @@ class ContentCache:
             digest = content.key if isinstance(content, FileContent) else None
             self.write_file(entry, content.pieces(), content.size, digest=digest).close()
         except StoreError as error:
-            log.info("a file of %d bytes will be unpacked when it is read: %s", content.size, error)
+            log.info("cannot unpack a file of %d bytes in advance: %s", content.size, error)
 
     def close(self) -> None:
         """Release the files."""

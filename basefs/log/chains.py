@@ -213,7 +213,7 @@ class Chains:
             return True
         for first in chains:
             self.set_state(first, ChainState.OVERLONG, now=now)
-            log.info("content %s goes on behind the size that its entry states: its rest is ignored", first.hex()[:12])
+            log.info("content %s is longer than its entry states, ignoring the rest", first.hex()[:12])
         return False
 
     def _room_of(self, first: BlockHash) -> int:

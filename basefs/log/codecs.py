@@ -90,7 +90,7 @@ def _counted(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
             break
         yield piece
     if room:
-        raise InvalidEntry(f"the content has not the {size} bytes that the entry says")
+        raise InvalidEntry(f"the content does not have the {size} bytes that its entry states")
 
 
 def _by_pieces(decode: _DecodePieces) -> Callable[[bytes, bytes, int], bytes]:
@@ -375,7 +375,7 @@ def decode(chain: bytes, old: bytes, size: int) -> bytes:
     """
     data = _codec(chain).decode(chain[1:], old, size)
     if len(data) != size:
-        raise InvalidEntry(f"the content has {len(data)} bytes and the entry says {size}")
+        raise InvalidEntry(f"the content has {len(data)} bytes, its entry states {size}")
     return data
 
 

@@ -113,7 +113,7 @@ class FileContent(Content):
         except OSError as error:
             raise StoreError(f"cannot read a content of {self.size} bytes: {error.strerror}") from None
         if size > 0:
-            raise StoreError(f"a file that held {self.size} bytes was cut while it was read: write it again")
+            raise StoreError(f"a file that held {self.size} bytes was truncated while it was read: save it again")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pieces(self) -> Iterator[bytes]:
@@ -125,7 +125,7 @@ class FileContent(Content):
             digest.update(piece)
             yield piece
         if digest.digest() != self._key:
-            raise StoreError("a file was changed while it was read: write it again")
+            raise StoreError("a file changed while it was read: save it again")
 
     def close(self) -> None:
         if self._descriptor >= 0:

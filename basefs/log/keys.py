@@ -28,7 +28,7 @@ def verify(entry: Entry, public: bytes) -> None:
         raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has a wrong signature of key {entry.fingerprint.hex()[:12]}")
     # Only now, since it costs as much as many signatures.
     if entry.action in (Action.GRANT, Action.ADMIT) and not is_sound(entry.content):
-        raise InvalidEntry(f"entry {entry.hash.hex()[:12]} grants or admits what is no Ed25519 key")
+        raise InvalidEntry(f"entry {entry.hash.hex()[:12]} grants or admits something that is not an Ed25519 key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +119,5 @@ def parse_public_key(text: str) -> bytes:
     if len(public) != PUBLIC_KEY_SIZE:
         raise UsageError(f"a public key is {2 * PUBLIC_KEY_SIZE} hexadecimal digits, as in the .pub file of genkey")
     if not is_sound(public):
-        raise UsageError(f"{text.strip()} is no public key of Ed25519: anybody could sign with it, or nobody")
+        raise UsageError(f"{text.strip()} is not a valid Ed25519 public key: anybody could sign with it, or nobody")
     return public

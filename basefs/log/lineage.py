@@ -86,7 +86,7 @@ class Lineages:
                 raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
             action = placed.entry.action
             if path_id not in (None, placed.path_id):
-                raise IncompleteContent(f"entry {hash.hex()[:12]} is no revision of the path that is reverted to it")
+                raise IncompleteContent(f"entry {hash.hex()[:12]} is not a revision of the path that a revert names")
             path_id = None
             if action is Action.WRITE:
                 return hash

@@ -189,7 +189,7 @@ class Rebuild:
                         raise InvalidEntry("it holds no bytes")
                     block = Block.decode(data)
                 except InvalidEntry as error:
-                    self._find("blocks", seq, f"it is no block: {error}", lost=True)
+                    self._find("blocks", seq, f"not a block: {error}", lost=True)
                     continue
                 if block.hash != hash:
                     # It may be whole under another hash; if nothing names that, it does no harm.
@@ -210,7 +210,7 @@ class Rebuild:
                         raise InvalidEntry("it holds no bytes")
                     entry = Entry.decode(data)
                 except InvalidEntry as error:
-                    self._find("entries", seq, f"it is no entry: {error}", lost=True)
+                    self._find("entries", seq, f"not an entry: {error}", lost=True)
                     continue
                 if entry.hash in self._result.rows:
                     self._find("entries", seq, "it is there twice")
@@ -246,7 +246,7 @@ class Rebuild:
                 try:
                     entry = Entry.decode(data)
                 except (InvalidEntry, TypeError) as error:
-                    self._find("detached", _hex(hash), f"it is no entry: {error}", lost=True)
+                    self._find("detached", _hex(hash), f"not an entry: {error}", lost=True)
                     continue
                 if entry.hash != hash:
                     self._find("detached", _hex(hash), "its hash does not match its data")

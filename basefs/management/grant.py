@@ -72,7 +72,7 @@ def _public_key(text: str) -> str:
     try:
         content = path.read_text()
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no public key: give the .pub file of 'basefs genkey'") from None
+        raise UsageError(f"{path} is not a public key: give the .pub file of 'basefs genkey'") from None
     if "PRIVATE KEY" in content:
         raise UsageError(f"{path} is a private key, which must stay where it is: give {path}.pub")
     return content.strip()

@@ -37,7 +37,7 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     found = sorted(ask_daemon(home, name, ListMembers()), key=lambda member: member.name)
     network = ask_daemon(home, name, GetNetwork())
     if not network.serf_connected:
-        click.echo("the Serf agent does not run at the moment: STATUS is the last known one", err=True)
+        click.echo("the Serf agent is not running: STATUS is the last known status", err=True)
     elif network.serf_trouble and not any(member.same_filesystem and not member.own for member in found):
         click.echo(f"nobody else has joined: {printable(network.serf_trouble)}", err=True)
     if as_json:

@@ -66,5 +66,5 @@ def parse_name(home: Home, text: str) -> str:
         return text
     target = parse_target(home, text)
     if target.path != "/":
-        raise UsageError(f"this command takes a whole filesystem, no path: write {target.name}")
+        raise UsageError(f"this command takes a whole filesystem, not a path: write {target.name}")
     return target.name

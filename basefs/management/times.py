@@ -63,7 +63,7 @@ def _parsed(text: str, now: float, accepted: str) -> float:
         found = _seconds(" ".join(text.lower().split()), now)
     except (KeyError, ValueError, OverflowError, OSError):
         # No such unit, day or hour, or one beyond all calendars.
-        raise UsageError(f"{text!r} is no time: write {accepted}") from None
+        raise UsageError(f"{text!r} is not a time: write {accepted}") from None
     if found > now:
         raise UsageError(f"{text!r} is in the future: write a time that has passed")
     return found

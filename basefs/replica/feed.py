@@ -59,4 +59,4 @@ class CommitFeed:
                 callback(item)
             except Exception:
                 # It may be another thread's commit: neither this thread nor the other subscribers must suffer.
-                log.exception("a bug in a subscriber")
+                log.exception("subscriber failed, which is a bug")

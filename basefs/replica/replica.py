@@ -460,7 +460,7 @@ class Replica:
             return self._live.tree.settle()
         except (BaseFSError, sqlite3.Error) as error:
             reason = self._store.database.translate(error) if isinstance(error, sqlite3.Error) else error
-            log.error("what has changed cannot be shown before it is asked for: %s", reason)
+            log.error("cannot update the view ahead of reads: %s", reason)
             self._forget_view()
             return ()
 
@@ -478,7 +478,7 @@ class Replica:
             raise
         except Exception:
             # The entries are in the log and must reach the peers, whatever the view makes of them.
-            log.exception("a bug in the view: it is built again from the log")
+            log.exception("view failed, which is a bug: rebuilding it from the log")
             self._view.tree.rebuild()
             self._view.stats.forget(None)
 
@@ -742,7 +742,7 @@ class Replica:
         """`content_at` as a content that is read in pieces; it must be closed."""
         with self._lock:
             if entry not in self._store:
-                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
             source = self._contents.lineages.source(entry)
         return BytesContent(b"") if source is None else self._contents.open(source)
 
@@ -788,7 +788,7 @@ class Replica:
         with self._lock:
             placed = self._store.get(entry)
             if placed is None:
-                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
             return placed.entry.fingerprint
 
     def key_names(self) -> dict[Fingerprint, str]:

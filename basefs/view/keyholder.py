@@ -93,7 +93,7 @@ class KeyHolder:
         plan = self._plan(path, entries, in_force, keep=True)
         if not any(at == path and grant.fingerprint == fingerprint for at, grant in plan.gained):
             raise PermissionDenied(
-                f"a grant at {display(path)} would have no effect: a key with more authority has revoked it"
+                f"a grant at {display(path)} would have no effect: a key with higher authority has revoked it"
             )
         return plan
 
@@ -125,7 +125,7 @@ class KeyHolder:
             raise PermissionDenied(
                 f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key of this "
                 "node has authority over it"
-                "; whoever granted it can revoke it, or a key with more authority"
+                "; its granter can revoke it, or a key with higher authority"
             )
         return self._plan(path, best, in_force, keep=not discard)
 

@@ -123,7 +123,7 @@ class Past:
         """The path that an entry belongs to.  Raises `NotFound` for an unknown one."""
         placed = self._store.get(entry)
         if placed is None:
-            raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
         return self._store.paths.path_of(placed.path_id)
 
     def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
@@ -160,7 +160,7 @@ class Past:
         """The number of an entry in the order of arrival on this node.  Raises `NotFound` for an unknown one."""
         sequence = self._store.sequence(entry)
         if sequence is None:
-            raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists those of a path")
+            raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
         return sequence
 
     def sequence_at(self, when: float) -> int:
@@ -172,7 +172,7 @@ class Past:
         if sequence is None:
             first = self._store.arrivals.first()
             since = "" if first is None else time.strftime(" before %Y-%m-%d %H:%M:%S", time.localtime(first))
-            raise NotFound(f"this node knew nothing{since}: give a later time, or the hash of an entry")
+            raise NotFound(f"this node has no history{since}: give a later time, or the hash of an entry")
         return sequence
 
     def grants(self) -> list[GrantRecord]:

@@ -65,7 +65,7 @@ class Reverter:
         missing, `PermissionDenied`.
         """
         if not path:
-            raise NotPermitted("the root directory has no other state: revert what is in it")
+            raise NotPermitted("the root directory itself cannot be reverted: give --at, or a path in it")
         if self._tree.find(path[:-1]) is not None:
             return Draft(self._path(self._tree, path, target))
         above: list[Entry] = []
@@ -98,14 +98,14 @@ class Reverter:
         found = survey(self._store, tree, path)
         revision = next((r for r in found.revisions() if r.entry.hash == target), None) if found is not None else None
         if found is None or revision is None:
-            raise NotFound(f"{target.hex()[:12]} is no revision of {display(path)}: 'basefs log' lists them")
+            raise NotFound(f"{target.hex()[:12]} is not a revision of {display(path)}: 'basefs log' lists them")
         if found.outcome is None or revision.standing is RevisionStatus.GONE:
             raise NotFound(
-                f"{target.hex()[:12]} belongs to a directory {display(path[:-1])} that was deleted and made anew: "
-                f"revert that with '--at {target.hex()[:12]} --keep-new'"
+                f"{target.hex()[:12]} belongs to an earlier directory {display(path[:-1])}, which was deleted: "
+                f"restore that with '--at {target.hex()[:12]} --keep-new'"
             )
         if revision.state is None:
-            raise NotPermitted(f"{target.hex()[:12]} is not a state of {display(path)} that can come back")
+            raise NotPermitted(f"{target.hex()[:12]} cannot be restored: it is not a version of {display(path)}")
         # What is withheld comes once a revert that counts names it.
         if not revision.state.complete and revision.standing is not RevisionStatus.WITHHELD:
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
@@ -197,7 +197,7 @@ class Reverter:
             above = tree.find(at[:-1])
             if above is None or not above.is_directory:
                 if at == path:
-                    raise NotFound(f"{display(at[:-1])} is gone: revert that first")
+                    raise NotFound(f"{display(at[:-1])} does not exist: revert that first")
                 continue
             outcome = tree.absent(above, at[-1]) if node is None else node.outcome
             if outcome is not None:

@@ -64,7 +64,7 @@ def test_an_address_asks_nobody() -> None:
     assert find_nodes("[fd00::1]:7", nobody) == [("fd00::1", 7)]
 
 
-@pytest.mark.logs("is no address")
+@pytest.mark.logs("is not an address")
 def test_the_nodes_that_a_name_lists(resolver: dns.resolver.Resolver) -> None:
     assert find_nodes("cluster.example:9", resolver) == [("10.0.0.1", 4000), ("10.0.0.2", 9)]
     assert find_nodes("six.example", resolver) == [("10.0.0.3", 18374), ("fd00::1", 5000)]

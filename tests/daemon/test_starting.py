@@ -80,7 +80,7 @@ def test_what_serf_tells_while_it_starts_is_heard(tmp_path: Path, monkeypatch: p
     assert asked == [(PEER.sync_address, "it joined"), (PEER.sync_address, "an announcement")]
 
 
-@pytest.mark.logs("is no address")
+@pytest.mark.logs("is not an address")
 def test_nodes_to_join_are_those_of_the_command_line_and_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

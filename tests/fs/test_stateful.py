@@ -271,7 +271,7 @@ class Applications(RuleBasedStateMachine):
 
     @rule(published=st.booleans())
     def crash(self, published: bool) -> None:
-        """The daemon is killed and started again; nothing that was closed is lost."""
+        """The daemon is killed and started again; closed files are not lost."""
         if published:
             self.local.publish()
         working = self.fs.working

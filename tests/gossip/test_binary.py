@@ -30,7 +30,7 @@ def test_versions_as_they_are_printed(tmp_path: Path, line: str) -> None:
 
 def test_what_is_no_serf(tmp_path: Path) -> None:
     for text in ("echo hello", "echo hello; echo 0.8.2", "true"):
-        with pytest.raises(AgentError, match="is no Serf"):
+        with pytest.raises(AgentError, match="is not Serf"):
             version_of(script(tmp_path / "serf", text))
     with pytest.raises(AgentError, match="cannot be run"):
         version_of(str(tmp_path / "missing"))

@@ -298,7 +298,7 @@ def test_a_file_that_changes_while_it_is_written(tmp_path: Path, replica: Replic
         with pytest.raises(StoreError, match="changed while"):
             write(replica, content)
         file.truncate(PIECE)
-        with pytest.raises(StoreError, match="was cut"):
+        with pytest.raises(StoreError, match="was truncated"):
             write(replica, content)
     assert replica.read(F) == b"before"
     assert replica.totals()["entries"] == before

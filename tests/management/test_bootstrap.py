@@ -48,13 +48,13 @@ def test_several_root_keys_are_named_after_their_files(cli: Cli) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.1:0", "10.0.0.1:65535", "10.0.0.1:port", ":1", ""])
 def test_a_bad_address(cli: Cli, address: str) -> None:
-    assert "is no address" in cli.fails("bootstrap", "conf", "-i", address, code=2)
+    assert "is not an address" in cli.fails("bootstrap", "conf", "-i", address, code=2)
     assert cli.empty("list").startswith("no filesystem here")
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "x" * 65, "sp ace", "new\nline", "-"])
 def test_a_bad_name(cli: Cli, name: str) -> None:
-    assert "is no filesystem name" in cli.fails("bootstrap", "--", name, code=2)
+    assert "is not a filesystem name" in cli.fails("bootstrap", "--", name, code=2)
 
 
 def test_a_missing_key(cli: Cli) -> None:

@@ -94,7 +94,7 @@ def test_a_name_that_is_none_is_wrong_usage(cli: Cli, name: str) -> None:
     _, target, *rest = unknown(name)
     path = target.partition(":")[2]
     said = cli.fails(name, "no?such" + (f":{path}" if path else ""), *rest, code=2)
-    assert "is no filesystem name" in said
+    assert "is not a filesystem name" in said
 
 
 @pytest.mark.parametrize("name", COMMANDS)

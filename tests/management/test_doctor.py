@@ -95,7 +95,7 @@ class TestWell:
 
     def test_what_is_not_there(self, cli: Cli) -> None:
         assert "there is no filesystem conf" in cli.fails("doctor", "conf")
-        assert "is no address" in cli.fails("doctor", "-b", "x:y", code=2)
+        assert "is not an address" in cli.fails("doctor", "-b", "x:y", code=2)
 
 
 @pytest.mark.fuse
@@ -104,7 +104,7 @@ class TestFuse:
         assert "modprobe fuse" in only(in_namespace(node, _NEW_DEV), "fuse")
 
     def test_what_is_no_device(self, node: Node, well: Cli) -> None:
-        assert "/dev/fuse is no device" in only(in_namespace(node, f"{_NEW_DEV}; touch /dev/fuse"), "fuse")
+        assert "/dev/fuse is not a device" in only(in_namespace(node, f"{_NEW_DEV}; touch /dev/fuse"), "fuse")
 
     def test_no_permission(self, node: Node, well: Cli) -> None:
         # Somebody else's device, and without root's right to open whatever it likes.
@@ -133,7 +133,7 @@ class TestSerf:
         monkeypatch.setenv("PATH", str(well.base))
         assert "basefs installserf" in only(findings(well, "-b", f"127.0.0.1:{free_port()}"), "serf")
 
-    @pytest.mark.parametrize("text,what", [("echo Serf v0.7.9", "0.8.0 is the oldest"), ("exit 0", "is no Serf")])
+    @pytest.mark.parametrize("text,what", [("echo Serf v0.7.9", "0.8.0 or later"), ("exit 0", "is not Serf")])
     def test_too_old_or_something_else(self, well: Cli, monkeypatch: pytest.MonkeyPatch, text: str, what: str) -> None:
         serf = well.base / "serf"
         serf.write_text(f"#!/bin/sh\n{text}\n")
@@ -157,7 +157,7 @@ class TestPorts:
 
     def test_an_address_of_another_machine(self, well: Cli) -> None:
         rows = findings(well, "-b", "192.0.2.1")["port"]
-        assert "192.0.2.1 is no address of this machine" in rows[0]["what"]
+        assert "192.0.2.1 is not an address of this machine" in rows[0]["what"]
 
     def test_a_node_that_uses_them_itself(self, node: Node, well: Cli) -> None:
         port = free_port()

@@ -106,7 +106,7 @@ def test_errors(conf: Cli, archive: Path) -> None:
     assert "there is no filesystem nothing" in conf.fails("export", "nothing", archive)
     missing = archive.parent / "missing" / "archive"
     assert conf.fails("export", "conf", missing) == f"basefs: No such file or directory: {missing}\n"
-    assert "is no filesystem name" in conf.fails("import", "a/b", archive, code=2)
+    assert "is not a filesystem name" in conf.fails("import", "a/b", archive, code=2)
     assert conf.misused("export", "conf") == "basefs: missing argument 'FILE': see 'basefs export --help'"
 
 

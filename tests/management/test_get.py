@@ -126,6 +126,6 @@ def test_it_exists(conf: Cli, unused: str) -> None:
 
 
 def test_bad_arguments(cli: Cli, unused: str) -> None:
-    assert "is no filesystem name" in cli.fails("get", "a/b", unused, code=2)
-    assert "is no address" in cli.fails("get", "conf", "host:port", code=2)
+    assert "is not a filesystem name" in cli.fails("get", "a/b", unused, code=2)
+    assert "is not an address" in cli.fails("get", "conf", "host:port", code=2)
     assert cli.misused("get", "conf") == "basefs: missing argument 'ADDR[:PORT]': see 'basefs get --help'"

@@ -67,7 +67,7 @@ def test_what_is_no_public_key(tree: Cli, text: str) -> None:
 
 def test_a_file_that_holds_something_else(tree: Cli) -> None:
     (tree.base / "binary").write_bytes(b"\xff\xfe")
-    assert "is no public key" in tree.fails("grant", "conf:/d", "x", tree.base / "binary", code=2)
+    assert "is not a public key" in tree.fails("grant", "conf:/d", "x", tree.base / "binary", code=2)
     (tree.base / "text").write_text("hello")
     assert "64 hexadecimal digits" in tree.fails("grant", "conf:/d", "x", tree.base / "text", code=2)
 

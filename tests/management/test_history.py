@@ -67,8 +67,8 @@ def test_revert_brings_a_deleted_file_back(edited: Cli) -> None:
 
 def test_revert_says_why_it_cannot(edited: Cli) -> None:
     other = revisions(edited, "conf:/b")[0]["entry"]
-    assert "is no revision of /f" in edited.fails("revert", "conf:/f", other)
-    assert "is no hash: give at least 8 digits" in edited.fails(
+    assert "not of /f" in edited.fails("revert", "conf:/f", other)
+    assert "is not a hash: give at least 8 digits" in edited.fails(
         "revert", "conf:/f", revisions(edited, "conf:/f")[1]["entry"][:7], code=2
     )
     assert "there is no entry ffff0000" in edited.fails("revert", "conf:/f", "ffff0000")
@@ -197,10 +197,10 @@ def test_a_tree_can_be_reverted_to_a_time_and_back(removed: Cli) -> None:
 def test_times(removed: Cli) -> None:
     assert "is in the future" in removed.fails("revert", "conf:/d", "--at", "2106-01-01", code=2)
     message = removed.fails("revert", "conf:/d", "--at", "1999-12-31 23:59")
-    assert "this node knew nothing before" in message and message.count("\n") == 1
+    assert "this node has no history before" in message and message.count("\n") == 1
     assert "nothing to do" in removed.empty("revert", "conf:/d", "--at", "now")
-    assert "is no time: write 15m" in removed.fails("revert", "conf:/d", "--at", "some day", code=2)
-    assert "this node knew nothing before" in removed.fails("revert", "conf:/d", "--at", "yesterday")
+    assert "is not a time: write 15m" in removed.fails("revert", "conf:/d", "--at", "some day", code=2)
+    assert "this node has no history before" in removed.fails("revert", "conf:/d", "--at", "yesterday")
     assert "give either" in removed.fails("revert", "conf:/d", code=2)
     assert "give either" in removed.fails("revert", "conf:/d", "abcd", "--at", "1h", code=2)
     assert "nothing was" in removed.fails("revert", "conf:/never", "--at", "now")
@@ -210,7 +210,7 @@ def test_a_hash_of_another_path_is_refused_with_what_was_meant(removed: Cli) -> 
     """The hash of a file does not take back all that came into its directory after it."""
     other = json.loads(removed("log", "conf:/.cluster", "--json"))[0]["entry"]
     said = removed.fails("revert", "conf:/d", other)
-    assert f"is no revision of /d but of /.cluster: 'basefs revert conf:/.cluster {other[:12]}'" in said
+    assert f"is a revision of /.cluster, not of /d: 'basefs revert conf:/.cluster {other[:12]}'" in said
     link = next(row for row in json.loads(removed("log", "-r", "conf:/d", "--json")) if row["action"] == "slink")
     before = contents(removed)
     said = removed.fails("revert", "conf:/d", link["entry"], code=2)
@@ -258,7 +258,7 @@ def test_a_revision_of_an_earlier_name_is_written_at_the_new_one(conf: Cli) -> N
     with conf.replica("conf") as replica:
         assert replica.read(path("/new")) == large
     # The new file of the old name has nothing to do with it.
-    assert "is no revision of /new but of /d/old" in conf.fails("revert", "conf:/new", other)
+    assert "is a revision of /d/old, not of /new" in conf.fails("revert", "conf:/new", other)
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.remove(path("/d/old"), directory=False))
         replica.commit(lambda author: author.remove(path("/d"), directory=True))

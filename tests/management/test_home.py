@@ -22,7 +22,7 @@ def home(base: Path) -> Home:
 
 @pytest.mark.parametrize("text", ["[]", "[::1", "::1]", "[::1]x:7", "[::1]:", "x[::1]:7"])
 def test_brackets_come_in_pairs(text: str) -> None:
-    with pytest.raises(UsageError, match="is no address"):
+    with pytest.raises(UsageError, match="is not an address"):
         parse_address(text)
 
 

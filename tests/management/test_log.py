@@ -94,7 +94,7 @@ def test_revisions_of_a_time(shared: Cli) -> None:
     assert len(rows(shared, "conf:/f", "--until", f"@{oldest + 0.0001:f}", "--arrival")) == 1
     assert len(rows(shared, "conf:/f", "--since", "1h", "--until", "now")) == 3
     assert "no revisions" in shared.empty("log", "conf:/f", "--until", "1h")
-    assert "is no time" in shared.fails("log", "conf:/f", "--since", "some day", code=2)
+    assert "is not a time" in shared.fails("log", "conf:/f", "--since", "some day", code=2)
 
 
 def test_revisions_with_what_they_changed(shared: Cli) -> None:

@@ -40,7 +40,7 @@ class TestErrors:
         assert "addres" in conf.fails("mount", "conf", point, "-s", "-b", bind, code=2)
 
     def test_an_address_to_join_that_is_none(self, conf: Cli, point: Path) -> None:
-        assert "'b:x' is no address" in conf.fails("mount", "conf", point, "-s", "-j", "a:1,b:x", code=2)
+        assert "'b:x' is not an address" in conf.fails("mount", "conf", point, "-s", "-j", "a:1,b:x", code=2)
 
     def test_a_missing_key(self, conf: Cli, point: Path) -> None:
         assert "no key at" in conf.fails("mount", "conf", point, "-s", "-k", conf.base / "nothing", code=2)

@@ -58,7 +58,7 @@ def test_large_contents_in_the_cache_are_the_cache(conf: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["status", "members", "blocks"])
 def test_a_path_is_refused_where_all_of_it_is_meant(conf: Cli, command: str) -> None:
-    assert "no path: write conf\n" in conf.fails(command, "conf:/web", code=2)
+    assert "not a path: write conf\n" in conf.fails(command, "conf:/web", code=2)
 
 
 def test_of_all(conf: Cli) -> None:

@@ -55,7 +55,7 @@ def test_the_whole_filesystem(cli: Cli, text: str) -> None:
 
 
 def test_a_path_where_the_whole_filesystem_is_meant(cli: Cli) -> None:
-    with pytest.raises(UsageError, match=r"no path: write conf$"):
+    with pytest.raises(UsageError, match=r"not a path: write conf$"):
         parse_name(cli.home, "conf:/a")
 
 
@@ -144,6 +144,6 @@ def test_a_path_that_is_gone_is_named_from_inside_of_a_mount(
     monkeypatch.chdir(point)
     assert conf("revert", "file", first) == "1 created\n"
     # An empty variable of a script is not the working directory.
-    assert "is no filesystem name" in conf.fails("revert", "", "--at", "now", code=2)
+    assert "is not a filesystem name" in conf.fails("revert", "", "--at", "now", code=2)
     assert "there is no filesystem nosuch" in conf.fails("status", "nosuch")
     monkeypatch.chdir("/")

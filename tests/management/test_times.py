@@ -83,7 +83,7 @@ def test_a_time_elsewhere(zone: str, offset: str) -> None:
 def test_what_is_no_time_says_what_is(typed: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_time(typed)
-    assert str(raised.value) == f"{typed!r} is no time: write {ACCEPTED}"
+    assert str(raised.value) == f"{typed!r} is not a time: write {ACCEPTED}"
 
 
 @pytest.mark.parametrize("typed", ["1M", "1 M ago", "2h1M", "1M30s"])
@@ -143,7 +143,7 @@ def test_any_text_is_a_time_or_refused(text: str) -> None:
         assert isinstance(parse_time(text, NOW), float)
     except UsageError as refused:
         assert any(
-            why in str(refused) for why in ("is no time: write 15m", "is in the future: write", "is ambiguous: ")
+            why in str(refused) for why in ("is not a time: write 15m", "is in the future: write", "is ambiguous: ")
         )
 
 

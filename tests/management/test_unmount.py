@@ -25,7 +25,7 @@ def test_what_does_not_run(conf: Cli) -> None:
 def test_what_is_not_there(cli: Cli) -> None:
     assert "there is no filesystem conf" in cli.fails("unmount", "conf")
     assert f"no BaseFS filesystem is mounted on {cli.base}: 'basefs list' lists" in cli.fails("unmount", cli.base)
-    assert "is no filesystem name" in cli.fails("unmount", "..", code=2)
+    assert "is not a filesystem name" in cli.fails("unmount", "..", code=2)
     assert cli.misused("unmount") == "basefs: missing argument 'NAME|MOUNTPOINT': see 'basefs unmount --help'"
 
 

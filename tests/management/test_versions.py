@@ -60,10 +60,10 @@ def test_what_has_no_content(edited: Cli) -> None:
     deleted = revisions(edited, "conf:/f")[0]["entry"]
     assert edited.fails("cat", "conf:/f") == "basefs: nothing is at /f\n"
     assert "nothing was at /f" in edited.fails("cat", "conf:/f", "--at", deleted)
-    assert "this node knew nothing before" in edited.fails("cat", "conf:/f", "--at", "1w")
+    assert "this node has no history before" in edited.fails("cat", "conf:/f", "--at", "1w")
     assert "nothing is at /g" in edited.fails("cat", "conf:/g")
     assert "there is no entry 01234567" in edited.fails("cat", "conf:/f", "--at", "01234567")
-    assert "is no time" in edited.fails("cat", "conf:/f", "--at", "nonsense", code=2)
+    assert "is not a time" in edited.fails("cat", "conf:/f", "--at", "nonsense", code=2)
     assert "/ is a directory" in edited.fails("cat", "conf")
     assert "/d is a directory" in edited.fails("cat", "conf:/d")
     assert "/d/link is a symbolic link to binary" in edited.fails("cat", "conf:/d/link")

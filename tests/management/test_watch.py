@@ -204,7 +204,7 @@ def test_a_watcher_that_goes_away_is_forgotten(node: Node, point: Path) -> None:
 def test_what_is_no_token(node: Node, point: Path) -> None:
     done = node.spawn("watch", "conf", "--since", "nonsense")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "is no token of this node's journal" in done.stderr
+    assert "is not a token of this node's journal" in done.stderr
 
 
 def test_lines_for_people(node: Node, point: Path) -> None:

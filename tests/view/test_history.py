@@ -385,7 +385,7 @@ def test_revert_refuses_what_cannot_come_back(story: Story) -> None:
     other = story.write(ROOT_KEY, story.root, b"other", "g")
     granted = story.grant(ROOT_KEY, first, BOB)
     replica = story.replica(ROOT_KEY)
-    with pytest.raises(NotFound, match="no revision of /f"):
+    with pytest.raises(NotFound, match="not a revision of /f"):
         revert(replica, "/f", other)
     with pytest.raises(NotPermitted):
         revert(replica, "/f", granted)

@@ -129,7 +129,7 @@ def _fresh(directory: Path, reader: ArchiveReader) -> Iterator[_Log]:
     ):
         yield _Log(ALONE, partial(replica.add, everything=True), 0)
         if not replica.totals()["entries"]:
-            raise ArchiveError("not even the first entries of the filesystem are whole: nothing was imported")
+            raise ArchiveError("the first entries of the filesystem are damaged: nothing was imported")
 
 
 @contextlib.contextmanager

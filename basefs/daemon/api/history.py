@@ -175,14 +175,14 @@ class HistoryServices:
         if state is None and entry.action is Action.WRITE:
             # Its directory is gone, and the mode with it.
             return author.write(path, self._replica.open_at(entry.hash))
-        raise NotPermitted(f"{entry.hash.hex()[:12]} is not a state of {display(path)} that can come back")
+        raise NotPermitted(f"{entry.hash.hex()[:12]} cannot be restored: it is not a version of {display(path)}")
 
     def _refuse_other(self, path: Path, place: Path, entry: str) -> NoReturn:
         """Raise what was probably meant with an entry of another path."""
         name = self._replica.directory.name
         one = f"'{_command(name, place)} {entry}' restores that alone"
         if place[: len(path)] != path:
-            raise NotFound(f"{entry} is no revision of {display(path)} but of {display(place)}: {one}")
+            raise NotFound(f"{entry} is a revision of {display(place)}, not of {display(path)}: {one}")
         raise UsageError(
             f"{entry} is a revision of {display(place)}, not of {display(path)}: {one}; "
             f"'{_command(name, path)} --at {entry} --dry-run' lists what would become of all of {display(path)}"

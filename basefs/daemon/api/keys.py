@@ -108,7 +108,7 @@ class KeyServices:
         ]
         if not found:
             near = suggestion(key, (grant.entry.name.decode("utf-8", "replace") for grant in here))
-            raise NotFound(f"no key {key} is granted at {display(path)}{near}: 'basefs keys' lists those that are")
+            raise NotFound(f"no key {key} is granted at {display(path)}{near}: 'basefs keys' lists the keys")
         if len({grant.fingerprint for grant in found}) > 1:
             raise UsageError(f"more than one key is named {key} at {display(path)}: give the fingerprint")
         if self._replica.is_root_key(found[0].fingerprint):

@@ -874,7 +874,7 @@ def answer_type(request: type[Request[Any]]) -> Any:
 def decode_request(command: str, arguments: dict[str, Json]) -> Request[Any]:
     """The request that came through the socket.  Raises `UsageError` for a command that is not known."""
     if command not in REQUESTS:
-        raise UsageError(f"the daemon does not know the command {command!r}: is it of another version?")
+        raise UsageError(f"the daemon does not know the command {command!r}: is it another version?")
     try:
         request: Request[Any] = decode(REQUESTS[command], arguments)
     except (ValueError, TypeError, KeyError) as error:

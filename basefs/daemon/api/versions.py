@@ -31,12 +31,14 @@ from basefs.view.states import Kind, State
 def find_entry(replica: Replica, prefix: str) -> EntryHash:
     """The one entry whose hash begins with what the user typed.  Raises `NotFound`, `UsageError`."""
     if len(prefix) < LEAST_DIGITS or set(prefix.lower()) - set(hexdigits):
-        raise UsageError(f"{prefix!r} is no hash: give at least {LEAST_DIGITS} digits of one that 'basefs log' lists")
+        raise UsageError(
+            f"{prefix!r} is not a hash: give at least {LEAST_DIGITS} digits of one that 'basefs log' lists"
+        )
     found = replica.find_entries(prefix)
     if not found:
-        raise NotFound(f"there is no entry {prefix}: 'basefs log' lists those of a path")
+        raise NotFound(f"there is no entry {prefix}: 'basefs log' lists the entries of a path")
     if len(found) > 1:
-        raise UsageError(f"{prefix} is the beginning of more than one entry: give more digits")
+        raise UsageError(f"{prefix} is ambiguous: give more digits of the hash")
     return found[0]
 
 

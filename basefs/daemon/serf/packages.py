@@ -58,7 +58,7 @@ def install(found: Manager) -> str:
         except (OSError, subprocess.SubprocessError) as error:
             raise AgentError(f"{' '.join(command)}: {error}") from None
         if done.returncode != 0:
-            said = done.stdout.strip().splitlines() or ["it said nothing"]
+            said = done.stdout.strip().splitlines() or ["it printed nothing"]
             raise AgentError(f"{' '.join(command)}: exit {done.returncode}: {said[-1]}")
     binary = find_serf()
     if version_of(binary) < OLDEST:

@@ -45,7 +45,7 @@ def find_problem() -> str | None:
     except AgentError as error:
         return str(error)
     if version < OLDEST:
-        return f"{binary} is version {dotted(version)}, and {dotted(OLDEST)} is the oldest that will do"
+        return f"{binary} is version {dotted(version)}, which is too old: {dotted(OLDEST)} or later is needed"
     return None
 
 

@@ -80,12 +80,12 @@ class Release:
             found = self._download(archive, progress)
             if found != wanted:
                 raise AgentError(
-                    f"{self.archive} from {self.url} is not what it should be: its SHA-256 is {found}, not {wanted}; "
+                    f"{self.archive} from {self.url} has a wrong checksum: SHA-256 {found}, expected {wanted}; "
                     "nothing was installed"
                 )
             program = _unpack(archive, Path(scratch) / "serf")
             if version_of(str(program)) < OLDEST:
-                raise AgentError(f"Serf {self.version} is too old: {dotted(OLDEST)} is the oldest that will do")
+                raise AgentError(f"Serf {self.version} is too old: {dotted(OLDEST)} or later is needed")
             program.rename(directory / "serf")
         return str(directory / "serf")
 
@@ -112,7 +112,7 @@ class Release:
             while chunk := _read(answer):
                 done += len(chunk)
                 if done > _MAX_ARCHIVE:
-                    raise AgentError(f"{self.archive} has more than {_MAX_ARCHIVE} bytes: that is no Serf")
+                    raise AgentError(f"{self.archive} is too large for Serf: more than {_MAX_ARCHIVE} bytes")
                 digest.update(chunk)
                 file.write(chunk)
                 progress(done, total)

@@ -189,8 +189,8 @@ class ChangeJournal:
         id, dash, digits = token.partition("-")
         if not dash or not digits.isdecimal() or id != self._id or int(digits) > self.last():
             raise UsageError(
-                f"{token!r} is no token of this node's journal: 'basefs watch' prints one with each change; tokens of "
-                "another node, or of a journal that was deleted, do not count"
+                f"{token!r} is not a token of this node's journal: 'basefs watch' prints one with each change; one of "
+                "another node, or of a journal that was deleted, is not valid"
             )
         return int(digits)
 

@@ -192,7 +192,7 @@ def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, o
     except RuntimeError as error:
         if error.args and error.args[0] in _LIVED:
             # It does not tell a signal from an error; of an error it has said more on stderr.
-            log.info("mount on %s ended, by a signal unless an error precedes", mountpoint)
+            log.info("mount on %s ended, by a signal unless an error is logged above", mountpoint)
             return
         raise MountFailed(f"cannot mount on {mountpoint}: {why_no_mount()}") from None
 

@@ -33,7 +33,7 @@ class TornSpool(StoreError):
 def as_store_error(error: OSError, what: object) -> StoreError:
     """What a failed write of ours means to applications."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpace(f"the disk is full: free some space for {what}; nothing that was closed is lost")
+        return NoSpace(f"the disk is full: free some space for {what}; closed files are not lost")
     return StoreError(f"cannot write {what}: {error.strerror}")
 
 

@@ -314,7 +314,7 @@ class WorkingSet:
                 attributes = self.attributes(slot)
         if not attributes.writable:
             if self.replica.damaged:
-                raise ReadOnly("the log is damaged and takes no writes: 'basefs check' tells more")
+                raise ReadOnly("the log is damaged and takes no writes: see 'basefs check'")
             raise PermissionDenied(
                 f"no key of this node may write at {display(path[:depth])}: ask a key holder for 'basefs grant'"
             )

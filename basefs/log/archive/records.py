@@ -113,7 +113,7 @@ class ArchiveReader:
         self.entries = self.blocks = self.size = 0
         start = self._stream.read(len(MAGIC) + 1)
         if start[: len(MAGIC)] != MAGIC or len(start) <= len(MAGIC):
-            raise ArchiveError("it is not what 'basefs export' writes")
+            raise ArchiveError("it is not an archive of 'basefs export'")
         if start[-1] != VERSION:
             raise ArchiveError(f"it has format {start[-1]}, this version reads {VERSION}: upgrade BaseFS")
         self._note(start)

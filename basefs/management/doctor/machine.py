@@ -39,7 +39,7 @@ def examine_fuse() -> list[Diagnosis]:
 def _device() -> list[Diagnosis]:
     try:
         if not stat.S_ISCHR(DEVICE.stat().st_mode):
-            return [problem("fuse", f"{DEVICE} is no device", f"rm {DEVICE}; modprobe fuse")]
+            return [problem("fuse", f"{DEVICE} is not a device", f"rm {DEVICE}; modprobe fuse")]
         os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
         remedy = "modprobe fuse; a container needs the device from its host (docker run --device /dev/fuse)"
@@ -95,7 +95,7 @@ def examine_ports(host: str, port: int) -> list[Diagnosis]:
 def _port_problem(host: str, port: int, what: str, error: OSError, user: str) -> Diagnosis:
     if error.errno == errno.EADDRNOTAVAIL:
         remedy = "basefs mount -b IP NAME DIR, with one that 'ip address' lists"
-        return problem("port", f"{host} is no address of this machine", remedy)
+        return problem("port", f"{host} is not an address of this machine", remedy)
     if error.errno == errno.EADDRINUSE:
         remedy = f"stop it, or use other ports: basefs mount -b {NodeAddress(host, free_pair(host, port))} NAME DIR"
         return problem("port", f"port {what} is taken{user}", remedy)

@@ -160,7 +160,7 @@ class NeighbourSet:
         """See `Keeper`."""
         if notice is Notice.STANDS:
             self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*LIFETIME)
-            log.debug("%s:%d: the session stands", *session.address)
+            log.debug("%s:%d: session established", *session.address)
             self._on_began(session)
         elif notice is Notice.GAP:
             self._on_gap(session.address)

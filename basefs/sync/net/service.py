@@ -156,7 +156,7 @@ class SyncService:
     async def keep(self, address: Address) -> Reason:
         """Compare with a peer, and stay if both sides want to; returns when the session has ended."""
         reason = await self._connect(address, self.neighbours)
-        log.debug("%s:%d: the session ended: %s", *address, reason.value)
+        log.debug("%s:%d: session ended: %s", *address, reason.value)
         return reason
 
     def abandon(self, address: Address) -> None:
@@ -282,7 +282,7 @@ class SyncService:
             task.cancel()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
-                log.error("cannot ask a peer for its log", exc_info=outcome)
+                log.error("cannot request the log of a peer", exc_info=outcome)
 
     async def _confirm(self, peer: Address, places: asyncio.Semaphore) -> None:
         """Ask a peer until it is in step; what is on its way arrives in a moment."""

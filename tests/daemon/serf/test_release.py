@@ -45,7 +45,7 @@ def test_a_given_checksum_comes_before_the_published_one(tmp_path: Path) -> None
     checksum = publish(tmp_path / "web", OTHER, b"#!/bin/sh\necho Serf v0.9.9\n", sums=False)
     with web(tmp_path / "web") as url:
         assert version_of(install(Release(url, OTHER, checksum.upper()), tmp_path / "bin")) == (0, 9, 9)
-        assert "is not what it should be" in refused(Release(url, OTHER, "0" * 64), tmp_path / "other")
+        assert "has a wrong checksum" in refused(Release(url, OTHER, "0" * 64), tmp_path / "other")
 
 
 def test_the_default_version_must_be_the_one_that_is_known(tmp_path: Path) -> None:
