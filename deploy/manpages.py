@@ -33,8 +33,7 @@ _COMMON = {
     "ENVIRONMENT": (
         (
             "BASEFS_HOME",
-            "Where this node keeps its state. Default: ~/.basefs; for root /var/lib/basefs if that is there and "
-            "~/.basefs is not.",
+            "Where this node keeps its state. Default: ~/.basefs; for root /var/lib/basefs, if only that exists.",
         ),
     ),
 }

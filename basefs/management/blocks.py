@@ -19,10 +19,11 @@ def blocks(target: str, as_json: bool) -> None:
 
     PROGRESS: receiving; stalled (no block has arrived for a while); no room (max_log_bytes or min_free is reached);
     withheld (no file shows it, because its key is not valid there); overlong (more blocks than the size in the entry
-    allows: no more are taken). Until it is complete, the file shows what it showed before.
+    allows: no more are taken). Until a content is complete, the file shows the previous one.
 
-    BLOCKS and BYTES have arrived, of a file of SIZE bytes: blocks are compressed, or differences to an earlier content,
-    and may be smaller. LAST is the time since the last block. Complete contents are only counted.
+    BLOCKS and BYTES have arrived so far; SIZE is that of the file. BYTES may stay below it, because blocks are
+    compressed, or are differences from an earlier content. LAST is the time since the last block. Complete contents are
+    only counted.
     """
     home = Home.from_environment()
     found = ask(home, parse_name(home, target), GetContentState())

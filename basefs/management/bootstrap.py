@@ -21,9 +21,21 @@ from basefs.management.session import notify
     )
 )
 @click.argument("name")
-@click.option("-i", "--ip", "addresses", multiple=True, metavar="IP[:PORT]", help="Address at which new nodes join.")
 @click.option(
-    "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Root key; the first one signs."
+    "-i",
+    "--ip",
+    "addresses",
+    multiple=True,
+    metavar="IP[:PORT]",
+    help="Address of a node that new nodes join; may be given again.",
+)
+@click.option(
+    "-k",
+    "--key",
+    "keypaths",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Root key; may be given again, the first one signs.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
 @json_option

@@ -53,7 +53,7 @@ def _print(name: str, rows: list[dict[str, Any]], aside: Path | None) -> None:
         (row["table"], row["row"], row["problem"], "from a peer" if row["needs_peer"] else "from the log")
         for row in rows
     ]
-    print_table(("TABLE", "ROW", "PROBLEM", "REMEDY"), cells, f"{name} is whole")
+    print_table(("TABLE", "ROW", "PROBLEM", "REMEDY"), cells, f"{name} is intact")
     if aside is not None:
         click.echo(f"repaired: run {name}, and its peers bring what is missing; the old log is {aside}", err=True)
     elif rows:

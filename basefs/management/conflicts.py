@@ -44,9 +44,12 @@ from basefs.management.target import parse_target
 @click.option("-d", "--diff", "diffs", is_flag=True, help="Show what bringing each one back would change.")
 @click.option("--accept", "accepts", is_flag=True, help="Keep the winners: settle the listed conflicts, on all nodes.")
 @click.option(
-    "--restore", "key", metavar="KEY", help="Bring back all that a key has lost: its name, or 8 digits of it."
+    "--restore",
+    "key",
+    metavar="KEY",
+    help="Bring back all that a key has lost: its name, or 8 digits of its fingerprint.",
 )
-@click.option("--all", "everywhere", is_flag=True, help="With --accept or --restore, and no PATH: everywhere.")
+@click.option("--all", "everywhere", is_flag=True, help="With --accept or --restore, instead of a PATH: everywhere.")
 @click.option("-y", "--yes", is_flag=True, help=f"Restore without asking before deleting more than {UNASKED} paths.")
 @click.option("--ignored", is_flag=True, help="List the revisions that are ignored because their key is not valid.")
 @json_option

@@ -28,9 +28,9 @@ from basefs.management.times import parse_moment
 def diff(target: str, old: str | None, new: str | None, as_json: bool) -> None:
     """Show what differs at and below a path between A and B; without B, between A and now.
 
-    A and B are times (15m, '2 hours ago', 18:56, yesterday, '2026-01-31 12:00'), for the state of this node then, or
-    hashes that 'basefs log' lists: a revision of the path itself, or the arrival of another entry. Without A, the last
-    change there is shown. 'patch -p1' applies the output to text files.
+    A and B are times (15m, '2 hours ago', 18:56, yesterday, '2026-01-31 12:00') or hashes that 'basefs log' lists. A
+    time stands for what this node had then; a hash for that revision of the path, or for the moment at which another
+    entry arrived here. Without A and B, the last change there is shown. 'patch -p1' applies the output to text files.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

@@ -27,8 +27,8 @@ from basefs.management.target import parse_target
 def export(target: str, file: Path, as_json: bool) -> None:
     """Write a filesystem, or a path and all below it, with all history, into FILE; '-' is standard output.
 
-    'basefs import' makes the same filesystem of FILE. The grants above the path are included, because its signatures
-    depend on them; private keys are not. An existing FILE is replaced when the new one is complete.
+    'basefs import' creates the same filesystem from FILE. The grants above the path are included, because its
+    signatures depend on them; private keys are not. An existing FILE is replaced when the new one is complete.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

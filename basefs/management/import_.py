@@ -28,10 +28,10 @@ from basefs.management.progress import transfer_bar
 @click.option("--salvage", "salvaging", is_flag=True, help="Import the intact parts of a damaged file.")
 @json_option
 def import_(name: str, file: Path, identity: str | None, salvaging: bool, as_json: bool) -> None:
-    """Make the filesystem NAME from FILE, which 'basefs export' wrote; '-' is standard input.
+    """Create the filesystem NAME from FILE, which 'basefs export' wrote; '-' is standard input.
 
     If NAME exists, missing entries and contents are added, also while it runs. Every hash and signature is verified as
-    if it came from another node. A damaged file makes no filesystem, and adds nothing wrong to one that is here.
+    if it came from another node. A damaged file creates no filesystem; an existing one takes only what is verified.
     """
     home = Home.from_environment()
     home.directory(name)

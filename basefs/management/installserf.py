@@ -21,7 +21,7 @@ _SHA256_DIGITS = 64
     epilog=examples("basefs installserf", "basefs installserf --download ~/bin", "basefs installserf --json")
 )
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--download", is_flag=True, help="Do not install the system's package.")
+@click.option("--download", is_flag=True, help="Download a release, even if the system has a package.")
 @click.option("--url", envvar="BASEFS_URL", default=URL, show_default=True, help="URL of the releases.")
 @click.option("--version", default=VERSION, show_default=True, help="The release to download.")
 @click.option("--sha256", metavar="HEX", help="The checksum that its archive must have.")
@@ -34,8 +34,8 @@ def installserf(
     A suitable Serf on PATH is left alone. Otherwise root installs the system's package (apt-get, dnf); where that is
     not possible, a release is downloaded into DIR (default: /usr/local/bin for root, ~/.local/bin for others).
 
-    The archive must have the checksum of --sha256, the one that is known here (of the default version on x86), or else
-    the one that is published with it.
+    The checksum of the archive must be that of --sha256, else the one known to this version of BaseFS (for the default
+    version on x86), else the one published with the archive.
     """
     if sha256 is not None and (len(sha256) != _SHA256_DIGITS or set(sha256.lower()) - set("0123456789abcdef")):
         raise UsageError(f"--sha256 takes {_SHA256_DIGITS} hexadecimal digits")

@@ -17,14 +17,14 @@ from basefs.management.target import parse_target
 @click.command(epilog=examples("basefs keys", "basefs keys etc", "basefs keys etc:/nginx --all"))
 @click.argument("target", metavar="[NAME[:/PATH]]", required=False)
 @click.option("-d", "--directories", is_flag=True, help="Order by directory instead of by key.")
-@click.option("-a", "--all", "every", is_flag=True, help="List also the grants that do not count any more.")
+@click.option("-a", "--all", "every", is_flag=True, help="Also list grants that are no longer valid.")
 @json_option
 def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> None:
-    """List the keys granted in a filesystem, or those that count at a path; without NAME, this node's own key.
+    """List the keys granted in a filesystem, or those valid at a path; without NAME, this node's own key.
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
-    on. STANDING tells whether the grant counts: valid; revoked; fallen: the granter's own grant
-    was revoked; gone: the path was deleted.
+    on. STANDING tells whether the grant is valid: valid; revoked; fallen (the granter's own grant was revoked); gone
+    (the path was deleted).
     """
     home = Home.from_environment()
     if target is None:

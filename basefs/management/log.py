@@ -44,12 +44,12 @@ from basefs.management.times import parse_time
     )
 )
 @click.argument("target", metavar="NAME:/PATH")
-@click.option("-r", "--recursive", is_flag=True, help="List the revisions of all paths below as well.")
-@click.option("-n", "--number", "most", metavar="N", type=click.IntRange(min=1), help="List the newest N only.")
-@click.option("--since", metavar="TIME", help="List those of this time and later.")
-@click.option("--until", metavar="TIME", help="List those of this time and earlier.")
-@click.option("--by", metavar="KEY", help="List those signed by a key: its name, or 8 digits of it.")
-@click.option("-p", "--patch", is_flag=True, help="Show what each revision has changed.")
+@click.option("-r", "--recursive", is_flag=True, help="Also list the revisions of all paths below.")
+@click.option("-n", "--number", "most", metavar="N", type=click.IntRange(min=1), help="List only the newest N.")
+@click.option("--since", metavar="TIME", help="List revisions of this time and later.")
+@click.option("--until", metavar="TIME", help="List revisions of this time and earlier.")
+@click.option("--by", metavar="KEY", help="List revisions signed by a key: its name, or 8 digits of its fingerprint.")
+@click.option("-p", "--patch", is_flag=True, help="Show what each revision changed.")
 @click.option("--arrival", is_flag=True, help="Order by arrival on this node, and show that time.")
 @json_option
 def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool, **selection: Any) -> None:

@@ -20,13 +20,13 @@ from basefs.management.target import parse_name
 def members(target: str, forget: str | None, as_json: bool) -> None:
     """List the members of a running filesystem's cluster.
 
-    STATUS is alive, silent (does not answer), failed (Serf has lost it), leaving or left. HEARD shows how
-    long ago it answered; LAG, by how many entries, at least, it is behind or ahead of this node, and for how long;
-    PUSH, whether a session stays open over which changes are sent at once; SENT and RECEIVED, the bytes of all sessions
-    with it. The last column shows the last failure, or how long the member is still banned for breaking the protocol.
+    STATUS is alive, silent (does not answer), failed (Serf has lost it), leaving or left. HEARD is the time since its
+    last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, and for how long.
+    PUSH tells whether a session stays open over which changes are sent at once. SENT and RECEIVED are the bytes of all
+    sessions with it. The last column has the last failure, or the rest of a ban for breaking the protocol.
 
-    A member that Serf has lost counts until --forget, on this node and on those that it reaches. A node that was off at
-    that time applies it if it returns within a day; later, repeat it there. A forgotten member may join again.
+    A failed member is listed until --forget, which applies to all nodes that this one reaches. A node that is off at
+    that time follows if it returns within a day; otherwise repeat --forget there. A forgotten member may join again.
     """
     home = Home.from_environment()
     name = parse_name(home, target)

@@ -31,7 +31,7 @@ from basefs.management.target import parse_name
 @click.argument("name")
 @click.argument("mountpoint", type=click.Path(path_type=Path))
 @daemon_options
-@click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, e.g. ro.")
+@click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, such as ro.")
 @click.option("--uid", type=int, help="Default owner (default: the mounting user).")
 @click.option("--gid", type=int, help="Default group (default: the mounting user's).")
 @click.option(
@@ -40,14 +40,14 @@ from basefs.management.target import parse_name
     help="Emit inotify events for remote changes, and enable kernel caching (default: on).",
 )
 @click.option("--owners", is_flag=True, help="Store owner and group, as set by chown; root only.")
-@click.option("-w", "--wait", is_flag=True, help="Return once some member has the same log.")
+@click.option("-w", "--wait", is_flag=True, help="Return once a member has the same log.")
 @click.option(
     "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="With --wait: seconds to wait."
 )
 def mount(name: str, mountpoint: Path, wait: bool, timeout: float, **options: Any) -> None:
     """Run the filesystem NAME and mount it on MOUNTPOINT; returns when the mount answers.
 
-    Changes of other nodes arrive a moment later. --wait returns when the log equals that of a member; after --timeout
+    Changes of other nodes arrive a moment later: --wait waits until the log equals that of a member. After --timeout
     seconds the command fails, and the mount stays.
 
     Unmount it with 'basefs unmount', or umount.

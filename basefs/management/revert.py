@@ -43,14 +43,14 @@ def revert(
 ) -> None:
     """Restore a path to a revision that 'basefs log' lists, or to a time; NAME alone is the whole filesystem.
 
-    With the HASH of a revision a deleted path comes back, and so does a revision that lost a conflict. A revision of
-    an earlier name of the file is written at the name that you give.
+    The HASH of a revision also restores a deleted path, or a revision that lost a conflict. A revision of an earlier
+    name of the file is written under the name that you give.
 
-    With --at the path and all below it become what they were on this node at a TIME (15m, '2 hours ago', 18:56,
-    yesterday, '2026-01-31 12:00'), or when the entry HASH had just arrived: what is new since then is deleted there,
-    also what other nodes have written.
+    With --at the path and all below it return to their state on this node at a TIME (15m, '2 hours ago', 18:56,
+    yesterday, '2026-01-31 12:00'), or just after the entry HASH arrived. Newer paths are deleted, including those that
+    other nodes have written.
 
-    More than 20 deletions are confirmed on a terminal; without one the command fails, and changes nothing, unless -y
+    Before it deletes more than 20 paths the command asks; without a terminal it fails and changes nothing, unless -y
     is given. A revert is itself a change that can be reverted.
     """
     home = Home.from_environment()

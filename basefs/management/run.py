@@ -24,10 +24,16 @@ def daemon_options(command: _Command) -> _Command:
             "-k", "--key", "keypaths", multiple=True, type=click.Path(path_type=Path), help="Key to sign with."
         ),
         click.option(
-            "-b", "--bind", default=config.ALL_ADDRESSES, metavar="IP[:PORT]", help=f"Address (port: {DEFAULT_PORT})."
+            "-b",
+            "--bind",
+            default=config.ALL_ADDRESSES,
+            metavar="IP[:PORT]",
+            help=f"Address to listen on (default: all addresses, port {DEFAULT_PORT}).",
         ),
-        click.option("--iface", "interface", help="Use the address of this network interface."),
-        click.option("-j", "--join", multiple=True, metavar="IP:PORT,...", help="Nodes to join, besides /.cluster."),
+        click.option("--iface", "interface", help="Listen on the address of this network interface."),
+        click.option(
+            "-j", "--join", multiple=True, metavar="IP:PORT,...", help="Nodes to join, besides those in /.cluster."
+        ),
         click.option("-n", "--hostname", help="This node's name in the cluster."),
         click.option("--profile", type=click.Choice(PROFILES), help="Timing of gossip (default: wan)."),
         click.option(
@@ -51,7 +57,7 @@ def daemon_options(command: _Command) -> _Command:
             "handlers",
             multiple=True,
             metavar="[GLOB=]CMD",
-            help="Shell command to run for each change, of paths that match GLOB; may be given again.",
+            help="Shell command to run for each change of a path that matches GLOB; may be given again.",
         ),
         click.option(
             "--handler-jobs",
@@ -72,12 +78,12 @@ def daemon_options(command: _Command) -> _Command:
             type=click.FloatRange(0, 3600),
             default=0.0,
             show_default=True,
-            help="Run a handler once for a burst of changes, after so many seconds without one.",
+            help="Run a handler once per burst of changes, this many seconds after the last one.",
         ),
         click.option(
             "--metrics",
             metavar="IP:PORT",
-            help="Serve Prometheus metrics there, to anyone who can connect.",
+            help="Serve Prometheus metrics at this address, to anyone who can connect.",
         ),
         click.option(
             "--max-log-bytes",
@@ -89,9 +95,9 @@ def daemon_options(command: _Command) -> _Command:
             metavar="SIZE",
             help="Take no contents from other nodes while less than this is free on the disk, e.g. 500M.",
         ),
-        click.option("-s", "--single-node", is_flag=True, help="Neither gossip nor sync."),
+        click.option("-s", "--single-node", is_flag=True, help="Run without a network: neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground, and log to stderr."),
-        click.option("-d", "--debug", is_flag=True, help="Log more."),
+        click.option("-d", "--debug", is_flag=True, help="Log more details."),
         click.option(
             "--log-format",
             type=click.Choice(logs.FORMATS),

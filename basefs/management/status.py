@@ -41,11 +41,10 @@ _NAMED = 3
 @click.argument("target", metavar="[NAME]", required=False)
 @json_option
 def status(target: str | None, as_json: bool) -> None:
-    """Show the status of the filesystem NAME on this node, or of each of them.
+    """Show the status of the filesystem NAME on this node, or of all filesystems.
 
-    A filesystem that is not running has a shorter status. IN STEP counts the members that have confirmed within the
-    last two seconds that their logs are equal, out of all that have not left. 'basefs doctor' checks the machine
-    itself.
+    A filesystem that is not running has a shorter status. IN STEP counts the members that confirmed within the last
+    two seconds that their logs are equal, out of all that have not left. 'basefs doctor' checks the machine itself.
     """
     home = Home.from_environment()
     names = home.names() if target is None else [parse_name(home, target)]
@@ -151,7 +150,7 @@ def _contents(name: str, status: Status) -> str:
     if status.withheld_by:
         text += f"; those of other nodes wait, {status.withheld_by} is reached: 'basefs doctor {name}' says what to do"
     if summary.orphans:
-        text += f"; {counted(summary.orphans, 'entry')} waiting for what comes before"
+        text += f"; {counted(summary.orphans, 'entry')} waiting for earlier ones"
     if summary.pending is not None and summary.pending.unpublished:
         text += f"; {counted(summary.pending.unpublished, 'name')} not published yet"
     return text
@@ -162,7 +161,7 @@ def _latest(latest: LatestEntry | None) -> str:
         return "none"
     by = printable(latest.key or latest.fingerprint[:SHORT])
     here = span(time.time() - latest.arrived)
-    return f"{latest.action} of {printable(latest.path)} by {by} at {moment(latest.time)}, here for {here}"
+    return f"{latest.action} of {printable(latest.path)} by {by} at {moment(latest.time)}, arrived {here} ago"
 
 
 def _handlers(summary: Summary) -> str:
@@ -172,7 +171,7 @@ def _handlers(summary: Summary) -> str:
     if counts is None:
         return "none"
     text = f"{counts.done} done, {counts.failed} failed, {counts.running} running, {counts.queued} waiting"
-    return text + ("; the daemon's log says why they failed" if counts.failed else "")
+    return text + ("; see the daemon's log for the reasons" if counts.failed else "")
 
 
 def _writable(name: str, status: Status) -> str:
@@ -184,4 +183,4 @@ def _writable(name: str, status: Status) -> str:
     if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
     home = Home.from_environment()
-    return f"nowhere; type where the key {granters(home, name)} is: {grant_line(home, name)}"
+    return f"nowhere; to permit it, type on a node with the key {granters(home, name)}: {grant_line(home, name)}"

@@ -24,9 +24,9 @@ _RETRY_SECONDS = 0.2
     epilog=examples("basefs watch etc", "basefs watch /cluster/nginx --json", "basefs watch etc --reconnect")
 )
 @click.argument("target", metavar="NAME[:/PATH]")
-@click.option("--since", metavar="TOKEN", help="Begin after the change that was printed with this token.")
-@click.option("--reconnect", is_flag=True, help="When the daemon ends, wait for it to come back, and go on.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON document a line.")
+@click.option("--since", metavar="TOKEN", help="Start after the change that was printed with this token.")
+@click.option("--reconnect", is_flag=True, help="When the daemon ends, wait until it is back, and continue.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> None:
     """Print the changes of a filesystem, or those at and below a path, until interrupted.
 
@@ -45,7 +45,9 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
         if not reconnect:
             break
         time.sleep(_RETRY_SECONDS)
-    raise DaemonGone(f"the daemon of {parsed.name} has ended; go on later with: basefs watch {target} --since {since}")
+    raise DaemonGone(
+        f"the daemon of {parsed.name} has ended; continue later with: basefs watch {target} --since {since}"
+    )
 
 
 def _follow(daemon: FilesystemClient, path: str, since: str | None, as_json: bool, *, patient: bool) -> str | None:

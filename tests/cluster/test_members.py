@@ -77,7 +77,7 @@ def test_what_is_told_of_a_node_during_a_cut_a_ban_and_an_agent_that_dies(cluste
     wait_until(lambda: ask(one, "network")["serf_connected"], PATIENCE, "that answers")
     wait_until(lambda: cluster.alive(one) == 3, PATIENCE, "all members")
     assert one.spawn("members", NAME).stderr == ""
-    assert "had to be started again, 1 time\t" in one.spawn("doctor", NAME).stdout
+    assert "was restarted 1 time\t" in one.spawn("doctor", NAME).stdout
 
 
 @pytest.mark.parametrize("keys", [(None, KEYS[1]), KEYS], ids=["no key", "another key"])

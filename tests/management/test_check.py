@@ -40,9 +40,9 @@ def run(cli: Cli, *arguments: object) -> tuple[int, str, str]:
 
 
 def test_a_whole_log(conf: Cli, log: Path) -> None:
-    assert conf.empty("check", "conf") == "conf is whole\n"
+    assert conf.empty("check", "conf") == "conf is intact\n"
     assert json.loads(conf("check", "conf", "--json")) == {"findings": [], "repaired": None}
-    assert conf.empty("check", "conf", "--repair") == "conf is whole\n"
+    assert conf.empty("check", "conf", "--repair") == "conf is intact\n"
 
 
 def test_damage_is_listed_and_repaired(conf: Cli, log: Path) -> None:
@@ -59,7 +59,7 @@ def test_damage_is_listed_and_repaired(conf: Cli, log: Path) -> None:
     told = json.loads(out)
     assert (code, len(told["findings"])) == (0, len(rows))
     assert Path(told["repaired"]).exists()
-    assert conf.empty("check", "conf") == "conf is whole\n"
+    assert conf.empty("check", "conf") == "conf is intact\n"
 
 
 def test_errors(conf: Cli, log: Path) -> None:
@@ -73,7 +73,7 @@ def test_errors(conf: Cli, log: Path) -> None:
 
 def test_while_it_runs(node: Node, conf: Cli, log: Path) -> None:
     node.basefs("run", "conf", "-s")
-    assert "conf is whole" in node.spawn("check", "conf").stderr
+    assert "conf is intact" in node.spawn("check", "conf").stderr
     assert "conf is running already" in conf.fails("check", "conf", "--repair")
     damage(log)
     code, out, _ = run(conf)
@@ -82,4 +82,4 @@ def test_while_it_runs(node: Node, conf: Cli, log: Path) -> None:
     wait_until(lambda: "running" not in conf("list"), "the end of the daemon")
     assert run(conf, "--repair")[0] == 0
     node.basefs("run", "conf", "-s")
-    assert "conf is whole" in node.spawn("check", "conf").stderr
+    assert "conf is intact" in node.spawn("check", "conf").stderr

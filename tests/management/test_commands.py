@@ -152,7 +152,7 @@ def test_doctor_has_colours_and_obeys(filled: Cli, node: Node) -> None:
     filled.home.default_key.chmod(0o644)
     assert _COLOUR.search(on_a_terminal(node, "doctor", code=None))
     plain = on_a_terminal(node, "doctor", code=None, NO_COLOR="1")
-    assert not _COLOUR.search(plain) and "can be read by others" in plain
+    assert not _COLOUR.search(plain) and "is readable by other users" in plain
 
 
 def test_making_things_tells_what_was_made(cli: Cli) -> None:

@@ -187,7 +187,7 @@ class TestHome:
         long = cli.base / ("x" * 100)
         long.mkdir()
         monkeypatch.setenv("BASEFS_HOME", str(long))
-        assert "set BASEFS_HOME to a shorter one" in only(findings(cli), "home")
+        assert "set BASEFS_HOME to a shorter path" in only(findings(cli), "home")
 
     @pytest.mark.fuse
     def test_a_disk_that_is_nearly_full(self, node: Node, well: Cli) -> None:
@@ -297,5 +297,5 @@ def test_people_read_it_line_by_line(well: Cli) -> None:
     (line,) = (line for line in out.splitlines() if "\thome\t" in line)
     severity, _, what, remedy = line.split("\t")
     assert (code, severity, remedy) == (1, "problem", f"chmod 600 {well.home.default_key}")
-    assert "can be read by others" in what
+    assert "is readable by other users" in what
     assert err == "basefs: 1 problem found\n"

@@ -85,12 +85,12 @@ def test_damaged_files(conf: Cli, archive: Path) -> None:
         assert str(archive) in conf.fails("import", "copy", archive)
         assert names(conf) == ["conf"]
         assert str(archive) in conf.fails("import", "conf", archive)
-        assert "conf is whole" in conf.empty("check", "conf")
+        assert "conf is intact" in conf.empty("check", "conf")
     code, out, err = conf.run("import", "copy", archive, "--salvage")
     assert (code, err.count("\n")) == (0, 1)
     assert "is damaged, " in err
     assert "copy" in out
-    assert "copy is whole" in conf.empty("check", "copy")
+    assert "copy is intact" in conf.empty("check", "copy")
     archive.write_bytes(before[:60])
     assert "nothing was imported" in conf.fails("import", "other", archive, "--salvage")
     assert names(conf) == ["conf", "copy"]
@@ -102,7 +102,7 @@ def test_errors(conf: Cli, archive: Path) -> None:
     assert "not the one of --id" in conf.fails("import", "copy", archive, "--id", "ab" * 28)
     assert "56 hexadecimal digits" in conf.fails("import", "copy", archive, "--id", "ab", code=2)
     assert "No such file" in conf.fails("import", "copy", archive.with_name("missing"))
-    assert "not what 'basefs export' writes" in conf.fails("import", "copy", conf.home.default_key)
+    assert "not an archive of 'basefs export'" in conf.fails("import", "copy", conf.home.default_key)
     assert "there is no filesystem nothing" in conf.fails("export", "nothing", archive)
     missing = archive.parent / "missing" / "archive"
     assert conf.fails("export", "conf", missing) == f"basefs: No such file or directory: {missing}\n"

@@ -57,7 +57,7 @@ def test_the_other_home_of_root_is_named(monkeypatch: pytest.MonkeyPatch, cli: C
     cli("bootstrap", "svc")
     own.mkdir()
     monkeypatch.delenv("BASEFS_HOME")
-    assert f"there is no filesystem svc in {own}, but in {system}: set BASEFS_HOME={system}" in cli.fails(
+    assert f"there is no filesystem svc in {own}; it is in {system}: set BASEFS_HOME={system}" in cli.fails(
         "log", "svc:/"
     )
     for command in ("list", "status"):

@@ -114,7 +114,7 @@ def test_a_copy_of_the_home_leaves_the_mount_of_the_first_alone(conf: Cli, node:
     assert (point / "file").read_text() == "here"
     assert node.summary("conf")["state"] == "mounted"
     assert copy.summary("conf")["state"] == "stopped"
-    assert "conf is whole" in copy.spawn("check", "conf").stderr
+    assert "conf is intact" in copy.spawn("check", "conf").stderr
 
 
 @pytest.mark.fuse

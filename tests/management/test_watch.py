@@ -153,7 +153,7 @@ def test_a_daemon_that_ends(node: Node, point: Path) -> None:
         code, message = watcher.end()
         assert code == 1
         assert message == (
-            f"basefs: the daemon of conf has ended; go on later with: basefs watch conf --since {watcher.token}\n"
+            f"basefs: the daemon of conf has ended; continue later with: basefs watch conf --since {watcher.token}\n"
         )
     done = node.spawn("watch", "conf")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)

@@ -20,19 +20,19 @@ from basefs.management.target import parse_name
 
 @click.command(epilog=examples("basefs doctor", "basefs doctor etc", "basefs doctor etc -b 10.0.0.2:18400"))
 @click.argument("target", metavar="[NAME]", required=False)
-@click.option("-b", "--bind", default=ALL_ADDRESSES, metavar="IP[:PORT]", help="Address that a mount would use.")
+@click.option("-b", "--bind", default=ALL_ADDRESSES, metavar="IP[:PORT]", help="Address that a mount would listen on.")
 @json_option
 def doctor(target: str | None, bind: str, as_json: bool) -> None:
-    """Diagnose this machine and the filesystem NAME, or all of them, and print what to type against each problem.
+    """Diagnose this machine and the filesystem NAME, or all filesystems, and print a remedy for each problem.
 
-    Looks at FUSE, Serf, the ports, this node's directory, key, disk and clock, at dead mounts, at each log (quickly;
-    'basefs check' verifies all of it), and tries the ports of all known peers. A running filesystem also asks the other
-    nodes for their time.
+    Checks FUSE, Serf, the ports, this node's directory, key, disk and clock, dead mounts, and each log (quickly;
+    'basefs check' verifies all of it), and tries the ports of all known peers. While a filesystem runs, the clocks of
+    the other nodes are compared as well.
 
-    It cannot see whether others can connect to this node (run it there, too), whether the UDP ports of an encrypted
-    cluster are blocked, and, while NAME does not run, the clocks of other nodes.
+    It cannot check whether other nodes can connect to this one (run it there, too), or whether the UDP ports of an
+    encrypted cluster are blocked.
 
-    Exit code: 0 without problems (notes do not count), 1 with one.
+    Exit code: 0 without problems (notes do not count), 1 otherwise.
     """
     node = Home.from_environment()
     names = node.names() if target is None else [parse_name(node, target)]

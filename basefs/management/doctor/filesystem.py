@@ -103,8 +103,8 @@ class FilesystemExamination:
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
         for other in status.differing:
             what = f"{printable(other.peer)} shows something else at {printable(other.path)} of {self._name}"
-            remedy = f"unmount and 'basefs check {self._name}' on both nodes; if both logs are whole, report a bug"
-            yield problem("view", f"{what}, although both logs are equal", remedy)
+            remedy = f"unmount and 'basefs check {self._name}' on both nodes; if both logs are intact, report a bug"
+            yield problem("view", f"{what}, although the logs are equal", remedy)
         if status.withheld_by:
             what = f"{self._name} takes no contents of other nodes: {status.withheld_by} is reached"
             room = f"make room ('du -x {self._home.path}')" if status.withheld_by == "min_free" else "raise it"
@@ -113,13 +113,15 @@ class FilesystemExamination:
             )
         elif status.incomplete:
             what = f"{self._name} has {counted(status.incomplete, 'incomplete content')} here"
-            yield note("log", what, f"basefs blocks {self._name}; they come as soon as a node that has them is there")
+            yield note("log", what, f"basefs blocks {self._name}; they arrive once a node that has them is connected")
 
     def _keys(self, status: Status) -> Iterator[Diagnosis]:
         unused = None if status.node is None else unused_key(self._home, status.fingerprints)
         if unused is not None:
             what = f"the daemon of {self._name} does not use {unused}"
-            yield note("keys", what, "it was made later, or -k names another one; a restart without -k uses it")
+            yield note(
+                "keys", what, "it is newer than the daemon, or -k names another one: restart the daemon without -k"
+            )
         if status.may_write:
             return
         facts = RunFile(self._home, self._name).read()
@@ -132,7 +134,7 @@ class FilesystemExamination:
             )
         else:
             what = f"no key of this node may write anywhere in {self._name}"
-            remedy = f"where the key is {granters(self._home, self._name)}: {grant_line(self._home, self._name)}"
+            remedy = f"on a node with the key {granters(self._home, self._name)}: {grant_line(self._home, self._name)}"
             yield kind("keys", what, remedy)
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
@@ -150,7 +152,7 @@ class FilesystemExamination:
         name = self._name
         handlers = None if status.summary.pending is None else status.summary.pending.handlers
         if handlers is not None and handlers.failed:
-            what = f"handlers of {name} have failed {counted(handlers.failed, 'time')} since it was started"
+            what = f"handlers of {name} have failed {counted(handlers.failed, 'time')} since its start"
             yield note("handlers", what, f"see {self._home.log_path(name)}")
         if node.members is not None:
             yield from self._cluster(node.members)
@@ -160,13 +162,13 @@ class FilesystemExamination:
         name = self._name
         network = self._client.ask_daemon(GetNetwork())
         if network.serf_restarts:
-            what = f"the Serf agent of {name} had to be started again, {counted(network.serf_restarts, 'time')}"
+            what = f"the Serf agent of {name} was restarted {counted(network.serf_restarts, 'time')}"
             yield note("serf", what, f"see {self._home.log_path(name)}")
         if not network.serf_connected:
-            yield problem("serf", f"the Serf agent of {name} does not run", f"see {self._home.log_path(name)}")
+            yield problem("serf", f"the Serf agent of {name} is not running", f"see {self._home.log_path(name)}")
         alive = [member for member in members if member.same_filesystem and member.status in ("alive", "silent")]
         if network.serf_trouble and all(member.own for member in alive):
-            what = f"no node of {name} is a member beside this one: {printable(network.serf_trouble)}"
+            what = f"this node is the only member of {name}: {printable(network.serf_trouble)}"
             yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
         for member in alive:
             if member.own and member.full:
@@ -236,7 +238,7 @@ def _examine_times(name: str, log: LogFile, own: Container[str]) -> list[Diagnos
             what = (
                 f"entries of the key {fingerprint[:SHORT]} in {name} have times up to {ahead:.0f} s after their arrival"
             )
-            remedy = "compare 'date' here with 'date' there; files may also have such times"
+            remedy = "compare 'date' on both machines; times that programs have set may also be the reason"
             found.append(note("clock", what, remedy))
     return found
 
@@ -248,8 +250,8 @@ def _compare_clocks(readings: Sequence[NodeClock]) -> list[Diagnosis]:
         # Most of them disagree with this one: it is more likely the wrong one.
         middle = sorted(float(one.offset) for one in off)[len(off) // 2]
         what = f"this machine's clock is {_ahead(-middle)} {len(off)} of {len(readings)} other nodes"
-        return [problem("clock", what, "timedatectl set-ntp true, here")]
-    remedy = "set the wrong one of both: timedatectl set-ntp true"
+        return [problem("clock", what, "timedatectl set-ntp true, on this machine")]
+    remedy = "timedatectl set-ntp true, on the machine whose clock is wrong"
     whats = (f"the clock of {one.name} is {_ahead(one.offset)} this machine's" for one in off)
     return [problem("clock", what, remedy) for what in whats]
 

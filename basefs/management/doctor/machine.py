@@ -65,11 +65,11 @@ def _library() -> list[Diagnosis]:
 def _helper() -> list[Diagnosis]:
     if os.geteuid() == 0 or shutil.which("fusermount3"):
         return []
-    what = "fusermount3 is missing, without which only root can mount"
+    what = "fusermount3 is missing: without it, only root can mount"
     return [problem("fuse", what, "apt-get install fuse3, or mount as root")]
 
 
-_SERF_REMEDY = "basefs installserf, or 'apt-get install serf'; a node alone can do without: basefs mount -s NAME DIR"
+_SERF_REMEDY = "basefs installserf, or 'apt-get install serf'; a single node runs without: basefs mount -s NAME DIR"
 
 
 def examine_serf() -> list[Diagnosis]:
@@ -137,12 +137,12 @@ def _home_directory(path: Path) -> list[Diagnosis]:
     found = []
     status = path.stat()
     if status.st_uid not in (os.geteuid(), 0):
-        what = f"{path} belongs to the user with id {status.st_uid}, who can replace all that is in it"
+        what = f"{path} belongs to another user (id {status.st_uid}), who can replace everything in it"
         found.append(problem("home", what, f"chown -R {os.geteuid()} {path}, or set BASEFS_HOME"))
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found.append(problem("home", f"{path} can be written by others", f"chmod go-w {path}"))
+        found.append(problem("home", f"{path} is writable by other users", f"chmod go-w {path}"))
     if not os.access(path, os.W_OK | os.X_OK):
-        what = f"{path} cannot be written by this user"
+        what = f"{path} is not writable by this user"
         found.append(problem("home", what, f"chown -R {os.geteuid()} {path}, or set BASEFS_HOME"))
     return found
 
@@ -153,7 +153,7 @@ def _key_file(path: Path) -> list[Diagnosis]:
     except OSError:
         return []
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        return [problem("home", f"the private key {path} can be read by others", f"chmod 600 {path}")]
+        return [problem("home", f"the private key {path} is readable by other users", f"chmod 600 {path}")]
     return []
 
 
@@ -162,7 +162,7 @@ def _settings(home: Home) -> list[Diagnosis]:
         Settings.load(home.settings_path)
     except UsageError as error:
         what = f"nothing can be mounted: {error}"
-        return [problem("home", what, f"correct {home.settings_path}, or move it away: it is not needed")]
+        return [problem("home", what, f"correct {home.settings_path}, or move it away: it is optional")]
     return []
 
 
@@ -171,7 +171,7 @@ def _sockets(home: Home) -> list[Diagnosis]:
     if longest[0] <= _MAX_SOCKET:
         return []
     what = f"the path of {home.path} is too long for the socket of {longest[1]}: {longest[0]} of {_MAX_SOCKET} bytes"
-    return [problem("home", what, "set BASEFS_HOME to a shorter one")]
+    return [problem("home", what, "set BASEFS_HOME to a shorter path")]
 
 
 def disk(path: Path) -> list[Diagnosis]:

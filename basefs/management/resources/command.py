@@ -34,12 +34,15 @@ _INTERVAL = 1.0
     )
 )
 @click.argument("target", metavar="NAME")
-@click.option("--once", is_flag=True, help="Print one reading, of one second, and end.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many readings.")
+@click.option("--once", is_flag=True, help="Print one reading, of one second, and stop.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many readings.")
 @click.option(
-    "--log", "path", type=click.Path(path_type=Path, dir_okay=False), help="Append a line of CSV a second to this file."
+    "--log",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append a line of CSV per second to this file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON document a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 def resources(target: str, once: bool, count: int | None, path: Path | None, as_json: bool) -> None:
     """Show what the daemon of NAME and its Serf agent use, once a second, until interrupted.
 
@@ -47,8 +50,7 @@ def resources(target: str, once: bool, count: int | None, path: Path | None, as_
     Bytes are those of messages, without the headers of IP, TCP and UDP (28 bytes a packet or more), as Serf and the
     daemon count them. Serf does not count what it receives by TCP. Handlers are not included.
 
-    In a pipe, and in the file of --log, a row has the columns that the first line names; '-' (in the file: nothing) is
-    unknown.
+    In a pipe and in the file of --log the first line names the columns. An unknown value is '-', in the file empty.
     """
     home = Home.from_environment()
     name = parse_name(home, target)

@@ -138,7 +138,7 @@ def test_what_is_no_longer_kept_is_refused(where: pathlib.Path) -> None:
 def test_tokens_of_another_journal_do_not_count(where: pathlib.Path) -> None:
     journal = ChangeJournal(where)
     for token in ("", "x", "-1", "12345678-0", journal.token(1), f"{journal.token(0)}x", "ü-١"):
-        with pytest.raises(UsageError, match="is no token"):
+        with pytest.raises(UsageError, match="is not a token"):
             journal.place(token)
     assert journal.place(journal.token(0)) == 0
     journal.close()

@@ -57,9 +57,9 @@ def test_it_is_refused_with_something_behind_it() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "not what 'basefs export' writes"),
-        (b"SQLite format 3\0", "not what 'basefs export' writes"),
-        (MAGIC, "not what 'basefs export' writes"),
+        (b"", "not an archive of 'basefs export'"),
+        (b"SQLite format 3\0", "not an archive of 'basefs export'"),
+        (MAGIC, "not an archive of 'basefs export'"),
         (MAGIC + bytes((VERSION + 1,)), "upgrade BaseFS"),
     ],
 )
