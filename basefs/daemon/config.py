@@ -24,8 +24,8 @@ SYNC_PORT_OFFSET = 1
 #: Where a node listens unless told otherwise.
 ALL_ADDRESSES = "0.0.0.0"
 
-#: Events that a burst of changes may cost before it is announced instead of gossiped.  Serf carries 2 to 4 events a
-#: second on 30 nodes (docs/network.md), so beyond this a pull is quicker; below it a pull would only add round trips.
+#: Events that a burst of changes may cost before it is announced instead of gossiped.  With more, Serf's queue delays a
+#: file; with fewer, a pull is as quick, and fails where connections stall (`eval/REPORT.md`, "The choice of defaults").
 MAX_BLOCK_MESSAGES = 4
 #: Seconds of which a node waits a random part before it fetches what gossip has told it of, so that a packet which
 #: reaches several nodes does not make all of them connect at once.  More costs time and spares the announcer nothing

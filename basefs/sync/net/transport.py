@@ -48,7 +48,7 @@ _UNKNOWN = 0xFFFFFFFF
 _TCP_RTO_MAX_MS = 44
 #: Seconds, and round trips, after which the kernel sends again what was not acknowledged, however often that was in
 #: vain.  It would double the time up to two minutes: where half of all packets are lost, a connection then does nothing
-#: most of the time (docs/network.md).  Less than a second is not allowed, and less than a round trip would send
+#: most of the time (docs/lab-notes.md).  Less than a second is not allowed, and less than a round trip would send
 #: everything twice.
 RETRY_SECONDS = 1.0
 ROUND_TRIPS = 3
