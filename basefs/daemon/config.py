@@ -199,7 +199,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> NodeAddress:
         host = host[1:-1]
     # With digits and dots alone it is meant as an address of IPv4, and no name server knows another one.
     numbers = not set(host) - set("0123456789.")
-    bad_host = not host or set(host) & set("[] \t\n") or (numbers and not is_ip(host))
+    bad_host = not host or set(host) & set("[], \t\n") or (numbers and not is_ip(host))
     if bad_host or not port.isdecimal() or not 0 < int(port) < 65536 - SYNC_PORT_OFFSET:
         raise UsageError(f"{text!r} is not an address: use IP or IP:PORT, with a port from 1 to {65534}")
     return NodeAddress(host, int(port))

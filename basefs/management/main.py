@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
@@ -135,11 +136,11 @@ def main(arguments: list[str] | None = None) -> None:
     if VARIABLE in os.environ:
         # It says how to answer the shells.
         importlib.import_module("basefs.management.completing")
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        words = sys.argv[1:] if arguments is None else arguments
         sys.exit(basefs.main(args=words or ["--help"], prog_name="basefs", standalone_mode=False) or ExitCode.DONE)
     except click.UsageError as error:
-        _fail(_explained(error), ExitCode.WRONG_USAGE)
+        _fail(_explained(error, words), ExitCode.WRONG_USAGE)
     except click.Abort:
         sys.exit(ExitCode.INTERRUPTED)
     except BaseFSError as error:
@@ -149,9 +150,13 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{error.strerror or error}{where}", ExitCode.FAILED)
 
 
-def _explained(error: click.UsageError) -> str:
-    """A message of click's in the form of ours: one sentence, and what to type."""
-    command, message = "basefs" if error.ctx is None else error.ctx.command_path, error.format_message().rstrip(".")
+def _explained(error: click.UsageError, words: Sequence[str]) -> str:
+    """A message of click's about a command line in the form of ours: one sentence, and what to type."""
+    message = error.format_message().rstrip(".")
+    # An option without its value has no context.
+    command = " ".join(["basefs", *(name for name in words[:1] if name in COMMANDS)])
+    if error.ctx is not None:
+        command = error.ctx.command_path
     word = error.option_name.lstrip("-") if isinstance(error, click.NoSuchOption) else ""
     if word in COMMANDS:
         # Not an option that is spelt like it: it is a command of its own.

@@ -87,6 +87,8 @@ def revert(
         click.echo(f"kept {counted(len(outcome.kept), 'path')}, {what}: {paths}", err=True)
     if outcome.entries:
         _print(outcome, _where(parsed), dry_run=dry_run)
+        if entry is not None and any(change.path == path and _is_new_directory(change) for change in outcome.changed):
+            click.echo("this is the directory alone: revert with --at to restore what was in it", err=True)
     elif not outcome.kept:
         click.echo("nothing to do: the path is in that state already", err=True)
 
@@ -129,6 +131,10 @@ def summary(changed: Sequence[PathChange]) -> str:
     found = Counter(map(became, changed))
     parts = [f"{found[what]} {what}" for what in ("created", "changed", "deleted") if found[what]]
     return ", ".join(parts) or "no path changed"
+
+
+def _is_new_directory(change: PathChange) -> bool:
+    return change.before is None and change.after is not None and change.after.kind == "directory"
 
 
 def _detail(change: PathChange) -> str:

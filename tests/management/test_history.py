@@ -184,6 +184,16 @@ def test_a_directory_comes_back_with_all_below_it(removed: Cli) -> None:
     assert "nothing to do" in removed.empty("revert", "conf:/d", "--at", link["entry"])
 
 
+def test_a_directory_that_comes_back_by_a_hash_is_empty_and_says_so(removed: Cli) -> None:
+    with removed.replica("conf") as replica:
+        replica.commit(lambda author: author.remove(path("/d/new"), directory=False))
+        replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    made = next(row for row in json.loads(removed("log", "conf:/d", "--json")) if row["action"] == "mkdir")
+    code, out, err = removed.run("revert", "conf:/d", made["entry"])
+    assert (code, out) == (0, "1 created\n")
+    assert err == "this is the directory alone: revert with --at to restore what was in it\n"
+
+
 def test_a_tree_can_be_reverted_to_a_time_and_back(removed: Cli) -> None:
     before = contents(removed)
     deleted = next(row for row in json.loads(removed("log", "-r", "conf:/d", "--json")) if row["path"] == "/d/new")

@@ -33,6 +33,7 @@ STOPPED = [
     ("help nope", 2, "there is no command nope: 'basefs help' lists them"),
     ("log etc:/nginx --recursiv", 2, "(did you mean "),
     ("log etc:/nginx --recursiv", 2, "?): see 'basefs log --help'"),
+    ("log etc:/nginx -n", 2, "option '-n' requires an argument: see 'basefs log --help'"),
     ("log etc:/nginx --cat", 2, "no such option '--cat' (did you mean 'basefs cat'?): see 'basefs log --help'"),
     ("log etc:/nginx --diff", 2, "(did you mean 'basefs diff'?): see 'basefs log --help'"),
     (
@@ -52,6 +53,7 @@ STOPPED = [
         2,
         "'10.0.0.300' is not an address: use IP or IP:PORT, with a port from 1 to 65534",
     ),
+    ("bootstrap new -i 10.0.0.1,10.0.0.2", 2, "'10.0.0.1,10.0.0.2' is not an address: use IP or IP:PORT"),
     ("bootstrap new -i foo.bar", 2, "-i takes an IP address, not 'foo.bar': 'getent hosts foo.bar' may know it"),
     (
         "bootstrap new -i 10.0.0.1:65535",
