@@ -281,6 +281,11 @@ class Chains:
         return len(chains)
 
     @property
+    def without_room(self) -> int:
+        """How many chains do not come because there is no room for them."""
+        return len(self._missing) - len(self._withheld) if self.withholding else 0
+
+    @property
     def any_withheld(self) -> bool:
         """Whether any chain does not come because no view shows it."""
         return bool(self._withheld)

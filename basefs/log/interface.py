@@ -16,10 +16,16 @@ class Digest(NamedTuple):
     Attributes:
         root: the hash of the whole tree (28 bytes).
         entries: how many there are, those included whose blocks are arriving and which are not in the tree.
+        waiting: contents that do not come because there is no room for them, of which the tree does not tell.
     """
 
     root: bytes
     entries: int
+    waiting: int = 0
+
+    def same_entries(self, other: Digest | None) -> bool:
+        """Whether the other log has the same entries, whatever waits in either."""
+        return other is not None and self[:2] == other[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class LogState(Protocol):
         """The hash of the whole tree (28 bytes)."""
 
     def digest(self) -> Digest:
-        """The hash of the whole tree, and the number of entries at the same moment."""
+        """The hash of the whole tree, and the numbers of entries and of contents that wait, at the same moment."""
 
     def listing(self, path: Path) -> Listing | None:
         """The listing of `path`; None if the log has no entry of it."""

@@ -28,6 +28,7 @@ from basefs.log.detached import Detached
 from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
+from basefs.log.interface import Digest
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 from basefs.log.receipts import Receipts
@@ -54,7 +55,7 @@ class Store:
         detached: intact entries whose parent or grant was lost.
         receipts: what was published of a staging area.
         reserve: says whether there is room for the contents of others.
-        committed: the Merkle hash of everything and the number of entries after the last transaction, to be read
+        committed: the log in one line after the last transaction, to be read
             without the lock.
     """
 
@@ -120,8 +121,8 @@ class Store:
             self._load()
             raise
 
-    def _digest(self) -> tuple[bytes, int]:
-        return self.paths.root_hash(), self.entry_count()
+    def _digest(self) -> Digest:
+        return Digest(self.paths.root_hash(), self.entry_count(), self.chains.without_room)
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:

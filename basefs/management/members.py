@@ -8,7 +8,7 @@ import click
 
 from basefs.daemon.api.messages import ClusterMember, ForgetMember, GetNetwork, ListMembers, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table, printable, size, span
+from basefs.management.output import counted, examples, json_option, print_json, print_table, printable, size, span
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
 
@@ -54,11 +54,16 @@ def cells(member: ClusterMember) -> tuple[Any, ...]:
         note = "this node" if member.own else "another filesystem"
         return (*who, None, None, None, None, None, f"{note}: its disk is full" if member.full else note)
     heard = None if member.heard is None else f"{span(member.heard)} ago"
-    note = "no room there" if member.full else member.trouble
+    note = "no room there" if lacks_room(member) else member.trouble
     if member.banned is not None:
         # Whole seconds, of which the last one counts.
         note = f"banned for {span(member.banned + 1)}" + (f": {note}" if note else "")
     return (*who, heard, lag_of(member), member.push, size(member.sent), size(member.received), note)
+
+
+def lacks_room(member: ClusterMember) -> bool:
+    """Whether a member cannot store something that it should."""
+    return member.full or (member.lag is not None and member.lag.contents_waiting > 0)
 
 
 def lag_of(member: ClusterMember) -> str:
@@ -74,5 +79,6 @@ def lag_of(member: ClusterMember) -> str:
     if lag.behind and member.status != "alive":
         # Some of it may have arrived before the member was lost.
         return f"{lag.behind} not confirmed for {span(lag.apart)}"
-    how = f"{lag.behind} behind" if lag.behind else f"{lag.ahead} ahead" if lag.ahead else "differs"
-    return f"{how} for {span(lag.apart)}"
+    how = f"{lag.behind} behind" if lag.behind else f"{lag.ahead} ahead" if lag.ahead else ""
+    waiting = f"{counted(lag.contents_waiting, 'content')} missing there" if lag.contents_waiting else ""
+    return f"{' and '.join(filter(None, (how, waiting))) or 'differs'} for {span(lag.apart)}"

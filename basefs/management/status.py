@@ -17,7 +17,7 @@ from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
 from basefs.management.grant import grant_line, granters
 from basefs.management.list import NONE_HERE, hint_other_home
-from basefs.management.members import lag_of
+from basefs.management.members import lacks_room, lag_of
 from basefs.management.output import (
     SHORT,
     counted,
@@ -44,7 +44,8 @@ def status(target: str | None, as_json: bool) -> None:
     """Show the status of the filesystem NAME on this node, or of all filesystems.
 
     A filesystem that is not running has a shorter status. IN STEP counts the members that confirmed within the last
-    two seconds that their logs are equal, out of all that have not left. 'basefs doctor' checks the machine itself.
+    two seconds that they have the same log and its contents, out of all that have not left. 'basefs doctor' checks the
+    machine itself.
     """
     home = Home.from_environment()
     names = home.names() if target is None else [parse_name(home, target)]
@@ -132,7 +133,7 @@ def _in_step(node: RunningNode | None) -> str:
 
 
 def _apart(member: ClusterMember) -> str:
-    return f"{member.name} {lag_of(member)}" + (" (no room there)" if member.full else "")
+    return f"{member.name} {lag_of(member)}" + (" (no room there)" if lacks_room(member) else "")
 
 
 def _some(names: Iterable[str]) -> str:

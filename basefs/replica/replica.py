@@ -835,8 +835,8 @@ class Replica:
         return self._store.committed[0]
 
     def digest(self) -> Digest:
-        """The Merkle hash of everything and the number of entries, at one moment."""
-        return Digest(*self._store.committed)
+        """See `LogState`."""
+        return self._store.committed
 
     def path_hash(self, path: Path) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""

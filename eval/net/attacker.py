@@ -27,6 +27,7 @@ from basefs.gossip.members import TAG_SYNC
 from basefs.gossip.service import Gossip
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE
+from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.wire.codec import encode
@@ -98,7 +99,7 @@ class Line:
 
     async def greet(self, root: bytes, port: int = 0) -> None:
         """The first line; the filesystem is the right one."""
-        await self.send(encode(Hash(VERSION, self.loot.identity, root, len(self.loot.entries), port)))
+        await self.send(encode(Hash(VERSION, self.loot.identity, Digest(root, len(self.loot.entries)), port)))
 
     async def lines(self) -> AsyncIterator[bytes]:
         """What the node sends, by line; ends when it has hung up."""
@@ -195,7 +196,7 @@ async def _wrong_roots(line: Line) -> None:
     await line.until(b"STAY")
     while True:
         await line.send(
-            b"".join(encode(Root(os.urandom(HASH_SIZE), random.randrange(MAX_NUMBER), 0)) for _ in range(20))
+            b"".join(encode(Root(Digest(os.urandom(HASH_SIZE), random.randrange(MAX_NUMBER)), 0)) for _ in range(20))
         )
         await asyncio.sleep(0.01)
 

@@ -85,7 +85,14 @@ def test_members_tell_how_far_a_node_is_behind(network: Callable[[int], Namespac
     one, two = cluster.nodes
     cluster.wait_for_sessions()
     cluster.wait_until_equal(PATIENCE)
-    in_step = {"in_step": True, "behind": 0, "ahead": 0, "apart": None, "contents_missing": False}
+    in_step = {
+        "in_step": True,
+        "behind": 0,
+        "ahead": 0,
+        "apart": None,
+        "contents_missing": False,
+        "contents_waiting": 0,
+    }
     for node in cluster.nodes:
         wait_until(lambda node=node: _lag(node) == in_step, PATIENCE, "in step")  # type: ignore[misc]
     cluster.network.unplug(two)

@@ -52,6 +52,13 @@ def test_contents_wait_for_room_and_are_fetched_without_help(network: Callable[[
         assert "/large\tno room\t0" in blocks and "/small\tno room\t0" in blocks
         doctor = two.spawn("doctor", NAME).stdout
         assert "takes no contents of other nodes: min_free is reached" in doctor and f"{two.home}/config" in doctor
+        # Nobody calls it in step: the contents are on one node only.
+        (name,) = (row["name"] for row in ask(one, "members") if not row["own"])
+        assert f"{name} 2 contents missing there for " in status(one)["in step"]
+        assert status(one)["in step"].startswith("with 0 of 1; ") and "(no room there)" in status(one)["in step"]
+        assert "2 contents missing there" in one.basefs("members", NAME)
+        assert f"{name} has no room for 2 contents" in one.spawn("doctor", NAME).stdout
+        assert "with 0 of 1" in status(two)["in step"] and "contents missing here" in status(two)["in step"]
         # And the node itself can write, which the other one gets.
         (two.mountpoint / "own").write_bytes(b"own")
         wait_until(lambda: has(one, "own", b"own"), PATIENCE, "what it writes travels")

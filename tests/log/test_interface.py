@@ -120,7 +120,7 @@ class TestLogState:
         assert log.add(encoded(entry, entry), ()).accepted == 1
         assert log.add(encoded(entry), ()) == AddResult(0, (), (), ())
         assert log.entry(entry.hash) == entry.encode()
-        assert log.digest() == (log.root_hash(), len(GENESIS) + 1)
+        assert log.digest() == (log.root_hash(), len(GENESIS) + 1, 0)
 
     def test_a_missing_parent_is_named(self, log: Log) -> None:
         directory = signed(ROOT, Action.MKDIR, b"d")

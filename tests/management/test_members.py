@@ -55,6 +55,14 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
             {"status": "silent", "lag": "3 not confirmed for 1 min"},
         ),
         (
+            {"lag": PeerLag(in_step=False, behind=0, ahead=0, apart=3.0, contents_waiting=2)},
+            {"lag": "2 contents missing there for 3 s", "note": "no room there"},
+        ),
+        (
+            {"lag": PeerLag(in_step=False, behind=3, ahead=0, apart=3.0, contents_waiting=1)},
+            {"lag": "3 behind and 1 content missing there for 3 s", "note": "no room there"},
+        ),
+        (
             {"lag": PeerLag(in_step=False, behind=0, ahead=0, apart=None, contents_missing=True)},
             {"lag": "contents missing here"},
         ),

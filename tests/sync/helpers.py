@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 from basefs.log.entries import Action, Entry
@@ -117,14 +117,22 @@ def listening(told: list[tuple[int, Digest, int]], log: LogState) -> RemotePeer:
 class Pair:
     """Two cores and the bytes between them."""
 
-    def __init__(self, left: LogState, right: LogState, limits: Limits = DEFAULT_LIMITS, chunk: int = 65536) -> None:
+    def __init__(
+        self,
+        left: LogState,
+        right: LogState,
+        limits: Limits = DEFAULT_LIMITS,
+        chunk: int = 65536,
+        full: Sequence[bool] = (False, False),
+    ) -> None:
+        """`full`: whether the disk of each side takes nothing."""
         #: What each side has told the other of its log, with the length of the other's log by then.
         self.told_left: list[tuple[int, Digest, int]] = []
         self.told_right: list[tuple[int, Digest, int]] = []
-        self.left = SyncProtocol(left, Role.INITIATOR, port=1000, limits=limits, peer=listening(self.told_left, left))
-        self.right = SyncProtocol(
-            right, Role.RESPONDER, port=2000, limits=limits, peer=listening(self.told_right, right)
-        )
+        peer = listening(self.told_left, left)
+        self.left = SyncProtocol(left, Role.INITIATOR, port=1000, limits=limits, peer=peer, full=lambda: full[0])
+        peer = listening(self.told_right, right)
+        self.right = SyncProtocol(right, Role.RESPONDER, port=2000, limits=limits, peer=peer, full=lambda: full[1])
         self.chunk = chunk
         self.sent = {self.left: bytearray(), self.right: bytearray()}
         self.most = 0

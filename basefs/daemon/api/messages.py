@@ -491,6 +491,7 @@ class PeerLag:
 
     `apart`: seconds for which that is known; `None`: nothing is known to differ.  `in_step`: it has told a moment ago
     that it has what is here, and nothing else.  `contents_missing`: it has, and contents are missing on this node.
+    `contents_waiting`: contents that it has no room for.
     """
 
     in_step: bool
@@ -498,6 +499,7 @@ class PeerLag:
     ahead: int
     apart: float | None
     contents_missing: bool = False
+    contents_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ from basefs.log.hashes import Fingerprint
 from basefs.log.interface import AddResult
 from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
-from basefs.sync.net.peers import FRESH_SECONDS
+from basefs.sync.net.peers import FRESH_SECONDS, Lag
 from basefs.sync.net.service import SyncService
 from basefs.view.states import Kind
 
@@ -360,7 +360,7 @@ class NodeServices:
             same_filesystem=is_ours,
             sync_port=int(port) if port and port.isdecimal() else None,
             push=address in standing,
-            lag=None if lag is None else PeerLag(lag.in_step, lag.behind, lag.ahead, lag.since, lag.incomplete),
+            lag=None if lag is None else _peer_lag(lag),
             full=self._is_full() if own else contact.full_at is not None,
             heard=heard,
             sent=contact.sent,
@@ -392,6 +392,10 @@ class NodeServices:
         if self._network is None:
             raise Unsupported("this node runs with --single-node: it has no cluster")
         return self._network
+
+
+def _peer_lag(lag: Lag) -> PeerLag:
+    return PeerLag(lag.in_step, lag.behind, lag.ahead, lag.since, lag.incomplete, lag.waiting)
 
 
 def _network_state(gossip: Gossip, sync: SyncService) -> NetworkState:

@@ -130,6 +130,7 @@ def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
         "Entries that a peer is behind or ahead of this node, at least, as far as it has told",
         labels=["peer", "side"],
     )
+    waiting = GaugeMetricFamily("basefs_peer_waiting", "Contents that a peer has no room for", labels=["peer"])
     for member in members:
         if member.own or not member.same_filesystem:
             continue
@@ -139,11 +140,13 @@ def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
             continue
         entries.add_metric([member.name, "behind"], member.lag.behind)
         entries.add_metric([member.name, "ahead"], member.lag.ahead)
+        waiting.add_metric([member.name], member.lag.contents_waiting)
         heard.add_metric([member.name], member.heard)
         apart = member.heard if member.lag.apart is None else member.lag.apart
         lag.add_metric([member.name], 0.0 if member.lag.in_step else apart)
     yield lag
     yield entries
+    yield waiting
     yield heard
 
 

@@ -176,6 +176,10 @@ class FilesystemExamination:
                 yield problem("disk", what, f"make room there ('du -x {self._home.path}')")
             elif member.full:
                 yield problem("peers", f"{member.name} has no room: its disk is full", f"basefs doctor {name}, there")
+            elif member.lag is not None and member.lag.contents_waiting:
+                waiting = counted(member.lag.contents_waiting, "content")
+                what = f"{member.name} has no room for {waiting}: max_log_bytes or min_free is reached there"
+                yield problem("peers", what, f"basefs doctor {name}, there")
             elif member.trouble:
                 what = f"the last sync of {name} with {member.name} failed: {printable(member.trouble)}"
                 yield problem("peers", what, f"basefs doctor {name}, there")

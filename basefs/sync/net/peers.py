@@ -132,7 +132,7 @@ class Throttle:
         return left_out
 
 
-#: Seconds for which nothing is sent to a peer whose disk is full; as soon as it has room it comes by itself.
+#: Seconds for which a peer whose disk is full is left alone if it has nothing more; once it has room it comes itself.
 FULL_SECONDS = 300.0
 #: Ends after which nobody knows how the peer is.
 _AWAY = frozenset({Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT})
@@ -159,6 +159,7 @@ class LogPast:
 
     def note(self, log: Digest, now: float) -> None:
         """The log is this one now."""
+        log = _bare(log)
         with self._lock:
             if log == self._current:
                 return
@@ -172,8 +173,14 @@ class LogPast:
 
     def left(self, log: Digest) -> float | None:
         """When the log grew beyond this one; `None` if it is so still, or if it is unknown here."""
+        log = _bare(log)
         with self._lock:
             return None if log == self._current else self._left.get(log)
+
+
+def _bare(log: Digest) -> Digest:
+    """The entries alone: what waits comes and goes while these stay."""
+    return log._replace(waiting=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +191,11 @@ class Lag:
 
     Attributes:
         in_step: the peer has told a moment ago that it has all that is here, and nothing else, but for entries that may
-            be on their way.
+            be on their way.  Not where contents wait there.
         behind: entries that the peer lacks, at least.
         ahead: entries that it has and this node lacks, at least.
         since: seconds since the first of them was here, or since the difference was found; `None` without one.
+        waiting: contents that the peer has no room for.
         incomplete: contents are missing on this node, of logs that are equal otherwise.
     """
 
@@ -195,6 +203,7 @@ class Lag:
     behind: int = 0
     ahead: int = 0
     since: float | None = None
+    waiting: int = 0
     incomplete: bool = False
 
 
@@ -207,10 +216,12 @@ class Contact:
         trouble: why the last session failed, '' if it did not, or if the peer was heard since.
         away: whether nothing was heard of the peer in it: no connection, or one that carried nothing any more.
         full_at: when it said last that its disk is full, `None` if that is over.
+        emptied: its log when all was compared that it has, while its disk was full.
         heard_at: when it was heard last, `None` if never.
         log: its log as it told last, `None` if it never did; it may have told that long before it arrived here.
         asked: its log as it told when it was asked, and not before `asked_at`.
         apart_at: since when its log has been one that never was here.
+        waiting_at: since when contents wait there.
     """
 
     sent: int = 0
@@ -218,27 +229,31 @@ class Contact:
     trouble: str = ""
     away: bool = False
     full_at: float | None = None
+    emptied: Digest | None = None
     heard_at: float | None = None
     log: Digest | None = None
     asked: Digest | None = None
     asked_at: float = 0.0
     apart_at: float = 0.0
+    waiting_at: float = 0.0
 
     def lag(self, ours: Digest, past: LogPast, now: float) -> Lag | None:
         """How far we are apart, `ours` being the log that is here now; `None` if it has told nothing yet."""
         if self.log is None:
             return None
         left = past.left(self.log)
-        lacks_nothing = self.log == ours or (left is not None and now - left <= ON_THE_WAY_SECONDS)
+        same, waiting = self.log.same_entries(ours), self.log.waiting
+        lacks_nothing = same or (left is not None and now - left <= ON_THE_WAY_SECONDS)
         # What it had when it was asked is here.
-        brings_nothing = self.asked is not None and (self.asked == ours or past.left(self.asked) is not None)
-        if lacks_nothing and brings_nothing and now - self.asked_at <= FRESH_SECONDS:
+        brings_nothing = self.asked is not None and (self.asked.same_entries(ours) or past.left(self.asked) is not None)
+        if lacks_nothing and brings_nothing and not waiting and now - self.asked_at <= FRESH_SECONDS:
             return Lag(in_step=True)
-        if self.log == ours:
-            return Lag()
+        if same:
+            return Lag(waiting=waiting, since=now - self.waiting_at if waiting else None)
         behind = max(ours.entries - self.log.entries, 0)
         ahead = max(self.log.entries - ours.entries, 0)
-        return Lag(behind=behind, ahead=ahead, since=now - (self.apart_at if left is None else left))
+        since = self.apart_at if left is None else left
+        return Lag(behind=behind, ahead=ahead, since=now - since, waiting=waiting)
 
 
 class Contacts:
@@ -274,8 +289,11 @@ class Contacts:
         `asked_at`: when this node opened the connection, if it did: the peer cannot have told it before.
         """
         contact = self._of(address)
-        if contact.log is None or contact.log == ours or self.past.left(contact.log) is not None:
+        was = contact.log
+        if was is None or was.same_entries(ours) or self.past.left(was) is not None:
             contact.apart_at = now
+        if was is None or not was.waiting:
+            contact.waiting_at = now
         contact.log, contact.heard_at = theirs, now
         if asked_at is not None:
             contact.asked, contact.asked_at = theirs, asked_at
@@ -283,11 +301,22 @@ class Contacts:
             # It is there again, and this session may last for hours on a narrow link.
             contact.trouble, contact.away = "", False
 
+    def has_room(self, address: Address, has_room: bool, now: float) -> None:
+        """A peer has told whether its disk takes something."""
+        self._of(address).full_at = None if has_room else now
+
+    def only_lacks(self, address: Address, now: float) -> bool:
+        """Whether a peer has told a while ago at most that its disk is full, and has nothing that is not here."""
+        contact = self.get(address)
+        if contact.full_at is None or now - contact.full_at >= FULL_SECONDS or contact.log is None:
+            return False
+        return contact.log.same_entries(contact.emptied) or self.past.left(contact.log) is not None
+
     def ended(self, address: Address, result: Result, now: float) -> None:
         """A session has ended, or has begun to stand."""
         contact = self._of(address)
         if result.reason is Reason.COMPLETE:
-            contact.full_at, contact.trouble, contact.away = None, "", False
+            contact.emptied, contact.trouble, contact.away = contact.log, "", False
         elif result.reason is Reason.FULL:
             contact.full_at = now if result.by_peer else contact.full_at
         elif result.reason is not Reason.ENOUGH:

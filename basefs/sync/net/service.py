@@ -14,7 +14,6 @@ from basefs.log.interface import LogState
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.peers import (
     FRESH_SECONDS,
-    FULL_SECONDS,
     ON_THE_WAY_SECONDS,
     Address,
     Contact,
@@ -144,7 +143,7 @@ class SyncService:
     def _has_all(self, peers: Sequence[Address]) -> bool:
         """Whether one has told that its log is the one that is here: logs only grow."""
         ours = self._state.digest()
-        return any(self.contact(peer).log == ours for peer in peers)
+        return any(log.same_entries(ours) and not log.waiting for peer in peers if (log := self.contact(peer).log))
 
     # Sessions
 
@@ -232,11 +231,9 @@ class SyncService:
         return self._shared.claims.parts.asks(address)
 
     def banned(self, address: Address) -> bool:
-        """Whether no session with a peer is wanted yet: a ban, or a full disk on either side."""
-        now = asyncio.get_running_loop().time()
-        full_at = self.contact(address).full_at
-        is_full = full_at is not None and now - full_at < FULL_SECONDS
-        return is_full or self.full or self.banned_for(address[0]) is not None
+        """Whether no session with a peer is wanted yet: a ban, or a full disk here, or there and nothing to get."""
+        only_lacks = self._shared.contacts.only_lacks(address, asyncio.get_running_loop().time())
+        return only_lacks or self.full or self.banned_for(address[0]) is not None
 
     @property
     def full(self) -> bool:
@@ -262,8 +259,9 @@ class SyncService:
 
     def lag(self, address: Address) -> Lag | None:
         """How far a peer and this node are apart, `None` if unknown; call `confirm` before."""
-        lag = self._shared.contacts.lag(address, self._state.digest(), asyncio.get_running_loop().time())
-        if lag is not None and lag.in_step and self._state.missing_blocks(1):
+        ours = self._state.digest()
+        lag = self._shared.contacts.lag(address, ours, asyncio.get_running_loop().time())
+        if lag is not None and lag.in_step and (ours.waiting or self._state.missing_blocks(1)):
             # Two nodes that lack contents of each other may have equal trees.
             return Lag(incomplete=True)
         return lag

@@ -518,7 +518,10 @@ def core_of(
     def full() -> bool:
         return shared.room.is_full(asyncio.get_running_loop().time())
 
-    remote = RemotePeer(host, tells)
+    def has_room(peer: int, has_room: bool) -> None:
+        shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
+
+    remote = RemotePeer(host, tells, has_room)
     limits, claims = shared.limits, shared.claims
     return SyncProtocol(state, role, port=port, limits=limits, stay=stay, full=full, claims=claims, peer=remote)
 

@@ -268,6 +268,7 @@ class SyncProtocol:
         self._roots = (ZERO_HASH, ZERO_HASH)  # ours and the peer's when the round began
         self._close: Close | None = None  # the responder's last
         self._greeted_with = Digest(ZERO_HASH, 0)  # our log when we told it last
+        self._is_full = False  # in this round
         if role is Role.INITIATOR:
             self._new_round()
             self._greet()
@@ -388,7 +389,7 @@ class SyncProtocol:
         if reason is Reason.COMPLETE:
             if self._stands:
                 self._follow(SessionEvent.AGREE)
-                self._queue.control(encode(Close(0, *self._log.digest())))
+                self._queue.control(encode(Close(0, self._log.digest())))
                 self._complete(equal=False)
         elif self._open:
             refusal, text = _TOLD.get(reason, (Refusal.FAILURE, detail))
@@ -505,13 +506,13 @@ class SyncProtocol:
                 self._on_hash(message)
             case Same(port):
                 self._follow(SessionEvent.SAME)
-                self._greeted(Hash(VERSION, self._log.identity, *self._greeted_with, port))
-                self._close = Close(0, *self._greeted_with)
+                self._greeted(Hash(VERSION, self._log.identity, self._greeted_with._replace(waiting=0), port))
+                self._close = Close(0, self._greeted_with)
                 self._queue.ask(self._views.begin())
-            case Root(root, entries, kept):
+            case Root(log, kept):
                 self._follow(SessionEvent.ROOT)
-                self.peer.tells(Digest(root, entries))
-                self._push.heard_root(root, kept)
+                self.peer.tells(log)
+                self._push.heard_root(log.root, kept)
             case Lazy() | Eager():
                 self._follow(SessionEvent.BEARING)
                 self._push.heard_bearing(lazy=isinstance(message, Lazy))
@@ -562,30 +563,34 @@ class SyncProtocol:
 
     def _greeted(self, theirs: Hash) -> None:
         self.peer.greets(theirs)
-        root = self._log.root_hash()
-        self._roots = (root, theirs.root)
+        log = self._log.digest()
+        root, their_root = self._roots = log.root, theirs.log.root
+        if self.role is Role.RESPONDER:
+            self._new_round()
+        self._responder.takes, self._responder.gives = not self._is_full, not theirs.full
+        wanted = [] if self._is_full else self._receiver.missing_blocks()
         if self.role is Role.INITIATOR:
-            return self._queue.ask(self._receiver.missing_blocks())
-        self._new_round()
-        wanted = self._receiver.missing_blocks()
-        if root == theirs.root and theirs.identity == self._log.identity and not wanted:
+            return self._queue.ask(wanted)
+        settled = root == their_root and theirs.identity == self._log.identity
+        if settled and not (wanted or log.waiting or self._is_full):
             self._follow(SessionEvent.SETTLE)
             return self._queue.control(encode(Same(self._port)))
         self._greet()
-        if root != theirs.root and theirs.identity != ZERO_HASH and self._full():
-            # A newcomer has nothing that it could send.
-            return self._refuse(Refusal.FULL, Reason.FULL, NO_ROOM)
         # The responder has both hashes first, so the first list is its own: one crossing less than if we had to ask.
-        if root != theirs.root:
-            self._queue.ask([Subtree((), WHOLE, theirs.root)])
+        if root != their_root:
+            self._queue.ask([Subtree((), WHOLE, their_root)])
         self._queue.ask(wanted)
+
+    def _may_stay(self) -> bool:
+        """Whether the session may stand: where one side takes nothing there is no news to send."""
+        return self._responder.takes and self._responder.gives and self._stay(self.peer.port)
 
     def _on_stay(self) -> None:
         self._follow(SessionEvent.STAY)
         if self.role is Role.RESPONDER:
-            if not self._stay(self.peer.port):
+            if not self._may_stay():
                 self._follow(SessionEvent.AGREE)
-                self._queue.control(encode(Close(self._queue.answered, *self._log.digest())))
+                self._queue.control(encode(Close(self._queue.answered, self._log.digest())))
                 return self._complete(equal=False)
             self._follow(SessionEvent.KEEP)
             self._queue.control(encode(Stay()))
@@ -598,11 +603,11 @@ class SyncProtocol:
         if counts and close.answered < self._queue.asked and self.role is Role.RESPONDER:
             raise RemoteProtocolError("CLOSE with something outstanding")
         self._follow(SessionEvent.CLOSE)
-        self.peer.tells(Digest(close.root, close.entries))
+        self.peer.tells(close.log)
         if counts and self.role is Role.INITIATOR:
             self._close = close  # `_maybe_close` looks whether it is current
         else:
-            self._complete(equal=self._log.root_hash() == close.root)
+            self._complete(equal=self._log.root_hash() == close.log.root)
 
     # Rounds and the end
 
@@ -610,6 +615,7 @@ class SyncProtocol:
         self.state = follow(self.role, self.state, event)
 
     def _new_round(self) -> None:
+        self._is_full = self._full()
         self.counters.rounds += 1
         self._close = None
         for part in (self._queue, self._responder, self._receiver):
@@ -617,7 +623,7 @@ class SyncProtocol:
 
     def _greet(self) -> None:
         self._greeted_with = self._log.digest()
-        self._queue.control(encode(Hash(VERSION, self._log.identity, *self._greeted_with, self._port)))
+        self._queue.control(encode(Hash(VERSION, self._log.identity, self._greeted_with, self._port, self._is_full)))
 
     def _maybe_close(self) -> None:
         """The responder says when it has nothing outstanding; the initiator decides what that means.
@@ -627,17 +633,17 @@ class SyncProtocol:
         talking = self.state is SessionState.TALKING and self._queue.idle
         if not talking or self.wants_work or self._receiving is not None:
             return
-        close = Close(self._queue.answered, *self._log.digest())
+        close = Close(self._queue.answered, self._log.digest())
         if self.role is Role.RESPONDER:
             self._follow(SessionEvent.SETTLE)
             self._queue.control(encode(close))
         elif self._close is not None and self._close.answered == self._queue.asked:
-            self._decide(close, self._close.root)
+            self._decide(close, self._close.log.root)
 
     def _decide(self, close: Close, theirs: bytes) -> None:
         """Nothing is outstanding: another round, a session that stands, or the end."""
-        ours = close.root
-        changed, stays = ours != theirs and self._roots != (ours, theirs), self._stay(self.peer.port)
+        ours = close.log.root
+        changed, stays = ours != theirs and self._roots != (ours, theirs), self._may_stay()
         # Where much is written the logs differ after each round: the root hashes that are told find it.
         if changed and self.counters.rounds < (2 if stays else self._limits.rounds):
             self._follow(SessionEvent.AGAIN)

@@ -272,13 +272,14 @@ class PushSession:
         if self._full or self._backlog:
             self._owes_root = True
             return
-        self._told, entries = self._log.digest()
+        log = self._log.digest()
+        self._told = log.root
         self._passed.add(self._told)
         self._told_at = None
         self._my_turn = False
         kept = self._unsent if self._unsent <= len(self._kept) else 0
         self._unsent = 0
-        self._outbox.control(encode(Root(self._told, entries, kept)))
+        self._outbox.control(encode(Root(log, kept)))
 
     def sent(self) -> None:
         """Something has left: send what had to wait for it."""

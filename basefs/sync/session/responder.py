@@ -182,6 +182,8 @@ class Responder:
 
     Attributes:
         bytes: of blocks, in the answer to a BLOCK_REQ that is being made, and in those that it goes on from.
+        takes: whether this log takes what the peer has; if not, nothing is requested but lists.
+        gives: whether the peer's log takes what is here; if not, it gets what it requests.
     """
 
     def __init__(self, state: LogState, counters: SessionCounters, intake: Receiver) -> None:
@@ -194,6 +196,7 @@ class Responder:
         #: Whether other sessions of this node ask before this one.
         self._waits = False
         self.bytes = 0
+        self.takes = self.gives = True
         #: Whether the last such answer did not reach the end of a chain, and what follows it.
         self._goes_on = False
         self._following: BlockHash | None = None
@@ -313,7 +316,9 @@ class Responder:
         plan = compare(theirs, index)
         # Requests go out before our data: each direction of the connection has work at once, and the answers to them
         # cannot depend on the data, which we have already.
-        ask(self._wishes(theirs.path, plan))
+        ask(self._wishes(theirs.path, plan) if self.takes else plan.look)
+        if not self.gives:
+            return
         yield from self._packer.entries(ordered(self._state, plan.send_entries))
         for entry, their_block in plan.send_blocks:
             yield from self._stream_after(block_after(self._state, entry, their_block))

@@ -150,11 +150,18 @@ class RemotePeer:
         host: where it is, '' if unknown.
     """
 
-    def __init__(self, host: str = "", on_log: Callable[[int, Digest], None] | None = None) -> None:
-        """`on_log` is called with its sync port and its log each time that it tells of its log."""
+    def __init__(
+        self,
+        host: str = "",
+        on_log: Callable[[int, Digest], None] | None = None,
+        on_room: Callable[[int, bool], None] | None = None,
+    ) -> None:
+        """Each is called with its sync port: `on_log` with its log each time that it tells of it, `on_room` with
+        whether its disk takes something each time that it greets."""
         self.greeting: Hash | None = None
         self.host = host
         self._on_log = on_log
+        self._on_room = on_room
 
     @property
     def greeted(self) -> bool:
@@ -186,7 +193,9 @@ class RemotePeer:
     def greets(self, greeting: Hash) -> None:
         """Its first line, or that of another round."""
         self.greeting = greeting
-        self.tells(Digest(greeting.root, greeting.entries))
+        self.tells(greeting.log)
+        if self._on_room is not None:
+            self._on_room(greeting.port, not greeting.full)
 
     def tells(self, log: Digest) -> None:
         """Its log, as it is now."""

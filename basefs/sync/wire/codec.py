@@ -158,6 +158,7 @@ Fields = list[bytes]
 
 _DIGIT = re.compile(rb"[0-9a-f]")
 _MAX_TEXT = 200
+_FULL = b"full"
 #: The sections without a field.
 _WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"LAZY", Eager: b"EAGER"}
 
@@ -178,9 +179,9 @@ def _refusal(message: Refuse) -> Fields:
     return [b"CLOSE", b"NO", message.refusal.value.encode(), quote_from_bytes(cut, safe="").encode() or b"-"]
 
 
-def _digest(root: bytes, entries: int) -> Fields:
-    """A root hash and the number of entries, which stand together wherever they stand."""
-    return [encode_bytes(root), b"%d" % entries]
+def _digest(log: Digest) -> Fields:
+    """A root hash and the numbers of entries and of contents that wait, which stand together wherever they stand."""
+    return [encode_bytes(log.root), b"%d" % log.entries, b"%d" % log.waiting]
 
 
 def _items(ls: Ls) -> Iterable[bytes]:
@@ -203,8 +204,9 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
         b"HASH",
         b"%d" % m.version,
         encode_bytes(m.identity),
-        *_digest(m.root, m.entries),
+        *_digest(m.log),
         b"%d" % m.port,
+        _FULL if m.full else b"-",
     ],
     Ls: lambda m: [b"LS", encode_path(m.path), encode_part(m.part), *_items(m)],
     PathReq: lambda m: [b"PATH_REQ", encode_path(m.path), *map(encode_name, m.names)],
@@ -222,8 +224,8 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
     Blocks: lambda m: [b"BLOCKS", *map(encode_bytes, m.blocks)],
     Chain: lambda m: [b"CHAIN", *map(encode_bytes, m.hashes)],
     BlocksRec: lambda m: [b"BLOCKS_REC", *map(encode_bytes, m.hashes)],
-    Close: lambda m: [b"CLOSE", b"OK", b"%d" % m.answered, *_digest(m.root, m.entries)],
-    Root: lambda m: [b"ROOT", *_digest(m.root, m.entries), b"%d" % m.kept],
+    Close: lambda m: [b"CLOSE", b"OK", b"%d" % m.answered, *_digest(m.log)],
+    Root: lambda m: [b"ROOT", *_digest(m.log), b"%d" % m.kept],
     Same: lambda m: [b"SAME", b"%d" % m.port],
     Refuse: _refusal,
     **{kind: lambda m: [_WORDS[type(m)]] for kind in _WORDS},
@@ -249,13 +251,16 @@ def _hash(fields: Fields) -> Hash:
     version = decode_number(fields[0], 999)
     if version != VERSION:
         # What another version puts behind its number is not ours to judge: the core tells it the reason and closes.
-        return Hash(version, bytes(HASH_SIZE), bytes(HASH_SIZE), 0, 0)
-    _expect(fields, 5, 5)
-    return Hash(version, decode_hash(fields[1]), *_decode_digest(fields[2:4]), decode_number(fields[4], 65535))
+        return Hash(version, bytes(HASH_SIZE), Digest(bytes(HASH_SIZE), 0), 0)
+    _expect(fields, 7, 7)
+    if fields[6] not in (_FULL, b"-"):
+        raise RemoteProtocolError("HASH ends with 'full' or '-'")
+    log, port = _decode_digest(fields[2:5]), decode_number(fields[5], 65535)
+    return Hash(version, decode_hash(fields[1]), log, port, fields[6] == _FULL)
 
 
 def _decode_digest(fields: Fields) -> Digest:
-    return Digest(decode_hash(fields[0]), decode_number(fields[1], MAX_NUMBER))
+    return Digest(decode_hash(fields[0]), *(decode_number(field, MAX_NUMBER) for field in fields[1:3]))
 
 
 def _ls(fields: Fields) -> Ls:
@@ -361,8 +366,8 @@ def _view(fields: Fields) -> View:
 
 
 def _root(fields: Fields) -> Root:
-    _expect(fields, 3, 3)
-    return Root(*_decode_digest(fields[:2]), decode_number(fields[2], MAX_KEPT))
+    _expect(fields, 4, 4)
+    return Root(_decode_digest(fields[:3]), decode_number(fields[3], MAX_KEPT))
 
 
 def _same(fields: Fields) -> Same:
@@ -382,8 +387,8 @@ def _word(message: Message) -> Callable[[Fields], Message]:
 
 def _close(fields: Fields) -> Close | Refuse:
     if fields[:1] == [b"OK"]:
-        _expect(fields, 4, 4)
-        return Close(decode_number(fields[1], MAX_NUMBER), *_decode_digest(fields[2:]))
+        _expect(fields, 5, 5)
+        return Close(decode_number(fields[1], MAX_NUMBER), _decode_digest(fields[2:]))
     _expect(fields, 3, 3)
     if fields[0] != b"NO" or len(fields[2]) > 3 * _MAX_TEXT:
         raise RemoteProtocolError("a CLOSE is OK or NO")

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.interface import Digest
 from basefs.path import Path
 
 #: An iterator of lines yields this where it has worked a while and has no line yet.
@@ -57,13 +58,21 @@ WHOLE = Part()
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """Greeting and start of a round: version, identity, root hash (28 bytes), number of entries, own sync port or 0."""
+    """Greeting and start of a round.
+
+    Attributes:
+        version: of the protocol.
+        identity: hash of the root entry (28 bytes).
+        log: the sender's.
+        port: its own sync port, or 0.
+        full: whether its disk takes nothing, so that it only hands out.
+    """
 
     version: int
     identity: bytes
-    root: bytes
-    entries: int
+    log: Digest
     port: int
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +185,7 @@ class Close:
     """The sender has nothing outstanding, has answered so many requests of this round, and has this log."""
 
     answered: int
-    root: bytes
-    entries: int
+    log: Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +195,10 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The answer to a HASH with the root that is here: HASH and `CLOSE OK 0` in one, with the own sync port or 0."""
+    """The answer to a HASH with the root that is here: HASH and `CLOSE OK 0` in one, with the own sync port or 0.
+
+    The sender's disk takes more, and no content waits for room there.
+    """
 
     port: int
 
@@ -199,10 +210,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """In a session that stands: the sender's root hash and entries, and how many it has kept back for EAGER."""
+    """In a session that stands: the sender's log, and how many entries it has kept back for EAGER."""
 
-    root: bytes
-    entries: int
+    log: Digest
     kept: int
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from basefs.log.interface import Digest
-from basefs.sync.net.peers import FRESH_SECONDS, ON_THE_WAY_SECONDS, Contact, Contacts, Lag, LogPast
+from basefs.sync.net.peers import FRESH_SECONDS, FULL_SECONDS, ON_THE_WAY_SECONDS, Contact, Contacts, Lag, LogPast
 from basefs.sync.session.result import Reason, Result, SessionCounters
 
 PEER = ("10.0.0.1", 1)
@@ -37,15 +37,37 @@ def test_trouble_is_remembered_until_a_session_goes_well():
     assert contacts.get(PEER).trouble == ""
 
 
-def test_a_full_disk_is_no_trouble_of_a_session_and_lasts_until_one_goes_well():
+def test_a_full_disk_is_no_trouble_of_a_session_and_lasts_until_the_peer_says_so():
     contacts = Contacts()
     contacts.ended(PEER, replace(ended(Reason.FULL), by_peer=True), 6.0)
-    contacts.ended(PEER, ended(Reason.ENOUGH), 7.0)
+    contacts.ended(PEER, ended(), 7.0)
     assert (contacts.get(PEER).full_at, contacts.get(PEER).trouble) == (6.0, "")
-    contacts.ended(PEER, ended(), 8.0)
+    contacts.has_room(PEER, False, 8.0)
+    assert contacts.get(PEER).full_at == 8.0
+    contacts.has_room(PEER, True, 9.0)
     assert contacts.get(PEER).full_at is None
-    contacts.ended(PEER, ended(Reason.FULL), 9.0)
+    contacts.ended(PEER, ended(Reason.FULL), 10.0)
     assert contacts.get(PEER).full_at is None, "the disk of this node is full"
+
+
+def test_a_peer_with_a_full_disk_is_left_alone_for_a_while_once_it_has_nothing_more():
+    here = Here()
+    contacts, log = here.contacts, Digest(ELSEWHERE, 130)
+    here.told(log, 10.0)
+    contacts.has_room(PEER, False, 10.0)
+    assert not contacts.only_lacks(PEER, 10.0), "it has something"
+    contacts.ended(PEER, ended(Reason.ENOUGH), 11.0)
+    assert not contacts.only_lacks(PEER, 11.0), "nothing was compared"
+    contacts.ended(PEER, ended(equal=False), 12.0)
+    assert contacts.only_lacks(PEER, 12.0), "all was compared"
+    assert not contacts.only_lacks(PEER, 10.0 + FULL_SECONDS)
+    here.told(log._replace(entries=131), 13.0)
+    assert not contacts.only_lacks(PEER, 13.0), "there is more"
+    here.grows(14.0)
+    here.told(OURS, 14.0)
+    assert contacts.only_lacks(PEER, 14.0), "a log that was here"
+    contacts.has_room(PEER, True, 15.0)
+    assert not contacts.only_lacks(PEER, 15.0)
 
 
 def test_trouble_is_over_when_the_peer_is_heard_again():
@@ -155,6 +177,28 @@ def test_a_later_word_does_not_hide_what_it_had_when_it_was_asked():
     here.told(Digest(ELSEWHERE, 130), 10.0, asked_at=10.0)
     here.told(OURS, 10.1)
     assert here.lag(10.1) == Lag(), "that word was long on its way"
+
+
+def test_a_peer_where_contents_wait_is_not_in_step_from_then_on():
+    here = Here()
+    here.told(OURS._replace(waiting=2), 10.0, asked_at=10.0)
+    here.told(OURS._replace(waiting=3), 15.0, asked_at=15.0)
+    assert here.lag(15.0) == Lag(waiting=3, since=5.0)
+    here.grows(16.0)
+    assert here.lag(16.5) == Lag(behind=20, waiting=3, since=0.5)
+    here.told(LATER, 17.0, asked_at=17.0)
+    assert here.lag(17.0) == Lag(in_step=True)
+    here.told(LATER._replace(waiting=1), 18.0, asked_at=18.0)
+    assert here.lag(19.0) == Lag(waiting=1, since=1.0)
+
+
+def test_a_node_where_contents_wait_compares_its_entries_alone():
+    here = Here()
+    here.log = OURS._replace(waiting=2)
+    here.told(OURS, 10.0, asked_at=10.0)
+    assert here.lag(10.0) == Lag(in_step=True), "the peer has all that is here"
+    here.grows(11.0)
+    assert here.lag(12.5) == Lag(behind=20, since=1.5)
 
 
 def test_equal_trees_are_not_equal_logs():

@@ -11,7 +11,7 @@ import pytest
 
 from basefs.errors import NoSpace
 from basefs.log.hashes import sha224
-from basefs.log.interface import AddResult
+from basefs.log.interface import AddResult, Digest
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server
 from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Acknowledged
@@ -164,7 +164,7 @@ def test_hanging_up_in_time_does_not_save_from_a_ban():
         node.sync._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
-            writer.write(encode(Hash(VERSION, ROOT.hash, bytes(28), 0, 0)))
+            writer.write(encode(Hash(VERSION, ROOT.hash, Digest(bytes(28), 0), 0)))
             while not (await reader.readline()).startswith(b"LS "):
                 pass
             writer.write(encode(Entries((b"no entry at all",))))
@@ -193,7 +193,7 @@ def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, b
         node.sync._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
-            writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 2, 0)))
+            writer.write(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 2), 0)))
             while not (await reader.readline()).startswith(b"LS "):
                 pass
             writer.write(encode(Entries(tuple(b"an entry %d" % number for number in range(count)))))
@@ -231,7 +231,7 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
             for port in range(1, 2 + MAX_STANDING_PER_HOST):
                 reader, writer = await asyncio.open_connection(HOST, node.port)
                 writers.append(writer)
-                writer.write(encode(Hash(VERSION, ROOT.hash, *node._state.digest(), port)) + encode(Stay()))  # type: ignore[call-arg]
+                writer.write(encode(Hash(VERSION, ROOT.hash, node._state.digest(), port)) + encode(Stay()))
                 assert (await reader.readline()).startswith(b"SAME")
                 answer = await reader.readline()
                 assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_HOST else b"CLOSE OK"), (port, answer)
@@ -420,7 +420,7 @@ def test_a_peer_that_does_not_answer_is_not_in_step():
 
 
 def test_a_full_disk_is_sent_nothing_until_it_has_room():
-    """The peer learns of it, and its own news goes out all the same."""
+    """The peer learns of it, and gets what is there and nowhere else."""
 
     class Disk(MemoryLog):
         free = 0
@@ -435,10 +435,14 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
         full = Disk(ROOT.hash)
         full.free = 1 << 20
         full.add(writer.entries, ())
+        only = Writer()
+        only.write((b"only",), random_bytes(100_000))
+        full.add(only.entries, only.blocks)
         full.free = 0
         for number in range(20):
             writer.write((b"f%d" % number,), random_bytes(2000, number))
-        log = writer.log()
+        log, everything = writer.log(), writer.log()
+        everything.add(only.entries, only.blocks)
         one = Syncing(log, interval=0.05, degree=1)
         two = Syncing(full, interval=0.05, degree=1, free=lambda: full.free)
         async with running(one, two):
@@ -446,6 +450,8 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
             looks = []
             one.peers, two.peers = (lambda: looks.append(1) or [there]), (lambda: [here])
             await until(lambda: two.full and one.contact(there).full_at is not None)
+            await until(lambda: log.root_hash() == everything.root_hash())
+            await until(lambda: one.contact(there).emptied is not None)
             await until(lambda: one.scheduler.idle and two.scheduler.idle and not one.standing)
             sent = one.traffic.total().bytes_sent
             ends = len(one.ends)

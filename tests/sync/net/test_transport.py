@@ -14,6 +14,7 @@ import pytest
 from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, WrongFilesystem
 from basefs.log.entries import hash_of
 from basefs.log.hashes import sha224
+from basefs.log.interface import Digest
 from basefs.sync.net import transport as shell
 from basefs.sync.net.peers import FIRST_BAN, Pace, PenaltyBox
 from basefs.sync.net.server import SyncServer
@@ -240,7 +241,7 @@ def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatc
             reader, out = await asyncio.open_connection(HOST, server.port)
             await until(lambda: server.sessions)
             async with shared.turns:
-                out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)))
+                out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)))
                 await until(lambda: ticks)
                 time.sleep(1)  # nothing else runs
                 before = len(ticks)
@@ -266,7 +267,7 @@ def test_a_peer_whose_greeting_waits_for_the_turn_of_others(monkeypatch):
         async with serving(Writer().log(), limits=limits, shared=shared) as server:
             async with shared.turns:
                 reader, out = await asyncio.open_connection(HOST, server.port)
-                out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)))
+                out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)))
                 await until(lambda: ticks and ticks[-1] - ticks[0] > 0.6)
             assert (await reader.readline()).startswith(b"SAME ")
             out.close()
@@ -287,7 +288,7 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
         async with serving(writer.log(), limits=limits) as server:
             first = writer.entries[1]
             _, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)) + b"PATH_REQ /\n" * 200)
+            out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n" * 200)
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
             assert server.sessions == 0 and first
@@ -316,7 +317,7 @@ def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(
         shared = SessionContext()
         async with serving(writer.log(), limits=limits, shared=shared) as server:
             reader, out = await asyncio.open_connection(HOST, server.port)
-            out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)) + b"PATH_REQ /\n" * 40)
+            out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n" * 40)
             await reader.readline()
             async with shared.turns:
                 await given_up.wait()
@@ -345,7 +346,7 @@ def test_the_core_hears_how_much_the_peer_has_not_received(monkeypatch):
         writer.write((b"f",), random_bytes(1 << 20))
         async with serving(writer.log()) as server:
             reader, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0)) + b"PATH_REQ /\n" * 40)
+            out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n" * 40)
             await until(lambda: told and told[-1] > 100_000)
             reading = asyncio.create_task(reader.read())
             await until(lambda: told[-1] == 0)
@@ -551,7 +552,7 @@ def test_entries_do_not_wait_for_their_blocks_for_long_and_are_added_by_a_worker
     async def main():
         async with serving(log) as server:
             reader, writer = await asyncio.open_connection(HOST, server.port)
-            writer.write(encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 1, 0)))
+            writer.write(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 1), 0)))
             while not (await reader.readline()).startswith(b"LS "):
                 pass
             writer.write(entries)
@@ -609,7 +610,7 @@ def test_news_does_not_wait_for_what_another_session_gives_to_the_log():
         author.write((b"news",))
         async with serving(filled(300)) as full, serving(slow, shared=shared, keeper=AllStand()) as server:
             reader, writer = await asyncio.open_connection(HOST, server.port)
-            writer.write(encode(Hash(VERSION, ROOT.hash, slow.root_hash(), 1, 1)) + encode(Stay()))
+            writer.write(encode(Hash(VERSION, ROOT.hash, Digest(slow.root_hash(), 1), 1)) + encode(Stay()))
             while await reader.readline() != b"STAY\n":
                 pass
             comparing = asyncio.create_task(sync_with(slow, HOST, full.port, shared=shared))
@@ -671,7 +672,7 @@ def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there(
                 while True:
                     reader, writer = await asyncio.open_connection(HOST, server.port)
                     with contextlib.suppress(OSError), contextlib.closing(writer):
-                        writer.write(encode(Hash(VERSION, full.identity, *full.digest(), 0)))  # type: ignore[call-arg]
+                        writer.write(encode(Hash(VERSION, full.identity, full.digest(), 0)))
                         if (await reader.readline()).startswith(b"SAME"):
                             begun.append(server.port)
 
@@ -703,7 +704,7 @@ def test_a_newcomer_gets_everything_while_others_at_its_address_ask_for_everythi
             async def ask_for_ever():
                 reader, writer = await asyncio.open_connection(HOST, server.port, limit=1 << 20)
                 with contextlib.closing(writer):
-                    writer.write(encode(Hash(VERSION, full.identity, random_bytes(28), 1, 0)))
+                    writer.write(encode(Hash(VERSION, full.identity, Digest(random_bytes(28), 1), 0)))
                     writer.write(encode(PathReq(())) * 20)
                     async for line in reader:
                         if line.startswith(b"LS "):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, sha224
+from basefs.log.interface import Digest
 from basefs.sync.session import inflight as module
 from basefs.sync.session.inflight import DEPTH, WINDOW, PieceMap
 from basefs.sync.session.protocol import SyncProtocol
@@ -346,7 +347,7 @@ def test_a_list_says_where_the_chain_goes_on():
     writer, (one,) = some_nodes([None], count=(MAX_MARKS + 5) * PART_BLOCKS, size=1)
     hashes = [BlockHash(sha224(block)) for block in writer.blocks]
     core = SyncProtocol(one.log, Role.RESPONDER, claims=one.claims)
-    core.receive_data(encode(Hash(VERSION, ROOT.hash, one.log.root_hash()[::-1], 1, 0)))
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, Digest(one.log.root_hash()[::-1], 1), 0)))
     for hash in (hashes[0], hashes[7], hashes[-3], BlockHash(sha224(b"unknown"))):
         core.receive_data(encode(ChainReq(hash)))
     lines = []

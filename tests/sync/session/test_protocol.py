@@ -6,8 +6,10 @@ import dataclasses
 
 import pytest
 
+from basefs.errors import NoSpace
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, sha224
+from basefs.log.interface import Digest
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.responder import BatchEncoder
 from basefs.sync.session.result import Reason, SessionCounters
@@ -18,9 +20,9 @@ from basefs.sync.wire.messages import PAUSE, WHOLE, Close, Entries, Hash, Ls
 from tests.support.memory import MemoryLog
 from tests.sync.helpers import KEY, KEYS, ROOT, ROOT_ALONE, STRANGER_ROOT, Pair, Writer, cut, random_bytes, sync, work
 
-GREETING = encode(Hash(VERSION, ROOT.hash, ROOT_ALONE, 1, 0))
+GREETING = encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0))
 #: Of a peer with another log, which is asked for it.
-OTHER = encode(Hash(VERSION, ROOT.hash, sha224(b"different"), 1, 0))
+OTHER = encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"different"), 1), 0))
 
 
 def sections(data):
@@ -95,6 +97,62 @@ def test_an_equal_root_stands_for_an_equal_number():
     pair.run()
     assert sections(pair.sent[pair.right]) == ["SAME"]
     assert pair.told_left == [(2000, Writer().log().digest(), 1)]
+
+
+class LogOnFullDisk(MemoryLog):
+    """A log that must not be given anything once it has what was written."""
+
+    is_full = False
+
+    def add(self, entries, blocks):
+        if self.is_full:
+            raise NoSpace("the disk is full")
+        return super().add(entries, blocks)
+
+
+@pytest.mark.parametrize("full_side", ["left", "right"])
+def test_a_side_with_a_full_disk_hands_out_and_is_sent_nothing(full_side):
+    mine, theirs = Writer(), Writer()
+    for number in range(100):
+        mine.write((b"mine", b"f%d" % number), random_bytes(100_000 if number == 50 else 500, number))
+        theirs.write((b"theirs", b"f%d" % number), random_bytes(2000, number + 1000))
+        mine.write((b"both", b"f%d" % number), b"x")
+        theirs.write((b"both", b"f%d" % number), b"y")
+    full, other = LogOnFullDisk(ROOT.hash), theirs.log()
+    full.add(mine.entries, mine.blocks)
+    full.is_full, before = True, full.digest()
+    left = full_side == "left"
+    pair = Pair(*((full, other) if left else (other, full)), full=(left, not left))
+    pair.run()
+    giving, taking = (pair.left, pair.right) if left else (pair.right, pair.left)
+    assert giving.result.reason is taking.result.reason is Reason.COMPLETE
+    assert full.digest() == before and giving.counters.entries_received == giving.counters.blocks_received == 0
+    assert all(other.entry(Entry.decode(entry).hash) for entry in mine.entries)
+    assert all(other.block(sha224(block)) == block for block in mine.blocks)
+    assert len(pair.sent[taking]) < 60_000, "lists and requests"
+
+
+def test_a_full_disk_shows_where_the_logs_are_equal():
+    pair = Pair(Writer().log(), Writer().log(), full=(False, True))
+    pair.run()
+    assert sections(pair.sent[pair.right])[0] == "HASH" and pair.left.peer.greeting.full
+    assert pair.left.result.equal and pair.right.result.equal
+
+
+@pytest.mark.parametrize("waiting_side", ["left", "right"])
+def test_contents_that_wait_show_where_the_logs_are_equal(waiting_side):
+    class WaitingLog(MemoryLog):
+        def digest(self):
+            return super().digest()._replace(waiting=2)
+
+    log, waiting = Writer().log(), WaitingLog(ROOT.hash)
+    waiting.add(Writer().entries, ())
+    left = waiting_side == "left"
+    pair = Pair(*((waiting, log) if left else (log, waiting)))
+    pair.run()
+    assert {log.waiting for _, log, _ in (pair.told_right if left else pair.told_left)} == {2}
+    assert {log.waiting for _, log, _ in (pair.told_left if left else pair.told_right)} == {0}
+    assert pair.left.result.equal and pair.right.result.equal
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
@@ -469,7 +527,7 @@ def test_another_filesystem_is_told_why():
 
 def test_a_responder_that_serves_another_filesystem():
     core = SyncProtocol(Writer().log(), Role.INITIATOR)
-    out = talk(core, encode(Hash(VERSION, STRANGER_ROOT.hash, ZERO_HASH, 0, 0)))
+    out = talk(core, encode(Hash(VERSION, STRANGER_ROOT.hash, Digest(ZERO_HASH, 0), 0)))
     assert out.endswith(b"CLOSE NO identity this%20node%20serves%20another%20filesystem\n")
     assert core.result.reason is Reason.WRONG_FILESYSTEM and core.closed
 
@@ -482,7 +540,14 @@ def test_another_version_is_told_why():
 
 # Peers that break the rules
 
-NOT_FIRST = [b"EOF", b"PATH_REQ /", b"LS / -", b"ENTRIES eA", b"CLOSE OK 0 %s 1" % encode_bytes(ROOT.hash), b"rubbish"]
+NOT_FIRST = [
+    b"EOF",
+    b"PATH_REQ /",
+    b"LS / -",
+    b"ENTRIES eA",
+    b"CLOSE OK 0 %s 1 0" % encode_bytes(ROOT.hash),
+    b"rubbish",
+]
 
 
 @pytest.mark.parametrize("line", NOT_FIRST)
@@ -497,7 +562,7 @@ LATER = [
     b"EOF",
     b"ENTRIES eA",
     GREETING.strip() + b"x",
-    b"CLOSE OK 1 %s 1" % encode_bytes(ROOT.hash),
+    b"CLOSE OK 1 %s 1 0" % encode_bytes(ROOT.hash),
     b"BLOCKS_REC %s\nEOF" % encode_bytes(ROOT.hash),
     b"BLOCKS_REC %s\nBLOCKS_REC %s" % ((encode_bytes(ROOT.hash),) * 2),
     b"LS / -\n" * (MAX_REQUESTS + 1),
@@ -516,9 +581,9 @@ def test_later_on_too(lines):
 def test_close_while_something_is_outstanding():
     log = Writer().log()
     core = responder(log)
-    greeting = encode(Hash(VERSION, ROOT.hash, sha224(b"different"), 1, 0))
+    greeting = encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"different"), 1), 0))
     assert b"LS / -" in talk(core, greeting)
-    assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ZERO_HASH))
+    assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s 1 0\n" % encode_bytes(ZERO_HASH))
 
 
 def test_a_request_after_close_takes_it_back():
@@ -526,7 +591,7 @@ def test_a_request_after_close_takes_it_back():
     assert talk(core, GREETING) == b"SAME 0\n"
     assert core.state is SessionState.SETTLED
     assert talk(core, b"PATH_REQ /\n").count(b"CLOSE OK 1") == 1
-    assert talk(core, b"CLOSE OK 0 %s 1\n" % encode_bytes(ROOT_ALONE)) == b""
+    assert talk(core, b"CLOSE OK 0 %s 1 0\n" % encode_bytes(ROOT_ALONE)) == b""
     assert core.state is SessionState.DONE and core.result.equal
 
 
@@ -662,7 +727,7 @@ def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
         talk(core, b"EOF\n")
         rounds += 1
     assert core.state is SessionState.SETTLED
-    assert b"CLOSE NO protocol" in talk(core, encode(Close(answered + 1, ROOT.hash, 1)))
+    assert b"CLOSE NO protocol" in talk(core, encode(Close(answered + 1, Digest(ROOT.hash, 1))))
     assert core.closed and core.result.reason is Reason.RUBBISH
 
 
@@ -732,7 +797,7 @@ def asking():
     """A core with the root entry alone that waits for the answer to its list."""
     log = Writer().log()
     core = responder(log)
-    assert b"LS " in talk(core, encode(Hash(VERSION, ROOT.hash, sha224(b"another"), 1, 0)))
+    assert b"LS " in talk(core, encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 1), 0)))
     return core, log
 
 

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from basefs.log.hashes import HASH_SIZE
+from basefs.log.interface import Digest
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.push import LEAST_WINDOW, PATIENCE, Notice, QueuedPush
 from basefs.sync.session.result import Reason
@@ -209,10 +210,10 @@ def test_either_side_may_leave(leaver):
         b"EOF\n",
         b"STAY\n",
         b"STAY 1\n",
-        encode(Hash(VERSION, ROOT.hash, bytes(HASH_SIZE), 0, 1)),
+        encode(Hash(VERSION, ROOT.hash, Digest(bytes(HASH_SIZE), 0), 1)),
         b"SAME 1\n",
         b"WAIT\n",
-        b"ROOT x 1 1\n",
+        b"ROOT x 1 0 1\n",
     ],
 )
 def test_what_has_no_place_in_it_ends_it(line):
@@ -225,7 +226,7 @@ def test_what_has_no_place_in_it_ends_it(line):
 
 def test_a_stay_that_nobody_offered_is_refused():
     core = SyncProtocol(Writer().log(), Role.INITIATOR, stay=lambda port: True)
-    core.receive_data(encode(Hash(VERSION, ROOT.hash, *Writer().log().digest(), 1)) + b"STAY\n")
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, Writer().log().digest(), 1)) + b"STAY\n")
     work(core)
     assert core.result.reason is Reason.RUBBISH
 
@@ -387,7 +388,7 @@ def test_a_peer_that_is_behind_has_nothing_for_us():
     old = pair.logs[1].root_hash()
     pair.write(writer, (b"d", b"h"))
     pair.left.push.send([])
-    pair.left.receive_data(encode(Root(old, 1, 0)))
+    pair.left.receive_data(encode(Root(Digest(old, 1), 0)))
     work(pair.left)
     assert not noticed(pair.left, Notice.GAP)
 
@@ -415,7 +416,7 @@ def test_a_peer_that_changes_its_mind_all_the_time_and_reads_nothing_costs_littl
     tracemalloc.start()
     try:
         for number in range(5000):
-            pair.left.receive_data(b"LAZY\nEAGER\n" + encode(Root(random_bytes(HASH_SIZE, number), number, 8)))
+            pair.left.receive_data(b"LAZY\nEAGER\n" + encode(Root(Digest(random_bytes(HASH_SIZE, number), number), 8)))
             while pair.left.wants_work:
                 work(pair.left)
             noticed(pair.left, Notice.GAP)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.hashes import BlockHash, sha224
+from basefs.log.interface import Digest
 from basefs.sync.net import transport as shell
 from basefs.sync.session import protocol, receiver
 from basefs.sync.session.inflight import FRUITLESS, RequestTable
@@ -126,7 +127,7 @@ def greeted(node):
     """An initiator that asks a peer, played by the test, for the next block that it misses."""
     core = SyncProtocol(node.log, Role.INITIATOR, claims=node.claims)
     core.data_to_send(65536)
-    core.receive_data(encode(Hash(VERSION, ROOT.hash, sha224(b"another root"), 1, 0)))
+    core.receive_data(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another root"), 1), 0)))
     work(core)
     return core, core.data_to_send(65536)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from basefs.log.hashes import BlockHash, sha224
+from basefs.log.interface import Digest
 from basefs.sync.net.transport import SLICE, slice_of_answers
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import SyncProtocol, Upload
@@ -47,7 +48,7 @@ class SlowLog:
 def server(log, peer, claims=None):
     """A core that was greeted by another one of the same filesystem, with another root hash."""
     core = SyncProtocol(log, Role.RESPONDER, claims=claims)
-    core.receive_data(encode(Hash(VERSION, log.identity, bytes(28), 0, 0)) + peer)
+    core.receive_data(encode(Hash(VERSION, log.identity, Digest(bytes(28), 0), 0)) + peer)
     while core.wants_work:
         work(core)
     while core.wants_send and core.upload is Upload.NONE:
