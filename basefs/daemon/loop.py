@@ -41,6 +41,8 @@ Answer = TypeVar("Answer")
 #: Seconds that a request for metrics waits for the event loop.
 _ASK_SECONDS = 60.0
 
+#: Seconds between looks whether a full disk has room again.
+_ROOM_SECONDS = 1.0
 #: Seconds between looks at what the service manager shows of this daemon.
 _STATUS_SECONDS = 5.0
 #: Threads for commands that wait for the log or the disk.  Their own, since the event loop's serve sync and fsync.
@@ -72,6 +74,7 @@ class EventLoopServices:
         """Start everything, and stop it in the reverse order; what needs the log no longer ends with `departure`."""
         async with contextlib.AsyncExitStack() as stack:
             timers = [asyncio.create_task(keep_durable(self._filesystem))]
+            timers.append(asyncio.create_task(self._watch_room()))
             stack.push_async_callback(cancel, timers)
             # Before there is anything that changes the log, so that they miss no change.
             metrics = self._make_metrics()
@@ -153,6 +156,12 @@ class EventLoopServices:
         await stack.enter_async_context(network.running(departure))
         return network
 
+    async def _watch_room(self) -> None:
+        """Notice that a full disk has room again, also where nothing happens."""
+        while True:
+            self._replica.room.is_short()
+            await asyncio.sleep(_ROOM_SECONDS)
+
     async def _report_status(self, network: Network | None) -> None:
         where = self._options.mountpoint or "not mounted"
         while True:
@@ -180,4 +189,5 @@ async def keep_durable(filesystem: Filesystem) -> None:
             # In a worker thread: an fsync may take long, and it releases the interpreter lock.
             await asyncio.to_thread(filesystem.keep_durable)
         except StoreError as error:
+            filesystem.failed(error)
             log.error("cannot sync to disk: %s", error)

@@ -7,13 +7,13 @@ import contextlib
 import errno
 import logging
 import os
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.config import is_ip, parse_address
+from basefs.daemon.handover import HandOver, lack_of
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.ports import free_pair, try_gossip
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
@@ -43,6 +43,7 @@ class Network:
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
         self._name = options.node_name
+        self._replica = replica
         self._gossip_address = Address(host, port)
         self._sync_address = Address(host, port + config.SYNC_PORT_OFFSET)
         named = [*options.join, *_cluster_file(replica)]
@@ -82,7 +83,7 @@ class Network:
             listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
-            free=lambda: shutil.disk_usage(replica.directory).free,
+            room=replica.room,
         )
 
     @contextlib.asynccontextmanager
@@ -109,8 +110,24 @@ class Network:
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
             stack.push_async_callback(cancel, tasks)
             stack.push_async_callback(self._propagation.stop)
-            stack.push_async_callback(self.sync.hand_over, self._alive_peers)
+            HandOver.forget(self._replica.directory)
+            stack.push_async_callback(self._hand_over)
             yield
+
+    async def _hand_over(self) -> None:
+        """Give others what they lack, and record what they have then."""
+        await self.sync.hand_over(self._alive_peers)
+        peers = {peer.sync_address: peer for peer in self.gossip.peers if peer.status != "left"}
+        holder = self.sync.holder(list(peers))
+        lacking = [
+            lack_of(peer.name, self.sync.lag(address), answers=peer.status == "alive" and not self._is_away(address))
+            for address, peer in peers.items()
+        ]
+        name = "" if holder is None else peers[Address(*holder)].name
+        HandOver(self._replica.root_hash().hex(), name, () if name else tuple(lacking)).save(self._replica.directory)
+
+    def _is_away(self, address: Address) -> bool:
+        return self.sync.contact(address).away
 
     async def _wait_for_port(self) -> None:
         """Serf would say no more than that it has ended.  Raises `AgentError`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from basefs.errors import StoreError
+from basefs.errors import BaseFSError, NoSpace, StoreError
 from basefs.fs.files import Files
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.metadata import Metadata
@@ -57,6 +57,7 @@ class Filesystem:
         Raises:
             StoreError: what an earlier process left cannot be read.
         """
+        self._replica = replica
         self.working = WorkingSet(replica, owners, clock, scratch)
         self.publisher = Publisher(self.working, quiet)
         self.files = Files(self.working, self.publisher)
@@ -82,10 +83,10 @@ class Filesystem:
         except StoreError as error:
             log.error("cannot publish, retrying: %s", error)
 
-    @property
-    def full(self) -> bool:
-        """Whether the disk had no room when something was published last, or should have been."""
-        return self.publisher.full
+    def failed(self, error: BaseFSError) -> None:
+        """An application got this error: what it wrote may not have fitted."""
+        if isinstance(error, NoSpace):
+            self._replica.room.ran_out()
 
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""

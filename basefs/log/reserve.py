@@ -37,7 +37,7 @@ class Reserve:
         """`log`: its file; `free`: bytes that are free in a directory."""
         self._files = (log, log.with_name(f"{log.name}-wal"))
         self._limits = limits
-        self._free = free or _free_bytes
+        self._free = free or free_bytes
         self._is_short = False
 
     def reached(self) -> str:
@@ -58,6 +58,7 @@ def _size_of(file: Path) -> int:
         return 0
 
 
-def _free_bytes(directory: Path) -> int:
+def free_bytes(directory: Path) -> int:
+    """Bytes that are free for everybody on the disk of a directory."""
     facts = os.statvfs(directory)
     return facts.f_bavail * facts.f_frsize

@@ -13,6 +13,7 @@ Not thread-safe: `Replica` holds its lock around every call.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, plac
 from basefs.log.receipts import Receipts
 from basefs.log.remembered import Remembered
 from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve
+
+log = logging.getLogger(__name__)
 
 #: What `placed_of` needs of an entry.
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
@@ -371,12 +374,16 @@ class Store:
 
         Returns how many come again.
         """
-        reached = bool(self.reserve.reached())
-        if reached == self.chains.withholding:
+        reached = self.reserve.reached()
+        if bool(reached) == self.chains.withholding:
             return 0
         with self.transaction():
-            count = self.chains.withhold(reached, now=now)
-        return 0 if reached else count
+            count = self.chains.withhold(bool(reached), now=now)
+        if reached:
+            log.info("no room for contents: %s is reached, those of other nodes wait", reached)
+            return 0
+        log.info("room for contents again: %d that have waited are fetched", count)
+        return count
 
     def stall(self, *, older_than: float) -> int:
         """Chains without a block since `older_than` (UNIX seconds) become *stalled*, in a transaction of its own.

@@ -21,8 +21,9 @@ from basefs.management.target import parse_name
 def remove(target: str, yes: bool) -> None:
     """Delete the filesystem NAME, with its history, from this machine.
 
-    Other machines keep theirs, and the key of this machine stays. The command lists what would be lost, and asks;
-    without a terminal it needs -y. Unmount a running filesystem first.
+    Other machines keep theirs, and the key of this machine stays. The command lists what would be lost, and whether any
+    other machine has confirmed to have everything, and asks; without a terminal it needs -y. Unmount a running
+    filesystem first.
     """
     home = Home.from_environment()
     name = parse_name(home, target)

@@ -54,6 +54,7 @@ from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
 from basefs.log.receipts import Receipt
 from basefs.log.reserve import NO_LIMITS, DiskLimits
+from basefs.log.room import Room
 from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
 from basefs.path import Path, display
@@ -102,6 +103,7 @@ class Replica:
         keys: the private keys of this node.
         directory: where log and cache are.
         audit: hashes of what the view shows, and the peers that show something else.
+        room: whether its disk takes more.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Replica:
         """
         self.keys = list(keys)
         self.directory = directory
+        self.room = Room(directory)
         self._clock = clock
         self._signer = Signer(self.keys, clock)
         self._store = Store(directory / LOG_FILE)
@@ -565,7 +568,7 @@ class Replica:
     def withholds(self) -> str:
         """The setting because of which the contents of other nodes wait, empty if they come."""
         with self._lock:
-            return self._store.reserve.reached() if self._store.chains.withholding else ""
+            return self._store.reserve.reached()
 
     def add(
         self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "", everything: bool = False

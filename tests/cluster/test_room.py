@@ -89,6 +89,12 @@ def test_a_log_stops_at_its_size_with_a_content_on_its_way(network: Callable[[in
     log = sum(file.stat().st_size for file in (two.home / "fs" / NAME).glob("log.db*"))
     assert log < 20 * MB, "by a few MB more, and not by all of it"
     assert "max_log_bytes is reached" in status(two)["contents"]
+    # The content is nowhere else.
+    (name,) = (row["name"] for row in ask(one, "members") if not row["own"])
+    lacks = f"no other machine has confirmed that it has all of {NAME}: {name} lacks 1 content, for"
+    assert lacks in one.spawn("unmount", NAME).stderr
+    assert lacks in one.spawn("remove", NAME).stderr
+    one.mount(NAME, "--owners", "--profile", "local")
     two.basefs("unmount", NAME)
     (two.home / "config").unlink()
     two.mount(NAME, "--owners", "--profile", "local", "--max-log-bytes", "1G", "--min-free", "1k")

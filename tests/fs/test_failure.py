@@ -173,6 +173,25 @@ class TestFullDisk:
         """Bytes that do not compress, so that they need the room."""
         return random.Random(name).randbytes(size)
 
+    def test_a_write_that_does_not_fit_shows_until_there_is_room(self, small_disk: Path) -> None:
+        with made(small_disk) as node:
+            point = node.mount(NAME)
+            filler = small_disk / "filler"
+            filler.write_bytes(bytes(DISK_BYTES // 2))
+            assert "no room" not in node.basefs("status", NAME)
+            with (point / "large").open("wb", buffering=0) as file:
+                with pytest.raises(OSError, match="No space left"):
+                    while True:
+                        file.write(bytes(65536))
+                # Nothing is published of it, so nothing else can have noticed.
+                assert "no room: its disk is full" in node.basefs("status", NAME)
+                with pytest.raises(OSError, match="No space left"):
+                    file.write(bytes(65536))
+                filler.unlink()
+                wait_until(lambda: "room again: " in node.log(NAME), DEADLINE, "the log says so")
+                assert "no room" not in node.basefs("status", NAME)
+            assert node.log(NAME).count("disk full: ") == node.log(NAME).count("room again: ") == 1
+
     def test_with_room_again_the_same_mount_goes_on(self, small_disk: Path) -> None:
         with made(small_disk) as node:
             point = node.mount(NAME)

@@ -39,6 +39,7 @@ def test_what_another_node_removes_meanwhile_is_made_again_as_it_was(local: Loca
         each.replica.close()
 
 
+@pytest.mark.logs("disk full")
 def test_a_content_that_cannot_be_read_at_the_start_is_not_taken_for_an_empty_one(
     local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -354,7 +354,7 @@ def test_contents_wait_in_the_middle_and_go_on(
 ) -> None:
     """As the room of a disk comes and goes, beside a chain that has stalled before."""
     free = [10 * MIB]
-    monkeypatch.setattr("basefs.log.reserve._free_bytes", lambda directory: free[0])
+    monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
     other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
     content = noise(1, 300_000)
     entry, blocks = save(replica, b"\0" + content, len(content))
@@ -384,6 +384,33 @@ def test_contents_wait_in_the_middle_and_go_on(
     assert [other.read(path(f"/web/{name}")) for name in ("f", "second", "s")] == [content, content, b"stalls"]
     assert other.root_hash() == replica.root_hash() and other.check_view() == []
     other.close()
+
+
+def test_a_limit_shows_before_anything_arrives(tmp_path: Path, replica: Replica) -> None:
+    other = limited(replica, tmp_path / "other", DiskLimits(max_log_bytes=1))
+    assert other.withholds() == "max_log_bytes" and other.digest() == replica.digest()
+    other.close()
+
+
+def test_the_ends_of_a_limit_are_said_once(
+    tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "basefs.log.store")
+    free = [0]
+    monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
+    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
+    entry, blocks = save(replica, b"\0" + noise(1, 1000), 1000)
+    for _ in range(3):
+        other.apply([entry], blocks)
+        other.stall(1000)
+    free[0] = 7 * MIB
+    for _ in range(3):
+        other.stall(1000)
+    other.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "no room for contents: min_free is reached, those of other nodes wait",
+        "room for contents again: 1 that have waited are fetched",
+    ]
 
 
 def test_own_content_is_not_limited(tmp_path: Path, replica: Replica) -> None:

@@ -80,6 +80,16 @@ def test_all_of_it(cli: Cli, remote: Local) -> None:
     assert known_peers(cli.home, "conf") == [address]
 
 
+def test_what_was_fetched_is_elsewhere_until_it_is_changed(cli: Cli, remote: Local) -> None:
+    with served(remote.replica) as address:
+        cli("get", "conf", address)
+    assert "no other machine" not in cli.run("remove", "conf")[2]
+    with cli.replica("conf", ROOT_KEY) as replica:
+        replica.commit(lambda author: author.write(path("/only here"), b"x"))
+    text = "no other machine has confirmed that it has all of conf since it was used last"
+    assert text in cli.run("remove", "conf")[2]
+
+
 def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are tried one after another; `tests/daemon/test_discovery.py` asks a real name server."""
     with served(remote.replica) as address:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
 from basefs.daemon.discovery import find_nodes
+from basefs.daemon.handover import HandOver
 from basefs.daemon.keyfiles import ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
@@ -127,6 +128,8 @@ def fetch(
         source = _fetch_from_any(replica, nodes, identity, progress, failed)
         totals, is_empty = replica.totals(), replica.identity == ZERO_HASH
         found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"])
+        # All of it has come from there.
+        held = HandOver(replica.root_hash().hex(), str(source))
         replica.close()
         if is_empty:
             raise PeerUnreachable(f"{', '.join(map(str, nodes))} sent nothing: is a filesystem running there?")
@@ -134,6 +137,7 @@ def fetch(
         book = PeerBook(fresh / PEERS_FILE)
         book.add([str(source)])
         book.save()
+        held.save(fresh)
     ensure_default_key(home)
     return found
 

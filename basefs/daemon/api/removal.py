@@ -15,6 +15,7 @@ from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.api.messages import GetSummary, ListKeys, Request
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
+from basefs.daemon.handover import HandOver
 from basefs.daemon.keyfiles import own_key_files
 from basefs.daemon.lock import exclusive, is_held, only_agent
 from basefs.daemon.mounts import is_own, mounts
@@ -40,12 +41,14 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
         unpublished = _unpublished(directory, name, ScratchNames(Settings.load(home.settings_path).never_publish))
         if unpublished:
             found.append(f"{unpublished} changed names of {name} are not published: mount it once more to publish them")
-        entries = ask(GetSummary()).entries
+        summary = ask(GetSummary())
         granted = [one for one in ask(ListKeys()) if one.path == "/"]
     except BaseFSError as error:
         return [*found, f"the log of {name} cannot be read: {error}"]
     if not known_peers(home, name):
-        found.append(f"no other machine is known that has {name}: its {entries} entries may be nowhere else")
+        found.append(f"no other machine is known that has {name}: its {summary.entries} entries may be nowhere else")
+    elif warning := HandOver.warning(directory, name, summary.root_hash):
+        found.append(warning)
     own = own_key_files(home)
     if granted and all(one.fingerprint in {key.fingerprint for key in own} for one in granted):
         found.append(f"only the key {own[0].file} may write everywhere in {name}: keep it, nobody can replace it")

@@ -270,7 +270,8 @@ class NodeServices:
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             members = None if self._network is None else await self._members(*self._network)
-            found = dataclasses.replace(found, node=RunningNode(self._started, self._is_full(), members))
+            node = RunningNode(self._started, self._replica.room.is_short(), members)
+            found = dataclasses.replace(found, node=node)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
         answer: Answer = found
@@ -361,17 +362,13 @@ class NodeServices:
             sync_port=int(port) if port and port.isdecimal() else None,
             push=address in standing,
             lag=None if lag is None else _peer_lag(lag),
-            full=self._is_full() if own else contact.full_at is not None,
+            full=self._replica.room.is_short() if own else contact.full_at is not None,
             heard=heard,
             sent=contact.sent,
             received=contact.received,
             banned=sync.banned_for(address[0]),
             trouble=contact.trouble,
         )
-
-    def _is_full(self) -> bool:
-        """Whether what was saved here, or has come from a peer, did not fit on the disk of the log."""
-        return self._filesystem.full or (self._network is not None and self._network[1].full)
 
     def _resources(self, request: GetResources) -> ResourceTotals:
         totals = self._replica.totals()

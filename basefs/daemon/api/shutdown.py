@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.api.messages import Stop
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
+from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import Mount, detach, is_dead, is_own, mount_at, mounts
 from basefs.daemon.users import MountUser, users_of
@@ -77,6 +79,8 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
         run_file.remove()
         raise NotRunning(f"{name} is not running")
     ended = _wait_for_end(home, name, mount, how, users)
+    if ended and running and known_peers(home, name) and (warning := HandOver.warning(home.existing(name), name)):
+        how.warn(warning)
     if not running:
         run_file.remove()
     return ended

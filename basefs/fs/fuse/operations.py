@@ -31,6 +31,9 @@ BLOCK_SIZE = 128 * 1024
 _OUR_ATTRIBUTES = "user.basefs."
 _ALL_BITS = 2**32 - 1
 
+#: Operations that unpack contents, which may claim any size: that one finds no room says nothing of the disk.
+_READING = frozenset({"open", "read"})
+
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
@@ -38,10 +41,12 @@ def _translated(handler: _Handler) -> _Handler:
     """Turn our errors into the errno of the table; anything else is a bug: EIO, with its traceback in the log."""
 
     @functools.wraps(handler)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(operations: Operations, *args: Any, **kwargs: Any) -> Any:
         try:
-            return handler(*args, **kwargs)
+            return handler(operations, *args, **kwargs)
         except BaseFSError as error:
+            if handler.__name__ not in _READING:
+                operations.failed(error)
             raise OSError(errno_of(error), str(error)) from None
         except OSError:
             raise
@@ -88,6 +93,10 @@ class Operations:
         self._keeps_owners = keeps_owners and caller is not None
         self._mirror = mirror if caller is not None else None
         self._kernel = kernel
+
+    def failed(self, error: BaseFSError) -> None:
+        """A change has failed."""
+        self._fs.failed(error)
 
     @property
     def is_mirrored(self) -> bool:

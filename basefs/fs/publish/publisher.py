@@ -33,7 +33,7 @@ class Publisher:
         self._wake = threading.Condition(threading.Lock())
         self._timing = Timing(quiet)
         #: Whether the disk had no room the last time, whoever asked to publish.
-        self.full = False
+        self._lacked_room = False
         #: Names that stayed pending the last time: scratch names, and what the log refuses.
         self._left = 0
         self._stopped = False
@@ -125,14 +125,17 @@ class Publisher:
             while True:
                 try:
                     self._publish(patient=patient)
-                    self.full = False
+                    self._working.replica.room.took(same=self._lacked_room)
+                    self._lacked_room = False
                     return
                 except NoSpace:
                     # A large content that is published takes its room twice until both copies are synced.
                     if not self._working.reclaim():
                         raise
         except BaseException as error:
-            self.full = isinstance(error, NoSpace)
+            self._lacked_room = isinstance(error, NoSpace)
+            if self._lacked_room:
+                self._working.replica.room.ran_out()
             # Whoever asked: what is pending must not wait for the next change.
             self._ask()
             raise

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
+from basefs.log.room import Room
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.peers import (
     FRESH_SECONDS,
@@ -21,7 +22,6 @@ from basefs.sync.net.peers import (
     Throttle,
     Traffic,
 )
-from basefs.sync.net.room import Room
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
 from basefs.sync.session.result import Reason, Result
@@ -82,17 +82,17 @@ class SyncService:
         max_sessions: int,
         degree: int = 0,
         listener: Listener | None = None,
-        free: Callable[[], int] = lambda: 0,
+        room: Room | None = None,
     ) -> None:
         """`peers` lists where others listen, without ourselves; it is called at each decision.
 
         `max_sessions`: that others may have with this node at once.  `degree`: sessions that stay open for news, 0:
-        none.  `free`: bytes that the disk of the log has free.
+        none.  `room`: whether the disk of the log takes more; `None`: there is no disk.
         """
         self._state = state
         self._listener = listener
         self._throttle = Throttle()
-        self._shared = SessionContext(room=Room(free))
+        self._shared = SessionContext(room=room)
         self._penalties = self._shared.penalties
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
@@ -127,23 +127,35 @@ class SyncService:
         await self._server.stop()
 
     async def hand_over(self, peers: Callable[[], Sequence[Address]]) -> None:
-        """Wait until one of these peers has everything that is here, for `HAND_OVER_SECONDS` at the most."""
+        """Wait until one of these peers has everything that is here, for `HAND_OVER_SECONDS` at the most.
+
+        Not for those that have no room.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + HAND_OVER_SECONDS
-        while (some := self._present(peers())) and not self._has_all(some) and loop.time() < until:
+        while (some := self._present(peers())) and self.holder(some) is None and loop.time() < until:
             await self.confirm(some)
+            if not any(self._may_take(peer) for peer in some):
+                return
             await asyncio.sleep(_ASK_AGAIN)
 
     def _present(self, peers: Sequence[Address]) -> list[Address]:
         """Some peers that answer: those of standing sessions, if there are any."""
-        answering = [peer for peer in peers if not self.contact(peer).away and not self.banned(peer)]
+        answering = [peer for peer in peers if not self.contact(peer).away and self.banned_for(peer[0]) is None]
         standing = set(self.standing)
         return sorted(answering, key=lambda peer: peer not in standing)[:_HAND_OVER_PEERS]
 
-    def _has_all(self, peers: Sequence[Address]) -> bool:
-        """Whether one has told that its log is the one that is here: logs only grow."""
+    def _may_take(self, peer: Address) -> bool:
+        """Whether a peer has, or had when it was asked last, room for what it lacks."""
+        contact = self.contact(peer)
+        waits = contact.log is not None and contact.log.waiting > 0
+        return self.holder([peer]) is not None or not (waits or contact.full_at is not None)
+
+    def holder(self, peers: Sequence[Address]) -> Address | None:
+        """The first that has told that it has everything that is here, contents included: logs only grow."""
         ours = self._state.digest()
-        return any(log.same_entries(ours) and not log.waiting for peer in peers if (log := self.contact(peer).log))
+        logs = ((peer, self.contact(peer).log) for peer in peers)
+        return next((peer for peer, log in logs if log and log.same_entries(ours) and not log.waiting), None)
 
     # Sessions
 
@@ -238,11 +250,11 @@ class SyncService:
     @property
     def full(self) -> bool:
         """Whether the disk of this node takes nothing of what peers have."""
-        return self._shared.room.is_full(asyncio.get_running_loop().time())
+        return self._shared.is_full()
 
     def ran_out_of_room(self) -> None:
         """Something did not fit on the disk of this node: take part in nothing that would bring more."""
-        self._shared.room.ran_out(asyncio.get_running_loop().time())
+        self._shared.ran_out_of_room()
         self.neighbours.leave(Reason.FULL)
 
     def banned_for(self, host: str) -> float | None:
@@ -307,7 +319,8 @@ class SyncService:
         self._shared.contacts.ended(address, result, now)
         if result.reason is Reason.FULL and not result.by_peer:
             self.neighbours.leave(Reason.FULL)
-            self._say(("this node", 0), "no room", "nothing is fetched until the disk has room", now)
+        elif result.counters.accepted and self._shared.room is not None:
+            self._shared.room.took()
         self._report(address, result, now)
         if result.counters.refusal and not result.misbehaved:
             if result.counters.offends:

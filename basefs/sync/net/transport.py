@@ -25,8 +25,8 @@ from typing import Any, Protocol
 
 from basefs.errors import BaseFSError, NoSpace
 from basefs.log.interface import Digest, LogState
+from basefs.log.room import Room
 from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Traffic
-from basefs.sync.net.room import Room
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
@@ -141,7 +141,7 @@ class SessionContext:
         uplink: whose turn it is to upload.
         claims: which session brings what.
         contacts: what is known of the peers.
-        room: whether the log takes anything at the moment.
+        room: whether the disk of the log takes more; `None`: there is no disk.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
@@ -157,11 +157,20 @@ class SessionContext:
     uplink: Uplink = field(default_factory=Uplink)
     claims: RequestTable = field(default_factory=RequestTable)
     contacts: Contacts = field(default_factory=Contacts)
-    room: Room = field(default_factory=Room)
+    room: Room | None = None
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding_news: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def is_full(self) -> bool:
+        """Whether the log takes nothing at the moment."""
+        return self.room is not None and self.room.is_full()
+
+    def ran_out_of_room(self) -> None:
+        """Something that came did not fit."""
+        if self.room is not None:
+            self.room.ran_out(received=True)
 
     def contact(self, address: Address) -> Contact:
         """What is known of a peer, with the bytes of the sessions that are open."""
@@ -218,7 +227,7 @@ class Session:
         self.address = address
         self._uplink = shared.uplink
         self._turns = shared.turns
-        self._room = shared.room
+        self._ran_out_of_room = shared.ran_out_of_room
         self._awake = shared.awake
         self._held_at: float | None = None
         self._core = core
@@ -331,7 +340,7 @@ class Session:
         except Exception as error:  # the log failed, or a bug: either way the session is over
             self._failure = error
             if isinstance(error, NoSpace):
-                self._room.ran_out(asyncio.get_running_loop().time())
+                self._ran_out_of_room()
                 self._core.end(Reason.FULL)
             else:
                 self._core.end(Reason.FAILURE, "internal error")
@@ -515,15 +524,14 @@ def core_of(
     def tells(peer: int, log: Digest) -> None:
         shared.contacts.told((host, peer), log, state.digest(), asyncio.get_running_loop().time(), asked_at)
 
-    def full() -> bool:
-        return shared.room.is_full(asyncio.get_running_loop().time())
-
     def has_room(peer: int, has_room: bool) -> None:
         shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
 
     remote = RemotePeer(host, tells, has_room)
     limits, claims = shared.limits, shared.claims
-    return SyncProtocol(state, role, port=port, limits=limits, stay=stay, full=full, claims=claims, peer=remote)
+    return SyncProtocol(
+        state, role, port=port, limits=limits, stay=stay, full=shared.is_full, claims=claims, peer=remote
+    )
 
 
 def _why(error: Exception) -> str:

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import random
 import threading
+from pathlib import Path
 
 import pytest
 
 from basefs.errors import NoSpace
 from basefs.log.hashes import sha224
 from basefs.log.interface import AddResult, Digest
+from basefs.log.room import Room
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server
 from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Acknowledged
@@ -419,6 +421,7 @@ def test_a_peer_that_does_not_answer_is_not_in_step():
     run(main())
 
 
+@pytest.mark.logs("disk full")
 def test_a_full_disk_is_sent_nothing_until_it_has_room():
     """The peer learns of it, and gets what is there and nowhere else."""
 
@@ -444,7 +447,7 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
         log, everything = writer.log(), writer.log()
         everything.add(only.entries, only.blocks)
         one = Syncing(log, interval=0.05, degree=1)
-        two = Syncing(full, interval=0.05, degree=1, free=lambda: full.free)
+        two = Syncing(full, interval=0.05, degree=1, room=Room(Path(), lambda directory: full.free))
         async with running(one, two):
             here, there = (HOST, one.port), (HOST, two.port)
             looks = []

@@ -1,0 +1,74 @@
+"""Whether the disk takes more, once something did not fit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from basefs.log.reserve import free_bytes
+
+log = logging.getLogger(__name__)
+
+#: Bytes that must be free beyond those that did not suffice.  Less would fetch again and again what does not fit.
+MORE_BYTES = 256 * 1024
+#: Seconds after which it is tried in any case: a quota does not show.
+TRY_AGAIN = 300.0
+
+
+class Room:
+    """Short from the moment at which something did not fit, whatever it was.  Thread-safe.
+
+    Until more is free than then, or something of which that is known fits.  Both ends are one line in the log.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        free: Callable[[Path], int] = free_bytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`directory`: of the log; `free`: bytes that are free in one; `clock`: any steady seconds."""
+        self._directory = directory
+        self._free = free
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._is_short = False
+        self._needed = 0
+        #: When what fits shows that there is room, and when others may send something again.
+        self._try_at = self._receive_at = 0.0
+
+    def ran_out(self, *, received: bool = False) -> None:
+        """Something did not fit; `received`: it came from another node."""
+        with self._lock:
+            was, self._is_short = self._is_short, True
+            free = self._free(self._directory)
+            self._needed = free + MORE_BYTES
+            self._try_at = self._clock() + TRY_AGAIN
+            if received:
+                self._receive_at = self._try_at
+        if not was:
+            log.warning("disk full: something did not fit in %s, where %d bytes are free", self._directory, free)
+
+    def took(self, *, same: bool = False) -> None:
+        """Something fits; `same`: it is what did not."""
+        if self._is_short and (same or self._clock() >= self._try_at):
+            self._is_over()
+
+    def is_short(self) -> bool:
+        """Whether something did not fit, and nothing shows that it would now."""
+        if self._is_short and self._free(self._directory) >= self._needed:
+            self._is_over()
+        return self._is_short
+
+    def is_full(self) -> bool:
+        """Whether others should send nothing: what came did not fit.  A large file of an application may not either."""
+        return self.is_short() and self._clock() < self._receive_at
+
+    def _is_over(self) -> None:
+        with self._lock:
+            was, self._is_short, self._receive_at = self._is_short, False, 0.0
+        if was:
+            log.info("room again: %d bytes are free in %s", self._free(self._directory), self._directory)
