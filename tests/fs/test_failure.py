@@ -183,7 +183,8 @@ class TestFullDisk:
                 with pytest.raises(OSError, match="No space left"):
                     while True:
                         file.write(bytes(65536))
-                # Nothing is published of it, so nothing else can have noticed.
+                # Nothing is published of it, so nothing else can have noticed; a status publishes.
+                wait_until(lambda: "disk full: " in node.log(NAME), DEADLINE, "the log says so")
                 assert "no room: its disk is full" in node.basefs("status", NAME)
                 with pytest.raises(OSError, match="No space left"):
                     file.write(bytes(65536))
