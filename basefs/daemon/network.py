@@ -42,7 +42,6 @@ class Network:
         """`rundir`: an existing directory for the Serf agent.  Raises `UsageError` for a bad interface."""
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
-        self._name = options.node_name
         self._replica = replica
         self._gossip_address = Address(host, port)
         self._sync_address = Address(host, port + config.SYNC_PORT_OFFSET)
@@ -147,7 +146,7 @@ class Network:
     def _own_address(self) -> Address | None:
         """Where the others find this node's sync protocol, once Serf knows it."""
         for member in self.gossip.members():
-            if member.name == self._name:
+            if member.name == self.gossip.config.agent_name:
                 return Address(member.addr, self._sync_address.port)
         return None
 

@@ -22,7 +22,7 @@ USER_EVENT_SIZE_LIMIT = 1024
 class AgentConfig:
     """The settings of an agent.
 
-    `node_name`: unique in the cluster; two nodes of one name hide each other.  `bind`: "ip:port" (TCP and UDP).
+    `node_name`: how people call this node.  `bind`: "ip:port" (TCP and UDP).
     `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
     that is 0.0.0.0.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes.
     `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
@@ -54,10 +54,15 @@ class AgentConfig:
         if self.profile not in PROFILES:
             raise AgentError(f"unknown profile {self.profile!r}: use {', '.join(PROFILES)}")
 
+    @property
+    def agent_name(self) -> str:
+        """The name in Serf: two agents of one name at two addresses would not see each other."""
+        return f"{self.node_name}@{self.advertise or self.bind}"
+
     def as_serf(self, rpc_port: int, rpc_auth: str) -> dict[str, Any]:
         """The agent's configuration file, as JSON values."""
         values: dict[str, Any] = {
-            "node_name": self.node_name,
+            "node_name": self.agent_name,
             "bind": self.bind,
             "profile": self.profile,
             "tags": dict(self.tags),
@@ -78,7 +83,7 @@ class AgentConfig:
             # If the last peer has just gone as well it never happens, and Serf's 5 s would only delay the unmount.
             "broadcast_timeout": "3s",
             # With resolution on, the nodes vote and the loser of a name shuts down: any node could stop our agent
-            # by using our name.  Off, the conflict is logged on both sides and the first holder keeps the name.
+            # by using its name, with the address in it.  Off, the first holder keeps the name.
             "disable_name_resolution": True,
         }
         if self.advertise is not None:

@@ -6,8 +6,9 @@ import ipaddress
 import json
 import logging
 import threading
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ MAX_STRANGERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node as Serf knows it.  `status`: alive, leaving, left, failed or none; `port`: Serf's own (TCP and UDP)."""
+    """A node as Serf knows it.
+
+    `name`: of its agent; `status`: alive, leaving, left, failed or none; `port`: Serf's own (TCP and UDP).
+    """
 
     name: str
     addr: str
@@ -39,10 +43,15 @@ class Member:
         """`ip:port`, an IPv6 address in brackets: the form in which Serf joins it."""
         return join_host_port(self.addr, self.port)
 
+    @property
+    def node_name(self) -> str:
+        """How people call it."""
+        return node_name_of(self.name, self.gossip_address)
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member that serves this filesystem.  `host`: IP address; both ports are TCP."""
+    """A member that serves this filesystem.  `name`: of its agent; `host`: IP address; both ports are TCP."""
 
     name: str
     host: str
@@ -54,6 +63,16 @@ class Peer:
     def sync_address(self) -> Address:
         """Where it answers the sync protocol."""
         return Address(self.host, self.sync_port)
+
+    @property
+    def node_name(self) -> str:
+        """How people call it."""
+        return node_name_of(self.name, join_host_port(self.host, self.gossip_port))
+
+
+def node_name_of(agent_name: str, address: str) -> str:
+    """The name of a node without the address that the name of its agent ends with, if that is where it is."""
+    return agent_name.removesuffix(f"@{address}")
 
 
 def join_host_port(host: str, port: int) -> str:
@@ -85,24 +104,41 @@ def parse_member(record: dict[str, Any]) -> Member:
         raise RemoteProtocolError(f"the Serf agent sent a broken member: {error!r}") from error
 
 
+def display_names(members: Sequence[Member]) -> dict[str, str]:
+    """How each of these is called, by the name of its agent: by its node's name, unless another one has that, too."""
+    counts = Counter(member.node_name for member in members)
+    return {each.name: each.node_name if counts[each.node_name] == 1 else each.name for each in members}
+
+
+def namesakes(members: Sequence[Member]) -> dict[str, list[str]]:
+    """Node names that several of these members have, and their addresses, sorted.
+
+    Those that are leaving do not count: a node that returns at another address has its former one leave.
+    """
+    found: dict[str, list[str]] = {}
+    for member in members:
+        if member.status not in ("leaving", "left"):
+            found.setdefault(member.node_name, []).append(member.gossip_address)
+    return {name: sorted(addresses) for name, addresses in found.items() if len(addresses) > 1}
+
+
 class PeerFilter:
     """Picks the peers of one filesystem out of the members.
 
     Members of another filesystem, and those without a usable tag, are ignored, with one INFO message for each name.
     """
 
-    def __init__(self, fsid: bytes, node_name: str) -> None:
+    def __init__(self, fsid: bytes) -> None:
         self._fsid = fsid.hex()
-        self._node_name = node_name
         self._strangers: dict[str, None] = {}
         #: How many names of strangers were seen.
         self.foreign = 0
 
-    def peers(self, members: Iterable[Member]) -> list[Peer]:
-        """The peers among `members`, sorted by name; this node itself is none of them."""
+    def peers(self, members: Iterable[Member], own: str) -> list[Peer]:
+        """The peers among `members`, sorted by name; this node's agent, of the name `own`, is none of them."""
         out = []
         for member in members:
-            if member.name == self._node_name:
+            if member.name == own:
                 continue
             port = member.tags.get(TAG_SYNC, "")
             if member.tags.get(TAG_FS) != self._fsid:
@@ -134,15 +170,16 @@ _MAX_FILE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KnownPeer:
-    """A peer that was seen once: where it gossiped then, `ip:port`, and its name and sync port, if it was a member.
+    """A peer that was seen once: where it gossiped then, `ip:port`, its agent's name and its sync port, if a member.
 
-    `left`: it has left since, so nobody misses it.
+    `left`: it has left since, so nobody misses it.  `own`: it was this node.
     """
 
     address: str
     name: str = ""
     sync_port: int = 0
     left: bool = False
+    own: bool = False
 
 
 class PeerBook:
@@ -169,13 +206,13 @@ class PeerBook:
 
     @property
     def addresses(self) -> list[str]:
-        """All addresses, the one seen last first."""
-        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values())))
+        """All addresses of others, the one seen last first."""
+        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values()) if not peer.own))
 
     @property
     def missed(self) -> list[KnownPeer]:
         """The peers that have not left, the one seen last first; those of unknown name included."""
-        return [peer for peer in reversed(self._peers.values()) if not peer.left]
+        return [peer for peer in reversed(self._peers.values()) if not peer.left and not peer.own]
 
     def add(self, addresses: Iterable[str]) -> None:
         """Note addresses at which peers of unknown names answer."""
@@ -187,6 +224,14 @@ class PeerBook:
             address = join_host_port(peer.host, peer.gossip_port)
             self._peers.pop(address, None)
             self._put([KnownPeer(address, peer.name, peer.sync_port)])
+
+    def be(self, name: str, address: str) -> None:
+        """Note how this node's agent is called now, and where it is."""
+        self._put([KnownPeer(address, name, own=True)])
+
+    def former(self, name: str) -> set[str]:
+        """How this node's agents were called before this one, as far as they may still count as members."""
+        return {peer.name for peer in self._peers.values() if peer.own} - {name}
 
     def leave(self, name: str) -> None:
         """A peer has left: it is tried again, and not missed."""
@@ -227,8 +272,8 @@ def _load(path: Path) -> list[KnownPeer]:
             data = json.loads(file.read(_MAX_FILE))
         peers = [KnownPeer(**record) for record in data]
         for peer in peers:
-            kinds = (str, peer.address), (str, peer.name), (int, peer.sync_port), (bool, peer.left)
-            if not all(isinstance(value, kind) for kind, value in kinds):
+            kinds = (str, str, int, bool, bool)
+            if not all(map(isinstance, astuple(peer), kinds)):
                 raise TypeError("a field is of another type")
             split_host_port(peer.address)
         return peers[-MAX_PEERS:]

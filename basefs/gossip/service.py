@@ -26,7 +26,18 @@ from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
-from basefs.gossip.members import PEERS_FILE, TAG_FS, TAG_SYNC, Member, Peer, PeerBook, PeerFilter, split_host_port
+from basefs.gossip.members import (
+    PEERS_FILE,
+    TAG_FS,
+    TAG_SYNC,
+    Member,
+    Peer,
+    PeerBook,
+    PeerFilter,
+    display_names,
+    namesakes,
+    split_host_port,
+)
 from basefs.gossip.outgoing import Outbox, Pacer
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
@@ -39,6 +50,10 @@ log = logging.getLogger(__name__)
 START_TIMEOUT = 15.0
 #: Seconds after the last event for which Serf's queue is watched.
 POLL_LINGER = 10.0
+#: Seconds between looks at the members while two of them have one name: Serf does not tell when one begins to leave.
+NAMESAKE_INTERVAL = 1.0
+#: Seconds after which that is logged: a node that returns at another address has its former one leave within these.
+NAMESAKE_PATIENCE = 5.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -91,7 +106,7 @@ class Gossip:
         self._on_members = on_members
         self._on_overflow = on_overflow
         self._clock = clock
-        self._filter = PeerFilter(fsid, config.node_name)
+        self._filter = PeerFilter(fsid)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
         self._pacer = Pacer(config.profile, clock())
         self._outbox = Outbox()
@@ -102,6 +117,8 @@ class Gossip:
         self._supervisor = Supervisor(self.config, rundir, self._serve, clock)
         self._joiner = Joiner(self._candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set)
         self._last_sent = clock() - POLL_LINGER
+        #: Names that several members have -> since when, and whether that was logged.
+        self._shared: dict[str, tuple[float, bool]] = {}
 
     @property
     def queue_depth(self) -> int:
@@ -141,10 +158,11 @@ class Gossip:
     def members(self) -> list[Member]:
         """All members of the Serf cluster as last seen, this node and strangers included, without forgotten ones.
 
-        Peers that Serf has lost sight of count as failed.
+        Peers that Serf has lost sight of count as failed.  A node that has returned at another address is one member.
         """
         names = {member.name for member in self._members}
-        found = [member for member in self._members if member.status != "left" or member.name in self._book]
+        leaving = ("leaving", "left")
+        found = [member for member in self._members if member.status not in leaving or member.name in self._book]
         for peer in self._book.missed:
             if peer.name and peer.name not in names:
                 host, port = split_host_port(peer.address)
@@ -152,10 +170,14 @@ class Gossip:
                 found.append(Member(peer.name, host, port, tags, "failed"))
         return found
 
+    def is_ours(self, member: Member) -> bool:
+        """Whether a member is one of this filesystem."""
+        return member.tags.get(TAG_FS) == self.config.tags[TAG_FS]
+
     async def forget(self, name: str) -> None:
         """Forget a member that will not come back, here and, where Serf still knows it, on the other nodes.
 
-        Raises AgentError, OSError; it is forgotten here all the same.
+        `name`: of its agent.  Raises AgentError, OSError; it is forgotten here all the same.
         """
         self._book.forget(name)
         await asyncio.to_thread(self._book.save)
@@ -228,6 +250,7 @@ class Gossip:
     async def clocks(self, timeout: float) -> list[ClockReading]:
         """The clocks of all other nodes that answer within `timeout` seconds.  Raises AgentError."""
         readings: dict[str, ClockReading] = {}
+        called = display_names(list(filter(self.is_ours, self.members())))
         missing = {peer.name for peer in self.peers if peer.status == "alive"}
         if not missing:
             return []
@@ -236,9 +259,11 @@ class Gossip:
             stream = await client.query(self.clock_query, timeout=timeout)
             async for record in stream:
                 name = str(record.get("From"))
-                if record.get("Type") == "response" and name != self.config.node_name:
+                if record.get("Type") == "response" and name != self.config.agent_name:
                     with contextlib.suppress(RemoteProtocolError):
-                        readings[name] = decode_reading(name, record.get("Payload") or b"", asked, time.time())
+                        readings[name] = decode_reading(
+                            called.get(name, name), record.get("Payload") or b"", asked, time.time()
+                        )
                     missing.discard(name)
                 if not missing:
                     break
@@ -292,14 +317,18 @@ class Gossip:
 
     async def _watch_members(self, client: Client) -> None:
         while True:
-            await self._members_changed.wait()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._members_changed.wait(), NAMESAKE_INTERVAL if self._shared else None)
             self._members_changed.clear()
             self._members = await client.members()
+            if await self._leave_former():
+                self._members = await client.members()
             alive = [member for member in self._members if member.status == "alive"]
             self._pacer.observe_nodes(len(alive), self._clock())
-            peers = self._filter.peers(self._members)
+            peers = self._filter.peers(self._members, self.config.agent_name)
             self.counters.foreign = self._filter.foreign
             self._keep_book(peers)
+            self._report_namesakes()
             if peers != self._peers:
                 self._peers = peers
                 _guarded(self._on_members, list(peers))
@@ -309,11 +338,48 @@ class Gossip:
                 except OSError as error:
                     log.warning("cannot save the addresses of peers: %s", error)
 
+    async def _leave_former(self) -> bool:
+        """Have agents leave that this node had before, under another name or address; returns whether there were any.
+
+        After a crash the others would count them for ever.  An agent that runs refutes it: its home was copied.
+        """
+        former = self._book.former(self.config.agent_name)
+        found = [member for member in self._members if member.name in former]
+        for member in found:
+            if member.status in ("alive", "failed"):
+                log.info("this node was %s before, which leaves", member.name)
+                try:
+                    await self.call("force-leave", {"Node": member.name})
+                except AgentError as error:
+                    log.info("cannot have %s leave: %s", member.name, error)
+                    continue
+            self._book.forget(member.name)
+        return bool(found)
+
+    def _report_namesakes(self) -> None:
+        now = self._clock()
+        found = namesakes(list(filter(self.is_ours, self.members())))
+        for name in self._shared.keys() - found.keys():
+            if self._shared.pop(name)[1]:
+                log.info("only one member is called %s now", name)
+        for name, addresses in found.items():
+            since, is_logged = self._shared.get(name, (now, False))
+            if not is_logged and now - since >= NAMESAKE_PATIENCE:
+                is_logged = True
+                log.warning("%d members are called %s: %s", len(addresses), name, ", ".join(addresses))
+            self._shared[name] = since, is_logged
+
     def _keep_book(self, peers: Sequence[Peer]) -> None:
         before = {peer.name: peer.status for peer in self._peers or ()}
-        self._book.see(peer for peer in peers if peer.status == "alive")
+        present = [peer for peer in peers if peer.status == "alive"]
+        here = {self.config.node_name, *(peer.node_name for peer in present)}
+        self._book.see(present)
+        self._book.be(self.config.agent_name, self.config.advertise or self.config.bind)
         for peer in peers:
-            if peer.status == "left" and before.get(peer.name) == "failed":
+            if peer.status in ("leaving", "left") and peer.node_name in here:
+                # Its node is a member under another address.
+                self._book.forget(peer.name)
+            elif peer.status == "left" and before.get(peer.name) == "failed":
                 # It cannot have left by itself: some node was told to forget it.
                 self._book.forget(peer.name)
             elif peer.status == "left":

@@ -3,8 +3,7 @@
 1. One task owns both.  When either breaks, the task starts over, after RESTART_MIN seconds at first and RESTART_MAX at
    most, and logs the reason as a WARNING.  No other code starts an agent.
 2. A replaced agent is killed, so that other nodes see a failure and a return instead of a leave.  It leaves only before
-   `stop`, and before it returns with another address: nodes refuse another address of a member that they believe
-   alive, and the agent that advertises one shuts down when it learns of the refusal.
+   `stop`, and before it returns with another address, which makes it another member.
 3. Whatever happens, cancellation included, no agent outlives `stop`.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -52,9 +53,10 @@ def cells(member: ClusterMember) -> tuple[Any, ...]:
     who = (member.name, member.address, member.status)
     if member.own or not member.same_filesystem:
         note = "this node" if member.own else "another filesystem"
-        return (*who, None, None, None, None, None, f"{note}: its disk is full" if member.full else note)
+        more = "its disk is full" if member.full else _same_name(member)
+        return (*who, None, None, None, None, None, f"{note}: {more}" if more else note)
     heard = None if member.heard is None else f"{span(member.heard)} ago"
-    note = "no room there" if lacks_room(member) else member.trouble
+    note = "no room there" if lacks_room(member) else member.trouble or _same_name(member)
     if member.banned is not None:
         # Whole seconds, of which the last one counts.
         note = f"banned for {span(member.banned + 1)}" + (f": {note}" if note else "")
@@ -64,6 +66,21 @@ def cells(member: ClusterMember) -> tuple[Any, ...]:
 def lacks_room(member: ClusterMember) -> bool:
     """Whether a member cannot store something that it should."""
     return member.full or (member.lag is not None and member.lag.contents_waiting > 0)
+
+
+def _same_name(member: ClusterMember) -> str:
+    return f"same name as {', '.join(member.namesakes)}" if member.namesakes else ""
+
+
+def names_shared(members: Iterable[ClusterMember]) -> list[str]:
+    """Each name that several members have, with their addresses: `2 members are called gamma (IP:PORT, IP:PORT)`."""
+    found = {}
+    for member in members:
+        if member.namesakes:
+            addresses = sorted([member.address, *member.namesakes])
+            name = member.name.removesuffix(f"@{member.address}")
+            found[name] = f"{len(addresses)} members are called {name} ({', '.join(addresses)})"
+    return [found[name] for name in sorted(found)]
 
 
 def lag_of(member: ClusterMember) -> str:

@@ -17,7 +17,7 @@ from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
 from basefs.management.grant import grant_line, granters
 from basefs.management.list import NONE_HERE, hint_other_home
-from basefs.management.members import lacks_room, lag_of
+from basefs.management.members import lacks_room, lag_of, names_shared
 from basefs.management.output import (
     SHORT,
     counted,
@@ -69,7 +69,7 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     status, name = look.answer, look.name
     lines = {name: "unknown" if status is None else status.summary.identity, "state": _state(look)}
     if status is not None:
-        lines["members"], lines["in step"] = _members(status.node), _in_step(status.node)
+        lines["members"], lines["in step"] = _members(name, status.node), _in_step(status.node)
         lines["contents"] = _contents(name, status)
         lines["last change"] = _latest(status.latest)
         conflicts = status.conflicts
@@ -104,7 +104,7 @@ def _state(look: Look[Status]) -> str:
     return text
 
 
-def _members(node: RunningNode | None) -> str:
+def _members(name: str, node: RunningNode | None) -> str:
     if node is None:
         return "unknown while it is not running"
     if node.members is None:
@@ -112,7 +112,10 @@ def _members(node: RunningNode | None) -> str:
     members = [member for member in node.members if member.same_filesystem and member.status != "left"]
     away = [member for member in members if member.status != "alive"]
     text = f"{len(members) - len(away)} of {len(members)} alive"
-    return text if not away else text + "; " + _some(_absent(member) for member in away)
+    if away:
+        text += "; " + _some(_absent(member) for member in away)
+    shared = names_shared(members)
+    return text if not shared else f"{text}; {_some(shared)}: 'basefs doctor {name}'"
 
 
 def _absent(member: ClusterMember) -> str:

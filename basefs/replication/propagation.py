@@ -265,7 +265,7 @@ class Propagation:
         for address in arrived:
             self._pull(address, "it joined", jitter=self._pull_jitter)
         self._sync.neighbours.make_room(len(arrived))
-        failed = {peer.sync_address for peer in peers if peer.status == "failed"}
+        failed = {peer.sync_address for peer in peers if peer.status == "failed"} - alive
         for address in failed - self._failed:
             if not self._puller.is_lost(address):
                 self._puller.lost(address)

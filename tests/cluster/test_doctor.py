@@ -114,17 +114,3 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
     wait_until(lambda: tells(cluster.nodes[0], f"^the clock of {name} is 3[56]"), PATIENCE, "the wrong clock")
     own = "this machine's clock is .* ahead of 2 of 2 other nodes"
     wait_until(lambda: tells(wrong, own), PATIENCE, "its own clock")
-
-
-def test_two_nodes_of_one_name(network: Callable[[int], NamespaceNetwork]) -> None:
-    """A machine and its clone never see each other, and no firewall is to blame."""
-    one, two = network(2).nodes
-    one.basefs("bootstrap", NAME, "-i", str(one.address))
-    one.mount(NAME, "--hostname", "same")
-    two.basefs("get", NAME, one.endpoint)
-    two.mount(NAME, "--hostname", "same")
-    wait_until(
-        lambda: any(one.endpoint in said and "another --hostname" in said for _, _, said in doctor(two)),
-        PATIENCE,
-        "the name",
-    )

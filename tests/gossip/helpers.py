@@ -93,7 +93,7 @@ class Node:
 
     def sees(self, *names: str, status: str = "alive") -> bool:
         """Whether exactly these peers have this status."""
-        return {peer.name for peer in self.peers if peer.status == status} == set(names)
+        return {peer.node_name for peer in self.peers if peer.status == status} == set(names)
 
     def has_entry(self, entry: bytes) -> bool:
         """Whether an event with this entry has arrived."""

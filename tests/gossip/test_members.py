@@ -44,10 +44,10 @@ def test_only_peers_of_this_filesystem(caplog: pytest.LogCaptureFixture) -> None
         member("badport", fs=fs, sync="65536"),
         member("badtext", fs=fs, sync="x"),
     ]
-    peers = PeerFilter(FSID, "self")
+    peers = PeerFilter(FSID)
     with caplog.at_level(logging.INFO):
-        found = peers.peers(some)
-        assert found == peers.peers(some)
+        found = peers.peers(some, "self")
+        assert found == peers.peers(some, "self")
     assert found == [Peer("a", "192.0.2.1", 7946, 1, "alive"), Peer("b", "192.0.2.1", 7946, 65535, "alive")]
     assert found[0].sync_address == Address("192.0.2.1", 1)
     assert peers.foreign == 4

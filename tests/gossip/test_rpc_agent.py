@@ -56,7 +56,7 @@ def test_every_command(tmp_path: Path) -> None:
                 else:
                     await client.call(command, body, timeout=DEADLINE)
                 if command != "leave":
-                    assert [member.name for member in await client.members()] == ["a"], command
+                    assert [member.node_name for member in await client.members()] == ["a"], command
             assert (await serf.wait()).startswith("the Serf agent ended with status 0")
 
     called = {command for command, _, _ in CALLS} | {name for name, row in COMMANDS.items() if row.streams}
@@ -101,13 +101,14 @@ def test_streams_end_and_binary_survives(tmp_path: Path) -> None:
                 answers = [(reply["Type"], reply["From"], reply["Payload"]) async for reply in replies]
                 if len(answers) == 3:
                     break
-            assert answers == [("ack", "a", None), ("response", "a", b"\x00\xfe"), ("done", "", None)]
+            (me,) = await client.members()
+            assert answers == [("ack", me.name, None), ("response", me.name, b"\x00\xfe"), ("done", "", None)]
             monitor = await client.open_stream("monitor", {"LogLevel": "DEBUG"})
             assert "Log" in await anext(monitor)
             await asyncio.gather(*(client.user_event("b", os.urandom(100)) for _ in range(50)))
             await events.aclose()
             await monitor.aclose()
-            assert (await client.stats())["agent"] == {"name": "a"}
+            assert (await client.stats())["agent"] == {"name": me.name}
 
     run(main())
 
@@ -122,17 +123,18 @@ def test_own_coordinate_and_members(tmp_path: Path) -> None:
         ):
             (me,) = await other.members()
             assert await client.join([me.gossip_address]) == 1
-            assert sorted(member.name for member in await client.members()) == ["a", "b"]
+            names = {member.node_name: member.name for member in await client.members()}
+            assert sorted(names) == ["a", "b"]
             assert me.tags == {"sync": "4711"}
             assert me.status == "alive"
-            coordinate = await client.call("get-coordinate", {"Node": "a"})
+            coordinate = await client.call("get-coordinate", {"Node": names["a"]})
             assert coordinate["Ok"] and len(coordinate["Coord"]["Vec"]) == 8
             assert not (await client.call("get-coordinate", {"Node": "nobody"}))["Ok"]
             await client.tags({"new": "1"}, delete=["sync"])
-            mine = [member.tags for member in await client.members() if member.name == "a"]
+            mine = [member.tags for member in await client.members() if member.node_name == "a"]
             assert mine == [{"new": "1"}]
             await second.kill()
-            await client.call("force-leave", {"Node": "b"})
+            await client.call("force-leave", {"Node": names["b"]})
 
     run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -15,9 +16,9 @@ from basefs.gossip.agent import Agent
 from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
-from basefs.gossip.members import Member
+from basefs.gossip.members import Member, display_names, namesakes
 from basefs.gossip.outgoing import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
-from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, nodes, random_entry, run, until
+from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, config_for, nodes, random_entry, run, until
 from tests.support.patience import DEADLINE
 from tests.support.ports import free_port
 
@@ -33,7 +34,7 @@ def test_three_nodes_see_each_other_and_pass_full_events(tmp_path: Path) -> None
         async with nodes(a, b, c):
             await until(lambda: a.sees("b", "c") and b.sees("a", "c") and c.sees("a", "b"), "three peers")
             assert a.peers[0].sync_address == Address("127.0.0.1", 4711)
-            assert {member.name for member in a.gossip.members()} == {"a", "b", "c"}
+            assert {member.node_name for member in a.gossip.members()} == {"a", "b", "c"}
             assert all(isinstance(member, Member) for member in a.gossip.members())
             block = os.urandom(28 + MAX_BLOCK_DATA)
             entry = random_entry(MAX_EVENT)
@@ -267,17 +268,18 @@ def test_raw_calls(tmp_path: Path) -> None:
     async def main() -> None:
         a = Node(tmp_path, "a")
         async with nodes(a):
-            assert [member["Name"] for member in (await a.gossip.call("members"))["Members"]] == ["a"]
+            name = a.gossip.config.agent_name
+            assert [member["Name"] for member in (await a.gossip.call("members"))["Members"]] == [name]
             with pytest.raises(AgentError, match="unmount"):
                 await a.gossip.call("leave")
             body = {"Name": "q", "Payload": b"", "RequestAck": True, "Timeout": 2_000_000_000}
             # Until the agent was in time.
-            while (answer := await a.gossip.call("query", body)) != {"Acks": ["a"], "Responses": {}}:
+            while (answer := await a.gossip.call("query", body)) != {"Acks": [name], "Responses": {}}:
                 assert answer == {"Acks": [], "Responses": {}}
             # When the time is over Serf may go on with nobody's answers.
             body["Timeout"] = 100_000_000
             answers = await asyncio.gather(*(a.gossip.call("query", body) for _ in range(60)))
-            assert all(answer["Acks"] in ([], ["a"]) and not answer["Responses"] for answer in answers)
+            assert all(answer["Acks"] in ([], [name]) and not answer["Responses"] for answer in answers)
             event = {"Name": a.gossip.event_name, "Payload": b"\x07rubbish", "Coalesce": False}
             await a.gossip.call("event", event)
             await until(lambda: a.gossip.counters.malformed == 1)
@@ -356,9 +358,11 @@ def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) ->
         b = Node(tmp_path, "b", bind=f"0.0.0.0:{port}", advertise=f"127.0.0.2:{port}", join=(a.address,))
         async with nodes(a, b):
             await until(lambda: a.sees("b") and b.sees("a"))
-            assert a.peers[0].host == "127.0.0.2"
+            assert [peer.host for peer in a.peers] == ["127.0.0.2"]
             await b.gossip.advertise(f"127.0.0.3:{port}")
-            await until(lambda: a.sees("b") and a.peers[0].host == "127.0.0.3", "the new address")
+            hosts = ["127.0.0.1", "127.0.0.3"]
+            await until(lambda: sorted(member.addr for member in a.gossip.members()) == hosts, "the new address alone")
+            assert a.sees("b")
             await until(lambda: b.sees("a"))
             entry = random_entry(200)
             a.gossip.send([entry])
@@ -366,3 +370,59 @@ def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) ->
             assert b.gossip.restarts == 0
 
     run(main())
+
+
+def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path) -> None:
+    """The home of `copy` says that it was `a`, which runs, and an agent that has crashed."""
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        crashed = config_for(tmp_path, "copy", tags={"sync": "4711", "fs": FSID.hex()})
+        known = [(a.gossip.config.agent_name, a.address), (crashed.agent_name, crashed.bind)]
+        book = [{"address": address, "name": name, "sync_port": 4711, "own": True} for name, address in known]
+        (tmp_path / "copied" / "copy").mkdir(parents=True)
+        (tmp_path / "copied" / "copy" / "peers.json").write_text(json.dumps(book))
+        copy = Node(tmp_path / "copied", "copy", join=(b.address,))
+
+        def sees_three(node: Node) -> bool:
+            listed = {member.name for member in node.gossip.members()}
+            alive = {member.name for member in node.gossip.members() if member.status == "alive"}
+            return listed == alive == {each.gossip.config.agent_name for each in (a, b, copy)}
+
+        async with nodes(a, b):
+            agent = await Agent.start(crashed, tmp_path / "crashed")
+            try:
+                async with await agent.connect() as client:
+                    await client.join([a.address], True)
+                await until(lambda: b.sees("a", "copy"))
+            finally:
+                await agent.kill()
+            async with nodes(copy):
+                for node in (a, b, copy):
+                    await until(lambda node=node: sees_three(node), "the former agent is no member")
+                assert namesakes(b.gossip.members()) == {}
+
+    run(main())
+
+
+def test_two_members_of_one_name_are_reported_until_one_has_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path / "b", "same", join=(a.address,))
+        c = Node(tmp_path / "c", "same", join=(a.address,))
+        async with nodes(a, b):
+            async with nodes(c):
+                await until(lambda: caplog.text.count("2 members are called same: ") == 3, "the reports")
+                for node in (a, b, c):
+                    members = node.gossip.members()
+                    assert namesakes(members) == {"same": sorted((b.address, c.address))}
+                    names = display_names(members)
+                    assert sorted(names.values()) == sorted(["a", f"same@{b.address}", f"same@{c.address}"])
+            await until(lambda: caplog.text.count("only one member is called same now") >= 2, "the end")
+            assert namesakes(a.gossip.members()) == {}
+
+    with caplog.at_level(logging.INFO):
+        run(main())

@@ -26,6 +26,7 @@ def test_of_a_single_node(node: Node, conf: Cli) -> None:
 MEMBER = ClusterMember(
     name="beta",
     address="10.0.0.2:18374",
+    namesakes=[],
     status="alive",
     own=False,
     same_filesystem=True,
@@ -72,6 +73,8 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
         ({"full": True, "trouble": "any"}, {"note": "no room there"}),
         ({"full": True, "own": True}, {"note": "this node: its disk is full"}),
         ({"banned": 4.2}, {"note": "banned for 5 s"}),
+        ({"namesakes": ["10.0.0.3:18374"]}, {"note": "same name as 10.0.0.3:18374"}),
+        ({"namesakes": ["10.0.0.3:18374"], "own": True}, {"note": "this node: same name as 10.0.0.3:18374"}),
         ({"same_filesystem": False}, {"when": None, "lag": None, "sent": None, "note": "another filesystem"}),
         ({"own": True}, {"when": None, "lag": None, "sent": None, "note": "this node"}),
     ],

@@ -507,7 +507,8 @@ class ClusterMember:
     """A member of the cluster, and what sessions with it have shown.
 
     Attributes:
-        name, address: as Serf knows it.
+        name, address: as Serf knows it; with the address in the name if another member is called the same.
+        namesakes: addresses of these.
         status: `alive` if it has answered, `silent` if only Serf calls it alive, else as Serf knows it.
         own, same_filesystem: whether it is this node, and whether it is one of this filesystem.
         sync_port: as it says.
@@ -522,6 +523,7 @@ class ClusterMember:
 
     name: str
     address: str
+    namesakes: list[str]
     status: str
     own: bool
     same_filesystem: bool

@@ -63,7 +63,7 @@ from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.staging.scratch import ScratchNames
-from basefs.gossip.members import Member, join_host_port
+from basefs.gossip.members import Member, display_names, join_host_port, namesakes
 from basefs.gossip.service import Gossip
 from basefs.log.chains import ChainState
 from basefs.log.hashes import Fingerprint
@@ -263,13 +263,13 @@ class NodeServices:
         elif isinstance(request, GetClocks):
             found = await self._clocks(request)
         elif isinstance(request, ListMembers):
-            found = await self._members(*self._cluster())
+            found = list((await self._members(*self._cluster())).values())
         elif isinstance(request, ForgetMember):
             found = None
             await self._forget(request.name)
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
-            members = None if self._network is None else await self._members(*self._network)
+            members = None if self._network is None else list((await self._members(*self._network)).values())
             node = RunningNode(self._started, self._replica.room.is_short(), members)
             found = dataclasses.replace(found, node=node)
         else:
@@ -317,32 +317,49 @@ class NodeServices:
             self._filesystem.publish(patient=True)
         return self._log.status(self._pending())
 
-    async def _members(self, gossip: Gossip, sync: SyncService) -> list[ClusterMember]:
+    async def _members(self, gossip: Gossip, sync: SyncService) -> dict[str, ClusterMember]:
+        """The members, by the names of their agents."""
         # Serf may be wrong about those that it has lost, but a person should not wait for each of them.
         standing = set(sync.standing)
         present = [peer for peer in gossip.peers if peer.status != "left" or peer.sync_address in standing]
         asked = [peer for peer in present if peer.status == "alive" or not sync.contact(peer.sync_address).away]
         await sync.confirm([peer.sync_address for peer in asked])
         standing = set(sync.standing)
-        return [self._member(member, gossip, sync, standing) for member in gossip.members()]
+        found = gossip.members()
+        ours = [member for member in found if gossip.is_ours(member)]
+        names, shared = display_names(ours), namesakes(ours)
+        members = {}
+        for member in found:
+            name = names.get(member.name, member.node_name)
+            others = shared.get(member.node_name, []) if member.name in names else []
+            others = [address for address in others if address != member.gossip_address]
+            members[member.name] = self._member(member, name, others, gossip, sync, standing)
+        return members
 
     async def _forget(self, name: str) -> None:
         gossip, sync = self._cluster()
         members = await self._members(gossip, sync)
-        member = next((each for each in members if name in (each.name, each.address) and each.same_filesystem), None)
+        ours = ((agent, each) for agent, each in members.items() if each.same_filesystem)
+        agent, member = next((pair for pair in ours if name in (pair[1].name, pair[1].address)), ("", None))
         if member is None:
             raise NotFound(f"there is no member {name}: 'basefs members' lists them")
         if member.own or member.status == "alive":
             raise NotPermitted(f"{member.name} is alive: stop it there first, with 'basefs unmount'")
-        await gossip.forget(member.name)
+        await gossip.forget(agent)
 
     def _member(
-        self, member: Member, gossip: Gossip, sync: SyncService, standing: set[tuple[str, int]]
+        self,
+        member: Member,
+        name: str,
+        namesakes: list[str],
+        gossip: Gossip,
+        sync: SyncService,
+        standing: set[tuple[str, int]],
     ) -> ClusterMember:
         now = asyncio.get_running_loop().time()
         port = member.tags.get("sync")
-        is_ours = member.tags.get("fs") == self._replica.identity.hex()
-        own = member.name == gossip.config.node_name
+        is_ours = gossip.is_ours(member)
+        own = member.name == gossip.config.agent_name
         # Of a stranger nothing is known, though a node of ours may have been at its address.
         address = (member.addr, int(port)) if is_ours and port and port.isdecimal() else ("", 0)
         contact = sync.contact(address)
@@ -354,8 +371,9 @@ class NodeServices:
             answers = heard is not None and heard <= FRESH_SECONDS
             status = "alive" if answers else "silent" if status == "alive" else status
         return ClusterMember(
-            name=member.name,
+            name=name,
             address=member.gossip_address,
+            namesakes=namesakes,
             status=status,
             own=own,
             same_filesystem=is_ours,

@@ -119,6 +119,8 @@ def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
     for status in ("alive", "silent", "leaving", "left", "failed"):
         counted.add_metric([status], sum(member.status == status for member in members))
     yield counted
+    text = "Members whose name another member has, too"
+    yield GaugeMetricFamily("basefs_namesakes", text, value=sum(bool(member.namesakes) for member in members))
     lag = GaugeMetricFamily(
         "basefs_peer_lag_seconds",
         "0 for a peer that is in step, else seconds since the first entry that one side lacks, or since it was heard",

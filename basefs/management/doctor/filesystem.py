@@ -34,6 +34,7 @@ from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.doctor.machine import examine_ports
 from basefs.management.grant import grant_line, granters
+from basefs.management.members import names_shared
 from basefs.management.output import SHORT, counted, printable
 from basefs.management.session import client, connections
 
@@ -166,6 +167,13 @@ class FilesystemExamination:
             yield note("serf", what, f"see {self._home.log_path(name)}")
         if not network.serf_connected:
             yield problem("serf", f"the Serf agent of {name} is not running", f"see {self._home.log_path(name)}")
+        for what in names_shared(members):
+            remedy = (
+                f"if one of them is gone: basefs members {name} --forget IP:PORT; otherwise, on one of them: rm "
+                f"{self._home.path / 'node'} (or choose another --hostname), unmount and mount again; if it is a copy "
+                "of the other one, it also needs its own key: basefs genkey -f"
+            )
+            yield problem("names", what, remedy)
         alive = [member for member in members if member.same_filesystem and member.status in ("alive", "silent")]
         if network.serf_trouble and all(member.own for member in alive):
             what = f"this node is the only member of {name}: {printable(network.serf_trouble)}"

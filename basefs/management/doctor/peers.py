@@ -125,9 +125,5 @@ def examine(name: str, found: Sequence[Reached]) -> list[Diagnosis]:
             findings.append(note("peers", what, f"basefs status {name}, there"))
         elif peer.silent:
             what = f"{where}, a known peer of {name}, answers, but not on {', '.join(peer.silent)}"
-            remedy = "let that port through the firewalls of both nodes"
-            if any(port.endswith("/udp") for port in peer.silent):
-                # Serf drops what is sent to another node of its own name.
-                remedy += "; if both have the same name in 'basefs members', mount one with another --hostname"
-            findings.append(problem("peers", what, remedy))
+            findings.append(problem("peers", what, "let that port through the firewalls of both nodes"))
     return findings

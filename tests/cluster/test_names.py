@@ -1,0 +1,111 @@
+"""Names and addresses that collide: two machines of one name, and a machine that returns at another address."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.namespaces import NamespaceNetwork, in_namespace
+from tests.support.node import Node
+from tests.support.scrape import scrape, value
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+_METRICS = 9464
+#: Seconds that Serf takes to notice a node that crashed, or to let another address have its name.
+SERF_NOTICES = 30.0
+
+
+def told(node: Node) -> dict[str, str]:
+    """What `basefs status` prints, by the name in front."""
+    return dict(line.split("\t", 1) for line in node.basefs("status", NAME).splitlines())
+
+
+def row_of(node: Node, address: str) -> dict[str, Any]:
+    """The member at an address, as a node lists it."""
+    (row,) = (row for row in node.query("members", NAME) if row["address"] == address)
+    return dict(row)
+
+
+def namesakes(node: Node) -> float:
+    """What a node's metrics say of members that share a name."""
+    assert node.namespace is not None
+    with in_namespace(node.namespace):
+        return value(scrape(_METRICS), "basefs_namesakes")
+
+
+def findings(node: Node) -> list[dict[str, str]]:
+    """What `basefs doctor` says of names."""
+    rows: list[dict[str, str]] = json.loads(node.spawn("doctor", NAME, "--json").stdout)
+    return [row for row in rows if row["subject"] == "names"]
+
+
+def test_two_machines_of_one_name(network: Callable[[int], NamespaceNetwork]) -> None:
+    net = network(3)
+    one, two, three = net.nodes
+    metrics = ("--metrics", f"127.0.0.1:{_METRICS}")
+    Cluster.start(net, [one], options=metrics)
+    for node in (two, three):
+        node.basefs("get", NAME, one.endpoint)
+        node.mount(NAME, "--hostname", "same", *metrics)
+    both = f"2 members are called same ({two.endpoint}, {three.endpoint})"
+    logged = f"2 members are called same: {two.endpoint}, {three.endpoint}"
+    for node in net.nodes:
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "it sees both")  # type: ignore[misc]
+        assert told(node)["members"] == f"3 of 3 alive; {both}: 'basefs doctor {NAME}'"
+        for address, other in ((two.endpoint, three.endpoint), (three.endpoint, two.endpoint)):
+            row = row_of(node, address)
+            assert row["name"] == f"same@{address}" and row["namesakes"] == [other]
+            assert f"\t{'this node: ' if row['own'] else ''}same name as {other}\n" in node.basefs("members", NAME)
+        assert row_of(node, one.endpoint)["namesakes"] == []
+        (found,) = findings(node)
+        assert (found["severity"], found["what"]) == ("problem", both)
+        assert "--hostname" in found["remedy"]
+        assert namesakes(node) == 2
+        wait_until(lambda node=node: logged in node.log(NAME), PATIENCE, "it is logged")  # type: ignore[misc]
+    # Nothing is lost meanwhile.
+    (one.mountpoint / "news").write_text("x")
+    for node in (two, three):
+        wait_until((node.mountpoint / "news").exists, PATIENCE, "the news")
+
+    three.basefs("unmount", NAME)
+    three.mount(NAME, "--hostname", "other", *metrics)
+    for node in net.nodes:
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "all are back")  # type: ignore[misc]
+        assert told(node)["members"] == "3 of 3 alive"
+        assert {row["name"] for row in ask(node, "members")} >= {"same", "other"}
+        assert findings(node) == [] and namesakes(node) == 0
+    for node in net.nodes[:2]:
+        wait_until(lambda node=node: "one member is called same now" in node.log(NAME), PATIENCE, "so it is logged")  # type: ignore[misc]
+
+
+def test_a_crashed_machine_that_returns_at_another_address(network: Callable[[int], NamespaceNetwork]) -> None:
+    net = network(3)
+    cluster = Cluster.start(net)
+    three = cluster.nodes[2]
+    cluster.wait_until_equal(PATIENCE)
+    (name,) = (row["name"] for row in ask(three, "members") if row["own"])
+    before = three.endpoint
+    three.kill(NAME)
+    for change in (("del", f"{three.address}/16"), ("add", "10.77.3.3/16")):
+        command = ["ip", "-n", str(three.namespace), "address", change[0], change[1], "dev", "eth0"]
+        subprocess.run(command, check=True, capture_output=True)
+    three.address = "10.77.3.3"
+    three.mount(NAME, "--owners")
+    for node in cluster.nodes:
+        seconds = wait_until(
+            lambda node=node: told(node)["in step"] == "with 2 of 2",  # type: ignore[misc]
+            PATIENCE,
+            "all members, and none of them twice",
+        )
+        assert seconds < SERF_NOTICES / 2
+        assert told(node)["members"] == "3 of 3 alive"
+        assert row_of(node, three.endpoint)["name"] == name
+        assert not [row for row in ask(node, "members") if row["address"] == before]
+        assert findings(node) == []
