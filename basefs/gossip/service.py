@@ -35,6 +35,7 @@ from basefs.gossip.members import (
     PeerBook,
     PeerFilter,
     display_names,
+    join_host_port,
     namesakes,
     split_host_port,
 )
@@ -54,6 +55,8 @@ POLL_LINGER = 10.0
 NAMESAKE_INTERVAL = 1.0
 #: Seconds after which that is logged: a node that returns at another address has its former one leave within these.
 NAMESAKE_PATIENCE = 5.0
+#: What Serf calls members that leave by themselves, or because some node has asked for it.
+_LEAVING = ("leaving", "left")
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -161,14 +164,20 @@ class Gossip:
         Peers that Serf has lost sight of count as failed.  A node that has returned at another address is one member.
         """
         names = {member.name for member in self._members}
-        leaving = ("leaving", "left")
-        found = [member for member in self._members if member.status not in leaving or member.name in self._book]
+        found = [member for member in self._members if member.status not in _LEAVING or member.name in self._book]
         for peer in self._book.missed:
             if peer.name and peer.name not in names:
                 host, port = split_host_port(peer.address)
                 tags = {TAG_FS: self.config.tags[TAG_FS], TAG_SYNC: str(peer.sync_port)}
                 found.append(Member(peer.name, host, port, tags, "failed"))
         return found
+
+    @property
+    def sync_addresses(self) -> set[str]:
+        """Where the members answer the sync protocol, "ip:port": all that have not left, without this node."""
+        here = {peer.sync_address for peer in self.peers if peer.status not in _LEAVING}
+        missed = {(split_host_port(peer.address)[0], peer.sync_port) for peer in self._book.missed}
+        return {join_host_port(*address) for address in here | missed}
 
     def is_ours(self, member: Member) -> bool:
         """Whether a member is one of this filesystem."""
@@ -376,7 +385,7 @@ class Gossip:
         self._book.see(present)
         self._book.be(self.config.agent_name, self.config.advertise or self.config.bind)
         for peer in peers:
-            if peer.status in ("leaving", "left") and peer.node_name in here:
+            if peer.status in _LEAVING and peer.node_name in here:
                 # Its node is a member under another address.
                 self._book.forget(peer.name)
             elif peer.status == "left" and before.get(peer.name) == "failed":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from basefs.log.hashes import ZERO_HASH, sha224
@@ -128,6 +128,14 @@ class ViewAudit:
                 self._differences[peer] = ViewDifference(peer, path, root)
         if path is not None and (before is None or before.path != path):
             log.error("%s shows something else at %s, although both logs are equal", peer, display(path))
+
+    def keep(self, peers: Container[str]) -> None:
+        """Forget what comparisons with all others have shown: a peer that returns is compared again."""
+        with self._lock:
+            self._compared = {peer for peer in self._compared if peer in peers}
+            for peer in [peer for peer in self._differences if peer not in peers]:
+                found = self._differences.pop(peer)
+                log.info("%s, which shows something else at %s, is no member now", peer, display(found.path))
 
     @property
     def differences(self) -> list[ViewDifference]:

@@ -321,5 +321,7 @@ class Propagation:
 
     async def audit(self) -> None:
         """Call now and then: what is shown here is hashed, so that sessions can compare it."""
+        if self._gossip is not None:
+            self._replica.audit.keep(self._gossip.sync_addresses)
         if self._replica.audit.is_due(self._loop.time()):
             await asyncio.to_thread(self._replica.audit.update)

@@ -11,7 +11,9 @@ import pytest
 
 from basefs.daemon.config import Home
 from tests.support.cluster import NAME, Cluster
-from tests.support.namespaces import NamespaceNetwork
+from tests.support.namespaces import NamespaceNetwork, in_namespace
+from tests.support.node import Node
+from tests.support.scrape import scrape
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -19,14 +21,30 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 #: Seconds: the log must be quiet for ten before the tree is hashed, and the next session compares.
 PATIENCE = 90.0
 
+_METRICS = ("--metrics", "127.0.0.1:9464")
+
 #: The entries of /d/lost belong to no directory any more.
 DAMAGE = """
     UPDATE entries SET directory = zeroblob(28) WHERE path = (SELECT id FROM paths WHERE name = CAST('lost' AS BLOB))
 """
 
 
+def differing(node: Node) -> list[dict[str, str]]:
+    """The labels of `basefs_view_differs`, as far as it is 1."""
+    assert node.namespace is not None
+    with in_namespace(node.namespace):
+        found = scrape(9464)
+    return [dict(labels) for (name, labels), value in found.items() if name == "basefs_view_differs" and value == 1]
+
+
+def row_status(node: Node, name: str) -> str:
+    """What a node calls another one."""
+    (status,) = (row["status"] for row in node.query("members", NAME) if row["name"] == name)
+    return str(status)
+
+
 def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[int], NamespaceNetwork]) -> None:
-    cluster = Cluster.start(network(2))
+    cluster = Cluster.start(network(2), options=_METRICS)
     one, two = cluster.nodes
     (one.mountpoint / "d").mkdir()
     for name in ("kept", "lost"):
@@ -37,7 +55,7 @@ def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[
     with contextlib.closing(sqlite3.connect(Home(two.home).directory(NAME) / "log.db")) as database, database:
         database.execute("DROP TRIGGER entries_no_update")
         assert database.execute(DAMAGE).rowcount > 0
-    two.mount(NAME, "--owners")
+    two.mount(NAME, "--owners", *_METRICS)
     cluster.wait_for_members()
     assert not (two.mountpoint / "d" / "lost").exists()
     assert len(cluster.root_hashes()) == 1, "nothing else shows it"
@@ -45,9 +63,27 @@ def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[
         wait_until(lambda node=node: bool(node.query("status", NAME)["differing"]), PATIENCE, "the alarm")  # type: ignore[misc]
         (found,) = node.query("status", NAME)["differing"]
         assert found["path"] == "/d/lost"
-        assert found["peer"].startswith(f"{other.address}:")
+        assert found["peer"] == f"{other.address}:{other.port + 1}"
+        wait_until(lambda node=node, found=found: differing(node) == [found], PATIENCE, "the metric")  # type: ignore[misc]
         assert "shows something else at /d/lost" in node.basefs("status", NAME)
         rows = json.loads(node.spawn("doctor", NAME, "--json").stdout)
         (row,) = [row for row in rows if row["subject"] == "view"]
         assert row["severity"] == "problem" and "/d/lost" in row["what"] and "basefs check" in row["remedy"]
         assert "shows something else at /d/lost" in node.log(NAME)
+
+    # It is gone with the member, and back with it.
+    two.basefs("unmount", NAME)
+    wait_until(lambda: not one.query("status", NAME)["differing"], PATIENCE, "no alarm")
+    wait_until(lambda: differing(one) == [], PATIENCE, "no metric")
+    assert "shows something else" not in one.basefs("status", NAME)
+    two.mount(NAME, "--owners", *_METRICS)
+    wait_until(lambda: bool(one.query("status", NAME)["differing"]), PATIENCE, "the alarm")
+    # A member that is lost counts until it is forgotten, and so does what it has shown.
+    two.kill(NAME)
+    (lost,) = (row["name"] for row in one.query("members", NAME) if not row["own"])
+    wait_until(lambda: row_status(one, lost) == "failed", PATIENCE, "Serf has lost it")
+    assert one.query("status", NAME)["differing"]
+    rows = json.loads(one.spawn("doctor", NAME, "--json").stdout)
+    assert "--forget" in next(row["remedy"] for row in rows if row["subject"] == "view")
+    one.basefs("members", NAME, "--forget", lost)
+    wait_until(lambda: not one.query("status", NAME)["differing"], PATIENCE, "no alarm")

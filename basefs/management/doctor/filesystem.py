@@ -104,7 +104,10 @@ class FilesystemExamination:
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
         for other in status.differing:
             what = f"{printable(other.peer)} shows something else at {printable(other.path)} of {self._name}"
-            remedy = f"unmount and 'basefs check {self._name}' on both nodes; if both logs are intact, report a bug"
+            remedy = (
+                f"unmount and 'basefs check {self._name}' on both nodes; if both logs are intact, report a bug; if "
+                f"that node is gone: basefs members {self._name} --forget MEMBER"
+            )
             yield problem("view", f"{what}, although the logs are equal", remedy)
         if status.withheld_by:
             what = f"{self._name} takes no contents of other nodes: {status.withheld_by} is reached"
