@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,9 @@ _READY = b"ready"
 _PIPE_VARIABLE = "BASEFS_READY_FD"
 #: Bytes of a key for Serf: AES-128, -192 or -256.
 _SECRET_LENGTHS = (16, 24, 32)
+#: Names of hosts, which may have a '_' here and there.  Serf joins "NAME/ADDRESS", so that a '/' in a name breaks the
+#: address.
+_NODE_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         bind=_bind(wanted.bind),
         interface=wanted.interface,
         join=[parse_address(address) for group in wanted.join for address in group.split(",") if address],
-        node_name=wanted.hostname or home.node_name(),
+        node_name=home.node_name() if wanted.hostname is None else _node_name(wanted.hostname),
         fuse_options=parse_options(",".join(wanted.fuse_options)),
         uid=os.geteuid() if wanted.uid is None else wanted.uid,
         gid=os.getegid() if wanted.gid is None else wanted.gid,
@@ -180,6 +184,12 @@ def _bind(text: str) -> NodeAddress:
     if not is_ip(address.host):
         raise UsageError(f"-b takes an IP address of this machine, not {address.host!r}")
     return address
+
+
+def _node_name(text: str) -> str:
+    if not _NODE_NAME.fullmatch(text):
+        raise UsageError(f"{text!r} is not a node name: use up to 128 letters, digits, '.', '_' and '-'")
+    return text
 
 
 def _with_port(text: str) -> tuple[str, int]:

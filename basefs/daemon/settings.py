@@ -92,6 +92,8 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         if "/" in pattern:
             raise UsageError(f"{pattern!r} contains '/': a pattern matches single names, such as '*.lock'")
+        if not pattern:
+            raise UsageError("an empty pattern matches no name: leave it out")
         if not pattern.strip("*"):
             raise UsageError(f"{pattern!r} matches every name: nothing would be published")
     return tuple(patterns)

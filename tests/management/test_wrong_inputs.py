@@ -94,6 +94,14 @@ STOPPED = [
         2,
         "'127.0.0.1:99999' is not an address: use IP or IP:PORT, with a port from 1 to 65534",
     ),
+    (
+        "mount etc mnt -n 'a b'",
+        2,
+        "'a b' is not a node name: use up to 128 letters, digits, '.', '_' and '-'",
+    ),
+    ("mount etc mnt -s --hostname a/b", 2, "'a/b' is not a node name"),
+    ("mount etc mnt --hostname ''", 2, "'' is not a node name"),
+    ("mount etc mnt --never-publish ''", 2, "an empty pattern matches no name: leave it out"),
     ("mount etc mnt --profile fast", 2, "see 'basefs mount --help'"),
     ("mount etc mnt --handler-jobs 0", 2, "see 'basefs mount --help'"),
     (
