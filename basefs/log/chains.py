@@ -3,20 +3,20 @@
 Invariants
 
 1. A block from elsewhere is stored after the one that names it, so every chain is verified from its start.
-2. A chain has a row in `chains` exactly while a write names it and a block is missing, and that row names the first
-   block that is.
-3. While a chain is *receiving* its writes contribute nothing to the Merkle tree; while it is *stalled*, each one the
+2. A write is *complete* once the blocks from its first one on reach the end of the chain, or as many bytes as its size
+   allows.  So that follows from the write and the blocks that are here, whatever they came for, and one block beyond
+   the limit is the most that a write brings.  A chain that goes on behind it is found too long when it is read.
+3. A chain has a row in `chains` exactly while a write that names it is not complete, and that row names the first block
+   that is missing.
+4. While a chain is *receiving* its writes contribute nothing to the Merkle tree; while it is *stalled*, each one the
    hash of its own and that of the last block that came.
-4. A chain gets no more bytes than the largest size that one of its writes states allows.  One that would need more is
-   *overlong*: in the tree it is like a stalled one, and its next block is not asked for.
 5. A chain that no view shows is *withheld*, and while there is no room for contents all incomplete chains have *no
-   room*: each write contributes its hash, as where the chain is complete, so that nobody compares because of it.
+   room*: each write contributes its hash, as if it were complete, so that nobody compares because of it.
 """
 
 from __future__ import annotations
 
 import enum
-import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,16 @@ from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
 from basefs.log.codecs import chain_limit
 from basefs.log.database import Database
-from basefs.log.entries import Entry
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, stalled_hash
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
-
-log = logging.getLogger(__name__)
+from basefs.log.reaches import Reaches
 
 #: The row of a block.
 BLOCK_QUERY = "SELECT data FROM blocks WHERE hash = ?"
+#: Not decoded: hashing 200 MB takes half a second.  Damage is found when the content is read.
+_STEP_QUERY = "SELECT substr(data, 1, 28), size FROM blocks WHERE hash = ?"
+_INSERT = "INSERT OR IGNORE INTO blocks (hash, size, data) VALUES (?, ?, ?)"
 
 
 class ChainState(enum.IntEnum):
@@ -42,15 +43,14 @@ class ChainState(enum.IntEnum):
 
     RECEIVING = 0
     STALLED = 1
-    OVERLONG = 2
-    NO_ROOM = 3
-    WITHHELD = 4
+    NO_ROOM = 2
+    WITHHELD = 3
 
 
 #: The chains of which the Merkle tree does not tell what is missing.
 UNTOLD = f"stalled IN ({ChainState.RECEIVING:d}, {ChainState.NO_ROOM:d})"
 #: The chains whose next block is asked for.
-WANTED = f"stalled < {ChainState.OVERLONG:d}"
+WANTED = f"stalled < {ChainState.NO_ROOM:d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +85,22 @@ class Chains:
         self._paths = paths
         #: Chain -> the block that it waits for, as in the table: every write that arrives asks.
         self._missing: dict[BlockHash, BlockHash] = {}
-        #: Those that are overlong or withheld.
-        self._closed: set[BlockHash] = set()
+        self._incomplete: set[EntryHash] = set()
         self._withheld: set[BlockHash] = set()
         self.withholding = False
         #: The blocks that chains wait for, and how many wait for each.
         self._expected: Counter[BlockHash] = Counter()
-        #: Chain -> bytes that it may still get, of those that got any since the log was opened.
-        self._room: dict[BlockHash, int] = {}
+        self._reaches = Reaches(lambda hash: self._db.execute(_STEP_QUERY, (hash,)).fetchone())
 
     def load(self) -> None:
         """Load the state in memory."""
         rows = self._db.execute("SELECT first, missing, stalled FROM chains").fetchall()
         self._missing = {BlockHash(first): BlockHash(missing) for first, missing, _ in rows}
         self._withheld = {BlockHash(first) for first, _, stalled in rows if stalled == ChainState.WITHHELD}
-        self._closed = {BlockHash(first) for first, _, stalled in rows if stalled == ChainState.OVERLONG}
-        self._closed |= self._withheld
+        self._incomplete = {EntryHash(entry) for (entry,) in self._db.execute("SELECT entry FROM waiting")}
         self.withholding = any(stalled == ChainState.NO_ROOM for _, _, stalled in rows)
         self._expected = Counter(self._missing.values())
-        self._room.clear()
+        self._reaches.clear()
 
     def _wait_for(self, first: BlockHash, missing: BlockHash | None) -> None:
         before = self._missing.pop(first, None)
@@ -115,8 +112,6 @@ class Chains:
             self._missing[first] = missing
             self._expected[missing] += 1
         else:
-            self._room.pop(first, None)
-            self._closed.discard(first)
             self._withheld.discard(first)
 
     def total(self) -> int:
@@ -131,18 +126,19 @@ class Chains:
             self._database.report_damage("block", hash)
         return block
 
-    def is_complete(self, first: bytes) -> bool:
-        """Whether all blocks of a chain are here; the empty content always is."""
-        return first not in self._missing
+    def is_complete(self, write: EntryHash) -> bool:
+        """Whether all blocks of a write of the log are here that its size allows."""
+        return write not in self._incomplete
 
     def insert_block(self, block: Block) -> bool:
         """Append a block, inside a transaction, without a look at waiting chains; returns whether it is new."""
-        query = "INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)"
-        return self._db.execute(query, (block.hash, block.encode())).rowcount == 1
+        return self._db.execute(_INSERT, _row_of(block)).rowcount == 1
 
-    def copy_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Store hashes and encodings of blocks as they are, inside a transaction, before the entries that name them."""
-        self._db.executemany("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", rows)
+    def copy_rows(self, rows: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Store hashes, bytes of data and encodings of blocks as they are, inside a transaction, before the entries
+        that name them.
+        """
+        self._db.executemany(_INSERT, rows)
 
     def store_aside(self, blocks: Sequence[Block]) -> bool:
         """Store some blocks of content made on this node, whose entry comes later, in a transaction of its own.
@@ -154,76 +150,45 @@ class Chains:
             return False
         aside = self._database.aside
         with self._database.transaction(aside):
-            rows = [(block.hash, block.encode()) for block in blocks]
-            aside.executemany("INSERT OR IGNORE INTO blocks (hash, data) VALUES (?, ?)", rows)
+            aside.executemany(_INSERT, map(_row_of, blocks))
         return True
 
     def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> bool:
-        """Record the block that a write waits for; True if all its blocks are here."""
-        first = BlockHash(placed.entry.content)
+        """Record the block that a write waits for; True if it is complete."""
+        first, most = BlockHash(placed.entry.content), chain_limit(placed.entry.size)
         if first in self._missing:
+            if self._db.execute("SELECT held FROM chains WHERE first = ?", (first,)).fetchone()[0] >= most:
+                return True
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
             if not self.withholding and (needed or first not in self._withheld):
                 self.set_state(first, ChainState.RECEIVING, now=now)
-            if first in self._room:
-                held = self._count(first)[1]
-                self._room[first] = max(self._room[first], chain_limit(placed.entry.size) - held)
         elif complete:
             return True
         else:
-            missing, last = self._follow(first, BlockHash(ZERO_HASH))
-            if missing == ZERO_HASH:
+            reach = self._reaches.of(first, most)
+            if reach.missing == ZERO_HASH or reach.held >= most:
                 return True
             state = ChainState.RECEIVING
             if not needed:
                 state = ChainState.WITHHELD
-                self._closed.add(first)
                 self._withheld.add(first)
             elif self.withholding:
                 state = ChainState.NO_ROOM
-            self._db.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?)", (first, missing, last, state, now))
-            self._wait_for(first, missing)
-        self._db.execute("INSERT INTO waiting VALUES (?, ?)", (first, placed.entry.hash))
+            self._db.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?, ?, ?)", (first, *reach, state, now))
+            self._wait_for(first, reach.missing)
+        self._db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (first, most, placed.entry.hash))
+        self._incomplete.add(placed.entry.hash)
         if self.withholding or first in self._withheld:
             self._paths.contribute(placed.path_id, placed.entry.hash)
         return False
-
-    def _follow(self, hash: BlockHash, last: BlockHash) -> tuple[BlockHash, BlockHash]:
-        """Walk a chain from `hash`: (first hash that is not here, last block that is)."""
-        while hash != ZERO_HASH:
-            following = next_of(self._db, hash)
-            if following is None:
-                break
-            hash, last = following, hash
-        return hash, last
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether some chain waits for exactly this block."""
         return hash in self._expected
 
-    def admits(self, block: Block, *, now: float) -> bool:
-        """Whether one of the chains that wait for a block has room for it, inside a transaction.
-
-        Otherwise they are *overlong* from now on.
-        """
-        if self.withholding:
-            return False
-        chains = [first for first in self.chains_waiting_for(block.hash) if first not in self._closed]
-        if any(len(block.data) <= self._room_of(first) for first in chains):
-            return True
-        for first in chains:
-            self.set_state(first, ChainState.OVERLONG, now=now)
-            log.info("content %s is longer than its entry states, ignoring the rest", first.hex()[:12])
-        return False
-
-    def _room_of(self, first: BlockHash) -> int:
-        """Bytes that a chain may still get: what the largest size allows that one of its writes states."""
-        room = self._room.get(first)
-        if room is None:
-            query = "SELECT e.data FROM waiting w JOIN entries e ON e.hash = w.entry WHERE w.first = ?"
-            limits = [chain_limit(_size_in(data)) for (data,) in self._db.execute(query, (first,))]
-            room = self._room[first] = max(limits, default=0) - self._count(first)[1]
-        return room
+    def admits(self, hash: BlockHash) -> bool:
+        """Whether a chain that waits for a block may have it."""
+        return not self.withholding and any(first not in self._withheld for first in self.chains_waiting_for(hash))
 
     def chains_waiting_for(self, hash: BlockHash) -> list[BlockHash]:
         """The first blocks of the chains that wait for exactly this block."""
@@ -231,40 +196,43 @@ class Chains:
         return [BlockHash(first) for (first,) in rows]
 
     def append_block(self, block: Block, *, now: float) -> list[EntryHash]:
-        """Append an expected block, inside a transaction; returns the write entries whose content it completed."""
+        """Append an expected block, inside a transaction; returns the write entries that it completed."""
         hash = block.hash
-        chains = self._db.execute("SELECT first FROM chains WHERE missing = ?", (hash,)).fetchall()
+        query = "SELECT first, blocks, held, stalled, (SELECT max(most) FROM waiting w WHERE w.first = c.first)"
+        chains = self._db.execute(f"{query} FROM chains c WHERE missing = ?", (hash,)).fetchall()
         self.insert_block(block)
-        missing, last = self._follow(block.next, hash)
         # What follows may have been here, too.
-        more = len(block.data) if last == hash else None
+        behind = self._reaches.of(hash, max(most - held for _, _, held, _, most in chains))
         completed: list[EntryHash] = []
-        for (first,) in chains:
-            withheld = first in self._withheld
-            self.set_state(first, ChainState.RECEIVING, now=now)
-            if more is None:
-                self._room.pop(first, None)
-            elif first in self._room:
-                self._room[first] -= more
-            if missing != ZERO_HASH:
-                self._db.execute("UPDATE chains SET missing = ?, last = ? WHERE first = ?", (missing, last, first))
-                self._wait_for(first, missing)
-                if withheld:
-                    self.set_state(first, ChainState.WITHHELD, now=now)
-                elif self.withholding:
-                    self.set_state(first, ChainState.NO_ROOM, now=now)
+        for first, blocks, held, state, most in chains:
+            if state == ChainState.STALLED:
+                self.set_state(first, ChainState.RECEIVING, now=now)
+            blocks, held = blocks + behind.blocks, held + behind.held
+            allowed = most if behind.missing == ZERO_HASH else held
+            completed += self._complete(first, allowed, told=state in (ChainState.NO_ROOM, ChainState.WITHHELD))
+            if allowed >= most:
+                self._db.execute("DELETE FROM chains WHERE first = ?", (first,))
+                self._wait_for(first, None)
                 continue
-            for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
-                self._paths.contribute(self._path_of(entry), entry)
-                completed.append(EntryHash(entry))
-            self._db.execute("DELETE FROM waiting WHERE first = ?", (first,))
-            self._db.execute("DELETE FROM chains WHERE first = ?", (first,))
-            self._wait_for(first, None)
+            query = "UPDATE chains SET missing = ?, last = ?, blocks = ?, held = ?, changed = ? WHERE first = ?"
+            self._db.execute(query, (behind.missing, behind.last, blocks, held, now, first))
+            self._wait_for(first, behind.missing)
+        return completed
+
+    def _complete(self, first: BlockHash, most: int, *, told: bool) -> list[EntryHash]:
+        """Let the writes of a chain wait no longer that may have no more bytes; `told`: they are in the tree."""
+        which = "FROM waiting WHERE first = ? AND most <= ?"
+        completed = [EntryHash(entry) for (entry,) in self._db.execute(f"SELECT entry {which}", (first, most))]
+        if completed:
+            self._db.execute(f"DELETE {which}", (first, most))
+            self._incomplete.difference_update(completed)
+        for entry in () if told else completed:
+            self._paths.contribute(self._path_of(entry), entry)
         return completed
 
     def missing_block(self, first: BlockHash) -> BlockHash | None:
         """The block that one chain waits for and may have, `None` if it is complete or unknown."""
-        return None if first in self._closed or self.withholding else self._missing.get(first)
+        return None if first in self._withheld or self.withholding else self._missing.get(first)
 
     def overdue(self, older_than: float) -> list[BlockHash]:
         """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""
@@ -326,10 +294,7 @@ class Chains:
 
     def set_state(self, first: BlockHash, state: ChainState, *, now: float) -> None:
         """Give an incomplete chain another state, inside a transaction."""
-        self._closed.discard(first)
         self._withheld.discard(first)
-        if state in (ChainState.OVERLONG, ChainState.WITHHELD):
-            self._closed.add(first)
         if state is ChainState.WITHHELD:
             self._withheld.add(first)
         last, was = self._db.execute("SELECT last, stalled FROM chains WHERE first = ?", (first,)).fetchone()
@@ -345,23 +310,10 @@ class Chains:
     def incomplete(self) -> list[Incomplete]:
         """The writes whose content is not complete, those that changed last first."""
         rows = self._db.execute(
-            "SELECT w.entry, c.first, c.stalled, c.changed FROM waiting w JOIN chains c ON c.first = w.first "
+            "SELECT w.entry, c.stalled, c.changed, c.blocks, c.held FROM waiting w JOIN chains c ON c.first = w.first "
             "ORDER BY c.changed DESC, w.entry"
         ).fetchall()
-        return [
-            Incomplete(EntryHash(entry), ChainState(stalled), changed, *self._count(BlockHash(first)))
-            for entry, first, stalled, changed in rows
-        ]
-
-    def _count(self, hash: bytes) -> tuple[int, int]:
-        """How many blocks of a chain are here without a gap, and their bytes of data."""
-        count = size = 0
-        query = "SELECT substr(data, 1, 28), length(data) - 28 FROM blocks WHERE hash = ?"
-        while hash != ZERO_HASH and (row := self._db.execute(query, (hash,)).fetchone()) is not None:
-            hash = row[0]
-            count += 1
-            size += row[1]
-        return count, size
+        return [Incomplete(EntryHash(entry), ChainState(stalled), *rest) for entry, stalled, *rest in rows]
 
     def _path_of(self, entry: bytes) -> int:
         return int(self._db.execute("SELECT path FROM entries WHERE hash = ?", (entry,)).fetchone()[0])
@@ -371,15 +323,11 @@ def _contributed(state: int, entry: bytes, last: bytes) -> bytes | None:
     """What a write contributes to the tree whose chain is in this state."""
     if state == ChainState.RECEIVING:
         return None
-    return stalled_hash(entry, last) if state in (ChainState.STALLED, ChainState.OVERLONG) else entry
+    return stalled_hash(entry, last) if state == ChainState.STALLED else entry
 
 
-def _size_in(data: bytes) -> int:
-    """The size that an encoded write states; 0 in a damaged row."""
-    try:
-        return Entry.decode(data).size
-    except InvalidEntry:
-        return 0
+def _row_of(block: Block) -> tuple[bytes, int, bytes]:
+    return block.hash, len(block.data), block.encode()
 
 
 def decoded_block(row: tuple[bytes] | None, hash: BlockHash) -> Block | None:
@@ -393,6 +341,5 @@ def decoded_block(row: tuple[bytes] | None, hash: BlockHash) -> Block | None:
 
 def next_of(db: sqlite3.Connection, hash: BlockHash) -> BlockHash | None:
     """The hash of the block behind one, `ZERO_HASH` at the end; `None` if the block is not here."""
-    # Not decoded: hashing 200 MB takes half a second.  Damage is found when the content is read.
-    row = db.execute("SELECT substr(data, 1, 28) FROM blocks WHERE hash = ?", (hash,)).fetchone()
+    row = db.execute(_STEP_QUERY, (hash,)).fetchone()
     return None if row is None else BlockHash(row[0])

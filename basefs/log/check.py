@@ -203,17 +203,18 @@ class _Comparison:
     def _chains(self) -> None:
         """Whether a chain is stalled does not follow from the rows; it is copied, and the Merkle tree shows it."""
         store = self._rebuilt.store
-        rows = self._source.execute("SELECT first, missing, last, stalled, typeof(changed) FROM chains").fetchall()
-        mine = self._ours.execute("SELECT first, missing, last FROM chains").fetchall()
-        self._differ("chains", {row[0]: row[1:3] for row in rows}, {row[0]: row[1:] for row in mine})
+        columns = "first, missing, last, blocks, held"
+        rows = self._source.execute(f"SELECT {columns}, stalled, typeof(changed) FROM chains").fetchall()
+        mine = self._ours.execute(f"SELECT {columns} FROM chains").fetchall()
+        self._differ("chains", {row[0]: row[1:5] for row in rows}, {row[0]: row[1:] for row in mine})
         known = {row[0] for row in mine}
         with store.transaction():
-            for first, _, _, stalled, kind in rows:
+            for first, *_, stalled, kind in rows:
                 if stalled not in tuple(ChainState) or kind != b"real":
                     self._findings.append(Damage("chains", _text(first), "it says something else than the log"))
                 elif first in known:
                     store.chains.set_state(first, ChainState(stalled), now=0.0)
-        theirs, ours = self._both("SELECT first, entry FROM waiting")
+        theirs, ours = self._both("SELECT first, most, entry FROM waiting")
         self._differ("waiting", dict.fromkeys(theirs), dict.fromkeys(ours))
 
     def _granted(self) -> None:

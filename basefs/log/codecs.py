@@ -241,8 +241,11 @@ CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD, FRAME)}
 
 
 def chain_limit(size: int) -> int:
-    """Bytes that the chain of a content of `size` bytes may have; none of one that no node can hold."""
-    return size + size // 256 + _CHAIN_SLACK if size <= MAX_CONTENT_BYTES else 0
+    """Bytes that the chain of a content of `size` bytes may have, at least 1.
+
+    The first block says whether the content builds on another one, also of one that no node can hold.
+    """
+    return size + size // 256 + _CHAIN_SLACK if size <= MAX_CONTENT_BYTES else 1
 
 
 def shortest_chain(size: int, old_size: int = 0) -> int:
@@ -393,7 +396,14 @@ def decode_pieces(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
     pieces = _codec(start).decode_pieces
     if pieces is None:
         raise InvalidEntry("a delta where a keyframe is needed")
-    return _counted(pieces(itertools.chain((start[1:],), chain)), size)
+    return _to_the_end(_counted(pieces(itertools.chain((start[1:],), chain)), size), chain)
+
+
+def _to_the_end(content: Iterator[bytes], chain: Iterator[bytes]) -> Iterator[bytes]:
+    """Pieces of a content, and then the rest of its chain, which may be too long although nothing of it is needed."""
+    yield from content
+    for _ in chain:
+        pass
 
 
 def _codec(chain: bytes) -> ContentCodec:

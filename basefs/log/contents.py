@@ -171,7 +171,8 @@ class Contents:
                 base = None if keyframe else self.lineages.base(placed)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
-            steps.append(_Step(hash, placed.entry.size, first, self.lineages.chain(first), keyframe))
+            chain = self.lineages.chain(first, codecs.chain_limit(placed.entry.size))
+            steps.append(_Step(hash, placed.entry.size, first, chain, keyframe))
             hash = base
         return steps, BytesContent(b"")
 
@@ -206,7 +207,7 @@ class Contents:
 
     def _whole(self, placed: Placed | None, write: EntryHash) -> Placed:
         """A write entry on the way to `write`, if it is there with all its blocks.  Raises `IncompleteContent`."""
-        if placed is None or not self._store.is_complete(placed.entry.content):
+        if placed is None or not self._store.is_complete(placed.entry.hash):
             raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
         return placed
 
@@ -237,8 +238,6 @@ class Contents:
             if not chain:
                 codecs.check_delta(piece, before.size, step.size)
             chain += piece
-            if len(chain) > codecs.chain_limit(step.size):
-                break
         codecs.check_chain(bytes(chain), before.size, step.size)
         old = b"" if step.keyframe else before.whole()
         data = codecs.decode(bytes(chain), old, step.size)

@@ -98,7 +98,7 @@ class Intake:
     Attributes:
         now: UNIX seconds of the transaction.
         accepted: entries that are in the log now, parents first.
-        completed: write entries whose last block came.
+        completed: write entries that came before and are complete now.
         missing_parents: parents of entries that wait.
         chains: the first blocks of the chains that were begun or moved on.
         rejected: why entries were refused, one reason each.
@@ -273,18 +273,20 @@ class Intake:
                 self._use_held_blocks(missing)
 
     def _store_offered(self, write: Entry) -> bool:
-        """Store the blocks of a verified write that came with it; returns whether these are all."""
+        """Store the blocks of a verified write that came with it; returns whether it is complete with these."""
+        if self._store.chains.withholding:
+            return False
         hash = BlockHash(write.content)
-        room = 0 if self._store.chains.withholding else chain_limit(write.size)
-        while (block := self._offered.get(hash)) is not None and not self._store.chains.expects(hash):
-            room -= len(block.data)
-            if room < 0:
-                # `add_blocks` judges it, with the other writes of this chain.
-                break
+        room = chain_limit(write.size)
+        while hash != ZERO_HASH and room > 0:
+            block = self._offered.get(hash)
+            if block is None or self._store.chains.expects(hash):
+                return False
             del self._offered[hash]
             self.new_blocks += self._store.chains.insert_block(block)
+            room -= len(block.data)
             hash = block.next
-        return hash == ZERO_HASH
+        return True
 
     def _accept(self, placed: Placed) -> None:
         self._known[placed.entry.hash] = True
@@ -330,8 +332,8 @@ class Intake:
             missing = block.next if self._store.chains.expects(block.next) else None
 
     def _append_admitted(self, block: Block) -> bool:
-        """Append a block of others, if a chain that waits for it has room; returns whether."""
-        admitted = self._store.chains.admits(block, now=self.now)
+        """Append a block of others, if a chain that waits for it may have it; returns whether."""
+        admitted = self._store.chains.admits(block.hash)
         if admitted:
             self._append(block)
         return admitted

@@ -164,3 +164,6 @@ class LogState(Protocol):
 
     def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
         """The first missing block of each incomplete chain, `limit` at most."""
+
+    def awaits(self, hash: BlockHash) -> bool:
+        """Whether a block is the first missing one of an incomplete chain that may have it."""

@@ -56,8 +56,8 @@ class ContentSource(Protocol):
     def block(self, hash: BlockHash) -> Block | None:
         """A block, or `None` if it is unknown or damaged."""
 
-    def is_complete(self, first: bytes) -> bool:
-        """Whether all blocks of a chain are here."""
+    def is_complete(self, write: EntryHash) -> bool:
+        """Whether all blocks of a write are here that its size allows."""
 
 
 class Lineages:
@@ -103,13 +103,13 @@ class Lineages:
         return self.source(write.entry.parent) if write.kind is EntryKind.SUCCESSOR else None
 
     def is_complete(self, write: Placed) -> bool:
-        """Whether the content of a write entry can be read: its blocks are here, and those of all it builds on."""
+        """Whether a write entry is complete, and all that its content builds on."""
         visited: list[EntryHash] = []
         current: Placed | None = write
         while current is not None and current.entry.hash not in self._complete:
-            first = BlockHash(current.entry.content)
-            if not self._store.is_complete(first):
+            if not self._store.is_complete(current.entry.hash):
                 return False
+            first = BlockHash(current.entry.content)
             visited.append(current.entry.hash)
             if not first or current.kind is not EntryKind.SUCCESSOR or self.is_keyframe(first):
                 break
@@ -132,7 +132,7 @@ class Lineages:
             if placed is None:
                 break
             first = BlockHash(placed.entry.content)
-            if not self._store.is_complete(first):
+            if not self._store.is_complete(placed.entry.hash):
                 found.add(first)
             if not first or self.is_keyframe(first):
                 break
@@ -197,35 +197,41 @@ class Lineages:
                 if not first or self.is_keyframe(first):
                     break
                 hash = self.base(placed)
-            delta_bytes += self._chain_size(first)
+            delta_bytes += self._chain_size(first, codecs.chain_limit(placed.entry.size))
         return Lineage(tuple(writes), delta_bytes)
 
-    def _chain_size(self, first: BlockHash) -> int:
-        """Bytes of a complete chain."""
+    def _chain_size(self, first: BlockHash, most: int) -> int:
+        """Bytes of a complete chain, of which there may be `most`."""
         size = self._sizes.get(first)
         if size is None:
             try:
-                size = sum(map(len, self.chain(first)))
-            except DamagedLog as error:
+                size = sum(map(len, self.chain(first, most)))
+            except (DamagedLog, InvalidEntry) as error:
                 raise IncompleteContent(str(error)) from None
             self._sizes.keep(first, size)
         return size
 
-    def chain(self, first: BlockHash) -> Iterator[bytes]:
-        """The bytes of a chain, some blocks at a time.  Raises `DamagedLog` where one is missing or damaged.
+    def chain(self, first: BlockHash, most: int) -> Iterator[bytes]:
+        """The bytes of a chain, some blocks at a time.  Takes the lock.
 
-        Takes the lock.
+        Raises `InvalidEntry` where there are more than `most`, whether the rest is here or not, and `DamagedLog` where
+        a block before is missing or damaged.
         """
-        hash = first
+        hash, room = first, most
         while hash != ZERO_HASH:
             parts: list[bytes] = []
             with self._lock:
                 while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
+                    if room <= 0:
+                        raise InvalidEntry(f"its blocks have more than {most} bytes")
                     block = self._store.block(hash)
                     if block is None:
                         raise DamagedLog(f"block {hash.hex()[:12]} is missing or damaged: see 'basefs check'")
                     parts.append(block.data)
+                    room -= len(block.data)
                     hash = block.next
+            if room < 0:
+                raise InvalidEntry(f"its blocks have more than {most} bytes")
             yield b"".join(parts)
 
 

@@ -87,7 +87,7 @@ class Rebuild:
         Args:
             source: the log to read.
             store: an empty one.
-            keep_blocks: whether to copy the data of blocks; otherwise only their order in chains.
+            keep_blocks: whether to copy the data of blocks; otherwise only their order in chains, and their sizes.
             progress: called with the number of rows done since the last call.
         """
         self._source = source
@@ -181,9 +181,9 @@ class Rebuild:
     # -- blocks -------------------------------------------------------------------------------------------------------
 
     def _blocks(self) -> None:
-        for batch in _batches(self._rows("blocks", "seq, hash, data")):
+        for batch in _batches(self._rows("blocks", "seq, hash, size, data")):
             rows = []
-            for seq, hash, data in batch:
+            for seq, hash, size, data in batch:
                 try:
                     if not isinstance(data, bytes):
                         raise InvalidEntry("it holds no bytes")
@@ -194,7 +194,9 @@ class Rebuild:
                 if block.hash != hash:
                     # It may be whole under another hash; if nothing names that, it does no harm.
                     self._find("blocks", seq, "it does not match its hash", lost=True)
-                rows.append((block.hash, data if self._keep_blocks else data[: HASH_SIZE + 1]))
+                elif size != len(block.data):
+                    self._find("blocks", seq, "its size does not match its data")
+                rows.append((block.hash, len(block.data), data if self._keep_blocks else data[: HASH_SIZE + 1]))
             with self._store.transaction():
                 self._store.chains.copy_rows(rows)
             self._progress(len(batch))

@@ -22,8 +22,8 @@ CREATE UNIQUE INDEX entries_hash ON entries (hash);
 CREATE INDEX entries_path ON entries (path);
 CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
 
--- Encoded blocks (next hash and data).
-CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, data BLOB NOT NULL);
+-- Encoded blocks: `data` is next hash and data, `size` the bytes of the latter.
+CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE UNIQUE INDEX blocks_hash ON blocks (hash);
 
 -- Merkle tree over all paths that any entry ever named: `hash` follows from `sum`, which is of all contributions at and
@@ -33,18 +33,23 @@ CREATE TABLE paths (
 );
 CREATE UNIQUE INDEX paths_name ON paths (parent, name);
 
--- One row a chain of blocks whose end has not arrived:
+-- One row a chain that a write names which is not complete:
 --   first    hash of its first block, as write entries name it
 --   missing  hash of the block that it waits for
---   last     hash of the last block that came; zero if none
---   stalled  0 receiving; in the Merkle tree: 1 stalled, 2 overlong, 3 no room, 4 withheld
+--   last     hash of the last block before that one; zero if none
+--   blocks   number of blocks from `first` to `last`
+--   held     bytes of data in them
+--   stalled  0 receiving; in the Merkle tree: 1 stalled, 2 no room, 3 withheld
 --   changed  UNIX seconds of the last arrival
 CREATE TABLE chains (
-    first BLOB PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, stalled INTEGER NOT NULL, changed REAL NOT NULL
+    first BLOB PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, blocks INTEGER NOT NULL, held INTEGER NOT NULL,
+    stalled INTEGER NOT NULL, changed REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX chains_missing ON chains (missing);
--- The write entries that wait for a chain.
-CREATE TABLE waiting (first BLOB NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (first, entry)) WITHOUT ROWID;
+-- The write entries that wait for a chain until it is complete, or has `most` bytes of data and goes on.
+CREATE TABLE waiting (
+    first BLOB NOT NULL, most INTEGER NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (first, most, entry)
+) WITHOUT ROWID;
 
 -- Keys that any accepted grant names, and where; signatures are checked against them.
 CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,

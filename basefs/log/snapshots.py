@@ -73,8 +73,8 @@ class Snapshot:
         """A block; `None` if it is unknown or damaged."""
         return decoded_block(self.db.execute(BLOCK_QUERY, (hash,)).fetchone(), hash)
 
-    def is_complete(self, first: bytes) -> bool:
-        """Whether all blocks of a chain are here: what the view shows is; else a block is found missing."""
+    def is_complete(self, write: EntryHash) -> bool:
+        """Whether all blocks of a write are here: what the view shows is complete; else a block is found missing."""
         return True
 
     def encoded(self, hash: EntryHash) -> bytes | None:
@@ -105,8 +105,8 @@ class Snapshot:
             (path_id,),
         ).fetchall()
         receiving = [EntryHash(entry) for entry, _, state in rows if state == ChainState.RECEIVING]
-        stalled = (ChainState.STALLED, ChainState.OVERLONG)
-        return receiving, [(EntryHash(entry), BlockHash(last)) for entry, last, state in rows if state in stalled]
+        stalled = [(EntryHash(entry), BlockHash(last)) for entry, last, state in rows if state == ChainState.STALLED]
+        return receiving, stalled
 
 
 class _Loan:
@@ -317,6 +317,12 @@ class SnapshotReader:
                 f"SELECT DISTINCT missing FROM chains WHERE {WANTED} LIMIT ?", (limit,)
             ).fetchall()
         return tuple(BlockHash(missing) for (missing,) in rows)
+
+    def awaits(self, hash: BlockHash) -> bool:
+        """Whether an incomplete chain waits for a block and may have it."""
+        with self._connected() as snapshot:
+            query = f"SELECT 1 FROM chains WHERE missing = ? AND {WANTED} LIMIT 1"
+            return snapshot.db.execute(query, (hash,)).fetchone() is not None
 
     def is_settled(self) -> bool:
         """Whether the root hash tells what is missing of all contents, but for those that nothing shows."""

@@ -5,7 +5,7 @@ Invariants
 1. `entries` and `blocks` only grow; triggers refuse every UPDATE and DELETE.  The other tables are derived from them
    and change in the same transaction.
 2. An entry is stored after its parent.  So every entry has a path.
-3. An entry contributes its hash to the Merkle tree (`paths`), a write only once its chain is complete (`chains`).
+3. An entry contributes its hash to the Merkle tree (`paths`), a write only once it is complete (`chains`).
 4. A row whose content does not match its hash is never returned, see `database`.
 
 Not thread-safe: `Replica` holds its lock around every call.
@@ -202,9 +202,9 @@ class Store:
         """A block, or `None` if it is unknown or damaged."""
         return self.chains.block(hash)
 
-    def is_complete(self, first: bytes) -> bool:
-        """Whether all blocks of a chain are here."""
-        return self.chains.is_complete(first)
+    def is_complete(self, write: EntryHash) -> bool:
+        """Whether all blocks of a write are here that its size allows."""
+        return self.chains.is_complete(write)
 
     def _remember(self, placed: Placed | None) -> Placed | None:
         if placed is not None:

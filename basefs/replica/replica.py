@@ -873,6 +873,10 @@ class Replica:
         """The first missing block of each incomplete chain, at most `limit`."""
         return self._snapshots.missing_blocks(limit)
 
+    def awaits(self, hash: BlockHash) -> bool:
+        """Whether an incomplete chain waits for a block and may have it."""
+        return self._snapshots.awaits(hash)
+
     # -- for people ---------------------------------------------------------------------------------------------------
 
     def wait(self) -> float:

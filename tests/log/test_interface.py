@@ -193,6 +193,45 @@ class TestLogState:
         assert result.strays == len(result.rejected) and result.accepted == 0
         assert (log.digest(), log.missing_blocks(9)) == before
 
+    @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+    def test_a_write_is_complete_with_as_much_as_its_size_allows_whatever_came_for_others(
+        self, log: Log, new_log: Callable[[], Log], order: tuple[int, int, int]
+    ) -> None:
+        """Three writes of one chain, which begin at its first, first, and third block."""
+        blocks = chain(1, 30)
+        sizes = (3000, 1, 1)
+        writes = [
+            ROOT_KEY.sign(ROOT.hash, BIRTH, Action.WRITE, b"f%d" % n, blocks[2 * (n == 2)].hash, Extensions(size))
+            for n, size in enumerate(sizes)
+        ]
+        for number in order:
+            log.add(encoded(writes[number]), ())
+        seen: dict[int, int] = {}
+        for count, block in enumerate(blocks, 1):
+            assert log.awaits(block.hash)
+            log.add((), encoded(block))
+            for number in range(3):
+                listing = log.listing((b"f%d" % number,))
+                assert listing is not None
+                if listing.entries:
+                    seen.setdefault(number, count)
+        # 1025 bytes are allowed, which is found with the eleventh block of 100.
+        assert seen == {0: 30, 1: 11, 2: 13}
+        assert log.missing_blocks(9) == () and not log.awaits(blocks[0].hash)
+        late = new_log()
+        late.add(encoded(writes[0]), ())
+        late.add((), encoded(*blocks))
+        late.add(encoded(*writes[1:]), ())
+        short = new_log()
+        short.add(encoded(writes[1]), ())
+        for block in blocks:
+            short.add((), encoded(block))
+        assert short.block(blocks[11].hash) is None
+        short.add(encoded(writes[0], writes[2]), ())
+        for block in blocks:
+            short.add((), encoded(block))
+        assert late.digest() == log.digest() == short.digest()
+
     def test_missing_blocks_are_bounded(self, log: Log) -> None:
         writes = [signed(ROOT, Action.WRITE, b"f%d" % number, chain(number, 1)) for number in range(5)]
         log.add(encoded(*writes), ())

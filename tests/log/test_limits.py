@@ -23,7 +23,7 @@ from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT, as_content
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import EntryHash
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.lineage import MOST_DELTAS
 from basefs.log.reserve import DiskLimits
 from basefs.replica.replica import LOG_FILE, Applied, Replica
@@ -82,6 +82,7 @@ def frame_of_zeros(size: int) -> bytes:
 # -- the length of a chain --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.logs("cannot be read")
 @pytest.mark.parametrize("at_once", [1, 8, 1000])
 @pytest.mark.parametrize("together", [False, True], ids=["behind the entry", "with the entry"])
 def test_blocks_beyond_the_stated_size_are_refused_as_they_arrive(
@@ -95,14 +96,13 @@ def test_blocks_beyond_the_stated_size_are_refused_as_they_arrive(
     for applied in send(replica, blocks, at_once):
         assert not applied.rejected, "an honest peer may have another entry that allows them"
     kept = stored(replica) - before
-    assert sum(len(block.data) for block in blocks[:kept]) <= codecs.chain_limit(size)
-    assert kept == 3
+    assert kept == 4 and sum(len(block.data) for block in blocks[: kept - 1]) < codecs.chain_limit(size)
     assert not replica.missing_blocks(16) and not replica.apply([], blocks[kept : kept + 1]).missing_blocks
-    assert "f" not in replica.names_in(path("/web"))
-    ((_, _, incomplete),) = replica.incomplete()
-    assert incomplete.state is ChainState.OVERLONG and check(replica.directory / LOG_FILE) == []
+    assert not replica.incomplete() and check(replica.directory / LOG_FILE) == []
+    with pytest.raises(UnreadableContent, match="more than 101414 bytes"):
+        replica.read(F)
     other = copy_replica(replica, tmp_path / "again")
-    assert not other.missing_blocks(16), "also after a restart"
+    assert not other.missing_blocks(16) and not other.incomplete(), "also after a restart"
     other.apply([], blocks[kept:])
     assert stored(other) == stored(replica)
     other.close()
@@ -129,32 +129,92 @@ def test_the_end_of_a_chain_does_not_depend_on_which_of_its_entries_comes_first(
         other.close()
 
 
-def test_own_content_that_is_the_rest_of_an_overlong_chain(replica: Replica) -> None:
+@pytest.mark.logs("cannot be read")
+def test_own_content_that_is_the_rest_of_a_chain_that_is_too_long(replica: Replica) -> None:
     content = noise(1, 300_000)
     entry, blocks = save(replica, b"\0" + content, 10)
     replica.apply([entry], [])
     send(replica, blocks, 2)
-    assert replica.incomplete()[0][2].state is ChainState.OVERLONG
-    replica.commit(lambda author: author.write(path("/web/own"), content))
+    for _ in range(2):
+        with pytest.raises(UnreadableContent):
+            replica.read(F)
+        replica.commit(lambda author: author.write(path("/web/own"), content))
     assert replica.read(path("/web/own")) == content
     assert not replica.incomplete()
 
 
-def test_a_stalled_chain_that_is_overlong_stays_as_it_is(replica: Replica) -> None:
-    entry, blocks = save(replica, b"\0" + noise(1, 300_000), 10)
+@pytest.mark.logs("cannot be read")
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_chain_of_a_size_and_one_byte_more(replica: Replica, more: int) -> None:
+    """What is behind the limit is not needed in order to find out."""
+    size = 5000
+    data = b"\0" + noise(1, codecs.chain_limit(size) - 1)
+    blocks = [Block(BlockHash(ZERO_HASH), b"x")] if more else []
+    for start in reversed(range(0, len(data), 1000)):
+        blocks.append(Block(blocks[-1].hash if blocks else BlockHash(ZERO_HASH), data[start : start + 1000]))
+    blocks.reverse()
+    entry = ALICE.sign(web(replica), 1, Action.WRITE, b"f", blocks[0].hash, Extensions(size))
     replica.apply([entry], [])
-    send(replica, blocks, 2)
-    before = replica.root_hash()
-    assert replica.stall(-1000) == 0
-    assert replica.root_hash() == before
+    send(replica, blocks[:-1], 1)
+    assert bool(replica.incomplete()) == (not more)
+    send(replica, blocks[-1:], 1)
+    assert not replica.incomplete() and stored(replica) == len(blocks) - more + 1
+    with pytest.raises(UnreadableContent, match="more than 6043 bytes" if more else "that its entry states"):
+        replica.read(F)
 
 
-def test_no_block_of_more_than_a_node_can_hold_is_taken(replica: Replica) -> None:
+@pytest.mark.logs("cannot be read")
+def test_a_large_content_with_something_behind_it_cannot_be_read_either(tmp_path: Path, replica: Replica) -> None:
+    """A node that has all of the chain has what decodes, and so has one that has as much as the size allows."""
+    size = LARGE_CONTENT + 1
+    chain = bytes((codecs.FRAME.tag,)) + codecs.FRAME.encode(noise(1, size), b"")
+    entry, blocks = save(replica, chain + bytes(400_000), size)
+    other = copy_replica(replica, tmp_path / "other")
+    all_of_it = ALICE.sign(web(replica), 2, Action.WRITE, b"g", blocks[0].hash, Extensions(size + 400_000))
+    other.apply([all_of_it, entry], blocks)
+    replica.apply([entry], blocks)
+    assert stored(replica) < stored(other)
+    for node in (replica, other):
+        assert not node.incomplete()
+        with pytest.raises(UnreadableContent, match="blocks have more than"):
+            node.read(F)
+    other.close()
+
+
+@pytest.mark.logs("cannot be read")
+def test_of_more_than_a_node_can_hold_one_block_is_taken(replica: Replica) -> None:
+    """It says whether the content builds on another one, which decides what the file shows."""
     entry, blocks = save(replica, b"\0" + noise(1, 100_000), 2**40)
     before = stored(replica)
     replica.apply([entry], [])
     send(replica, blocks, 1)
-    assert stored(replica) == before and not replica.missing_blocks(16)
+    assert stored(replica) == before + 1 and not replica.missing_blocks(16)
+    with pytest.raises(UnreadableContent, match="more than a node can hold"):
+        replica.read(F)
+
+
+def chain_of_small(count: int) -> list[Block]:
+    """A chain of so many blocks of one byte."""
+    blocks = [Block(BlockHash(ZERO_HASH), b"\0")]
+    while len(blocks) < count:
+        blocks.append(Block(blocks[-1].hash, b"\0"))
+    return blocks[::-1]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_many_entries_that_name_blocks_of_one_chain_cost_the_same_each(replica: Replica, whole: bool) -> None:
+    """Each one another block, from the first one on, so that the rest of the chain is behind each."""
+    blocks = chain_of_small(8000)
+    size = 2 * len(blocks)
+    there = ALICE.sign(web(replica), 0, Action.WRITE, b"f", blocks[0].hash, Extensions(size))
+    replica.apply([there], blocks if whole else blocks[:-1])
+    costs = []
+    for part in (blocks[:200], blocks[200:400], blocks[4000:4200]):
+        entries = [ALICE.sign(web(replica), 1, Action.WRITE, b"g", block.hash, Extensions(size)) for block in part]
+        costs.append(calls(partial(replica.apply, entries, [])) / len(part))
+    assert len(replica.incomplete()) == (0 if whole else 601)
+    # Each step of a walk is two calls, and a walk along the whole chain 8000 steps.
+    assert max(costs) < 1000
 
 
 # -- what a chain unpacks to ------------------------------------------------------------------------------------------

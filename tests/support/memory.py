@@ -3,7 +3,8 @@
 Invariants:
 1. An entry is known only if its parent is, so `_own` lists are in an order in which they can be accepted.
 2. `_sums[path]` is the sum of the values of all entries at or below `path`; receiving entries count as nothing.
-3. `_chains` holds exactly the writes whose content is incomplete, `_waiting` the same by first missing block.
+3. `_chains` holds exactly the writes that are not complete, `_waiting` the same by first missing block.  A write is
+   complete once its blocks reach the end of the chain, or as many bytes as its size allows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry
+from basefs.log.codecs import chain_limit
 from basefs.log.entries import CHILD_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import (
     HASH_SIZE,
@@ -34,10 +36,13 @@ from basefs.sync.wire.limits import MAX_BLOCK_DATA
 
 @dataclass(slots=True)
 class _Chain:
-    """An incomplete content: last block that came, first that is missing, and whether it has stopped arriving."""
+    """An incomplete content: last block that came, first that is missing, bytes that it may still have, and whether it
+    has stopped arriving.
+    """
 
     last: BlockHash
     missing: BlockHash
+    room: int
     stalled: bool = False
 
 
@@ -151,6 +156,10 @@ class MemoryLog:
         """See `LogState`."""
         return tuple(self._waiting)[:limit]
 
+    def awaits(self, hash: BlockHash) -> bool:
+        """See `LogState`."""
+        return hash in self._waiting
+
     def stall(self) -> None:
         """Contents that are still arriving have stopped: entry and last block enter the tree."""
         for hash, chain in list(self._chains.items()):
@@ -207,7 +216,7 @@ class MemoryLog:
         self._entries[entry.hash] = data, path
         self._actions[entry.hash] = entry.action
         if entry.action is Action.WRITE and entry.content:
-            self._chains[entry.hash] = _Chain(BlockHash(ZERO_HASH), BlockHash(entry.content))
+            self._chains[entry.hash] = _Chain(BlockHash(ZERO_HASH), BlockHash(entry.content), chain_limit(entry.size))
             self._advance(entry.hash)
         else:
             self._put(entry.hash, addend(entry.hash))
@@ -257,9 +266,11 @@ class MemoryLog:
     def _advance(self, writer: EntryHash) -> None:
         """Follow a content as far as its blocks are known."""
         chain = self._chains[writer]
-        while chain.missing != ZERO_HASH and chain.missing in self._blocks:
-            chain.last, chain.missing = chain.missing, BlockHash(self._blocks[chain.missing][:HASH_SIZE])
-        if chain.missing == ZERO_HASH:
+        while chain.missing != ZERO_HASH and chain.room > 0 and chain.missing in self._blocks:
+            block = self._blocks[chain.missing]
+            chain.room -= len(block) - HASH_SIZE
+            chain.last, chain.missing = chain.missing, BlockHash(block[:HASH_SIZE])
+        if chain.missing == ZERO_HASH or chain.room <= 0:
             del self._chains[writer]
             self._put(writer, addend(writer))
         else:

@@ -597,7 +597,7 @@ class PartialContent:
     """A content of which blocks are missing.
 
     Attributes:
-        progress: `stalled`, `receiving`, `overlong`, `no room` or `withheld`.
+        progress: `stalled`, `receiving`, `no room` or `withheld`.
         quiet: seconds since the last block came.
     """
 

@@ -13,8 +13,10 @@ from basefs.errors import DamagedLog, InvalidEntry, StoreError
 from basefs.log.archive.records import ArchiveWriter, Header
 from basefs.log.archive.selection import Numbers, select_paths
 from basefs.log.blocks import Block
+from basefs.log.codecs import chain_limit
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH
+from basefs.log.hashes import ZERO_HASH, BlockHash
+from basefs.log.reaches import Reaches
 from basefs.log.store import checksum_of
 
 _REMEDY = "see 'basefs check'"
@@ -41,7 +43,7 @@ def export(
         for entry in _entries(source, chosen):
             writer.entry(entry.encode())
             if entry.action is Action.WRITE:
-                for block in blocks.chain(entry.content):
+                for block in blocks.of(entry):
                     writer.block(block)
                     progress(writer.size)
             progress(writer.size)
@@ -80,14 +82,25 @@ class _Blocks:
         self._source = source
         (most,) = source.execute("SELECT max(seq) FROM blocks").fetchone()
         self._told = Numbers(most or 0)
+        self._reaches = Reaches(self._step)
 
-    def chain(self, hash: bytes) -> Iterator[bytes]:
-        """The encoded blocks from one on, as far as they are here and were not told before."""
-        while hash and hash != ZERO_HASH:
+    def _step(self, hash: BlockHash) -> tuple[bytes, int] | None:
+        """The next hash of a block that was told, and its bytes of data."""
+        query = "SELECT seq, substr(data, 1, 28), length(data) - 28 FROM blocks WHERE hash = ?"
+        row = self._source.execute(query, (hash,)).fetchone()
+        return row[1:] if row is not None and row[0] in self._told else None
+
+    def of(self, write: Entry) -> Iterator[bytes]:
+        """The encoded blocks that a write needs, as far as they are here and were not told before."""
+        hash, room = BlockHash(write.content or ZERO_HASH), chain_limit(write.size)
+        while hash != ZERO_HASH and room > 0:
             row = self._source.execute("SELECT seq, data FROM blocks WHERE hash = ?", (hash,)).fetchone()
-            # Where one was told, all behind it were.
-            if row is None or not self._told.add(row[0]):
+            if row is None:
                 return
+            if not self._told.add(row[0]):
+                told = self._reaches.of(hash, room)
+                hash, room = told.missing, room - told.held
+                continue
             try:
                 block = Block.decode(row[1])
             except InvalidEntry:
@@ -95,4 +108,4 @@ class _Blocks:
             if block is None or block.hash != hash:
                 raise DamagedLog(f"the log is damaged, block {hash.hex()[:12]} does not match its hash: {_REMEDY}")
             yield row[1]
-            hash = block.next
+            hash, room = block.next, room - len(block.data)

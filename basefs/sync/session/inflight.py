@@ -99,6 +99,11 @@ class PieceMap:
         self._append(start, owner)
         return True
 
+    def stop(self) -> None:
+        """The log takes no more of this content."""
+        if self._giving is None:
+            self._cut(0)
+
     @property
     def tail(self) -> BlockHash | None:
         """The last start that is known, if it is time to ask what follows."""

@@ -417,6 +417,8 @@ class Receiver:
         """What to ask for next."""
         while (head := self._pieces.head) is not None and (block := self._state.block(head)) is not None:
             self._pieces.put(head, block)  # it has come by another way
+        if head is not None and not self._state.awaits(head) and self._state.block(head) is None:
+            self._pieces.stop()
         requests: list[ForBlocks] = []
         tail = self._pieces.tail
         if tail is not None and tail not in self._asked_chains:
@@ -440,6 +442,9 @@ class Receiver:
         self._asked -= self._absent
         self._absent.clear()
         if request.hash in self._told or self._state.block(following) is not None:
+            return True
+        if not self._state.awaits(following):
+            # The content is longer than its entry allows, or counts for nothing any more.
             return True
         return self._pieces.tracks(following) or self._pieces.begin(following, self)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from basefs.log.entries import blocks_of, parent_of
+from basefs.log.codecs import chain_limit
+from basefs.log.entries import Entry, blocks_of, parent_of
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash
 from basefs.log.interface import LogState
 from basefs.path import Path
@@ -42,6 +43,24 @@ def chain(state: LogState, first: BlockHash) -> Iterator[bytes]:
             return
         yield block
         hash = next_block(block)
+
+
+def content_from(state: LogState, data: bytes, first: BlockHash) -> Iterator[bytes]:
+    """The blocks of an encoded entry's content from one on, as far as this log has them.
+
+    Of a chain that is longer than the entry allows the first ones only: nobody takes the others for its sake.
+    """
+    room = chain_limit(1)
+    is_known = False
+    for block in chain(state, first):
+        yield block
+        room -= len(block) - HASH_SIZE
+        if room <= 0 and not is_known:
+            # Small contents need not be decoded.
+            is_known = True
+            room += chain_limit(Entry.decode(data).size) - chain_limit(1)
+        if room <= 0:
+            return
 
 
 def content_of(data: bytes) -> BlockHash:
@@ -126,7 +145,7 @@ class BatchEncoder:
             batch.append(data)
             size += len(data) * 4 // 3
             inline = 0
-            for block in chain(self._state, content_of(data)):
+            for block in content_from(self._state, data, content_of(data)):
                 inline += len(block) - HASH_SIZE
                 if inline > INLINE_BLOCKS:
                     break
@@ -321,16 +340,17 @@ class Responder:
             return
         yield from self._packer.entries(ordered(self._state, plan.send_entries))
         for entry, their_block in plan.send_blocks:
-            yield from self._stream_after(block_after(self._state, entry, their_block))
+            yield from self._stream_after(entry, their_block)
         for entry, our_block, their_block in plan.both_stalled:
             if self._ahead(our_block, their_block):
-                yield from self._stream_after(block_after(self._state, entry, their_block))
+                yield from self._stream_after(entry, their_block)
         yield from self._packer.entries(entry for path in plan.send_paths for entry in self._state.walk(path))
 
-    def _stream_after(self, first: BlockHash) -> Iterator[bytes]:
+    def _stream_after(self, entry: EntryHash, last: BlockHash) -> Iterator[bytes]:
+        first, data = block_after(self._state, entry, last), self._state.entry(entry)
         # The peer may have asked for the rest of its stalled files when the round began.
-        done = first == ZERO_HASH or first in self._streamed
-        return iter(()) if done else self._stream(first, chain(self._state, first))
+        done = data is None or first == ZERO_HASH or first in self._streamed
+        return iter(()) if data is None or done else self._stream(first, content_from(self._state, data, first))
 
     def _ahead(self, our_block: BlockHash, their_block: BlockHash) -> bool:
         """Of two parts of one chain, whether ours is the longer: then it contains their last block."""

@@ -16,9 +16,12 @@ from basefs.errors import ArchiveError, DamagedLog, NotFound
 from basefs.log.archive.incoming import ALONE, SHARED, Batching, import_all, salvage
 from basefs.log.archive.outgoing import export
 from basefs.log.archive.records import ArchiveReader, RecordKind
+from basefs.log.blocks import split
 from basefs.log.check import check, open_log
 from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
+from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.log.archive.made import archive
@@ -61,6 +64,29 @@ def test_export_and_import_give_the_same_log_and_tree(history: list[Step], entri
             assert tree_of(copy) == tree_of(original)
             assert exported(copy) == data
             assert check(copy.directory / LOG_FILE) == []
+
+
+@pytest.mark.parametrize("size", [1, 3_000_000])
+def test_a_content_is_whole_although_others_name_its_blocks(tmp_path: pathlib.Path, size: int) -> None:
+    """Entries that state too small a size come before the one that the content belongs to, and behind it."""
+    original = make_replica(tmp_path / "original", [ROOT_KEY])
+    content = noise(1, 8_000_000)
+    blocks = split(b"\0" + content)
+    top, identity = EntryHash(original.identity), original.identity
+    names = [(b"a", 3, size), (b"b", 0, 2 * size), (b"f", 0, len(content)), (b"c", 5, size)]
+    writes = [
+        ROOT_KEY.sign(top, 1, Action.WRITE, name, blocks[first].hash, Extensions(stated))
+        for name, first, stated in names
+    ]
+    for write in writes:
+        original.apply([write], [])
+        for block in blocks:
+            original.apply([], [block])
+    data = exported(original)
+    assert len(data) < 8_100_000, "each block is there once"
+    with contextlib.closing(fresh(data, tmp_path / "copy")) as copy, contextlib.closing(original):
+        assert copy.identity == identity and copy.root_hash() == original.root_hash() and not copy.incomplete()
+        assert copy.read(path("/f")) == content and exported(copy) == data
 
 
 @rarely
