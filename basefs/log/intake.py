@@ -101,7 +101,7 @@ class Intake:
         completed: write entries that came before and are complete now.
         missing_parents: parents of entries that wait.
         chains: the first blocks of the chains that were begun or moved on.
-        rejected: why entries were refused, one reason each.
+        rejected: why entries of the sender were refused, one reason each; not those of others that waited here for its.
         ungranted: how many of them wait because their key is granted nowhere, as far as is known here.
         new_blocks: how many blocks from others were stored.
     """
@@ -125,6 +125,8 @@ class Intake:
         self._local = local
         self._needs = needs
         self.now = now
+        #: The sender of what is taken in.
+        self._peer = ""
         #: Those that were kept on disk until now.
         self._detached: set[EntryHash] = set()
         #: Whether entries are in the log, as far as that was looked up.
@@ -165,10 +167,14 @@ class Intake:
 
         Raises `LocalProtocolError` for an entry of this node that no log would accept.
         """
-        queue: deque[tuple[Entry, str, bool]] = deque((entry, peer, self._local) for entry in entries)
+        self._peer = peer
         hashes = [entry.hash for entry in entries if entry.hash not in self._known]
         found = self._store.known(hashes)
         self._known.update((hash, hash in found) for hash in hashes)
+        self._add_in_turn(deque((entry, peer, self._local) for entry in entries))
+
+    def _add_in_turn(self, queue: deque[tuple[Entry, str, bool]]) -> None:
+        """Take in entries, each with its sender and whether it is ours, and those that waited for them."""
         while queue:
             entry, sender, is_ours = queue.popleft()
             try:
@@ -180,13 +186,23 @@ class Intake:
                     raise LocalProtocolError(f"this node has signed an entry that no other takes: {error}") from error
                 if isinstance(error, InvalidEntry):
                     # Damage here is no fault of the peer's.
-                    self.rejected.append(str(error))
+                    self._reject(str(error), sender)
                 continue
             released = self._release(entry.hash) if accepted or entry.is_root else []
             if accepted and entry.action is Action.GRANT:
                 released += self._release(fingerprint_of(entry.content))
             # A released entry came from a peer and was never verified, regardless of the sender of its parent.
             queue.extend((orphan, sender, False) for orphan, sender in released)
+
+    def _reject(self, reason: str, sender: str) -> bool:
+        """Note a refusal, if what is refused came from the sender; returns whether.
+
+        Another peer may have sent it, to have the one accused who brings what it waits for.
+        """
+        is_theirs = sender == self._peer
+        if is_theirs:
+            self.rejected.append(reason)
+        return is_theirs
 
     def _release(self, known: bytes) -> list[tuple[Entry, str]]:
         """The entries that waited for a parent or a key, in memory or on disk."""
@@ -253,8 +269,7 @@ class Intake:
             if is_ours:
                 raise InvalidEntry(reason)
             self._hold(entry, entry.fingerprint, peer)
-            self.rejected.append(reason)
-            self.ungranted += 1
+            self.ungranted += self._reject(reason, peer)
         return public
 
     def _insert(self, placed: Placed, is_ours: bool) -> None:
@@ -304,7 +319,7 @@ class Intake:
             assert placed is not None
             self._accept(self._store.insert(placed, now=self.now))
         self._newcomer.root = None
-        self.add_entries([entry for entry, _ in self._release(root.hash)], "")
+        self._add_in_turn(deque((entry, sender, False) for entry, sender in self._release(root.hash)))
 
     def add_own_blocks(self, blocks: Sequence[Block]) -> None:
         """Take in the blocks of content made on this node."""

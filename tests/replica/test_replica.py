@@ -112,6 +112,30 @@ def test_what_waited_is_verified_even_if_this_node_brings_what_it_waited_for(rep
     assert set(replica.names_in(())) == {b"d"}
 
 
+def test_what_one_peer_has_sent_is_no_fault_of_another_that_brings_what_it_waited_for(replica: Replica) -> None:
+    """Otherwise anybody who gossips could have honest nodes ban each other."""
+    first = ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, b"f")
+    second = ROOT_KEY.sign(first.hash, 1, Action.WRITE, b"f")
+    unknown = STRANGER.sign(first.hash, 1, Action.WRITE, b"f")
+    misplaced = ROOT_KEY.sign(second.hash, 1, Action.REVERT, b"g", bytes(28))
+    forged = Entry(second.hash, 1, Action.WRITE, b"f", b"", NO_EXTENSIONS, ROOT_KEY.fingerprint, bytes(64))
+    told = replica.add([entry.encode() for entry in (unknown, misplaced)], [], peer="gossip")
+    assert (told.rejected, told.ungranted) == ((), 0)
+    assert len(replica.add([forged.encode()], [], peer="gossip").rejected) == 1
+    brought = replica.add([first.encode(), second.encode()], [], peer="10.0.0.2")
+    assert (brought.accepted, brought.rejected, brought.ungranted) == (2, (), 0)
+    assert {first.hash, second.hash} < entries_of(replica)
+    assert not {unknown.hash, misplaced.hash, forged.hash} & entries_of(replica)
+
+
+def test_what_a_peer_has_sent_is_its_own_fault_also_later(replica: Replica) -> None:
+    first = ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, b"f")
+    unknown = STRANGER.sign(first.hash, 1, Action.WRITE, b"f")
+    assert not replica.add([unknown.encode()], [], peer="10.0.0.2").rejected
+    brought = replica.add([first.encode()], [], peer="10.0.0.2")
+    assert (len(brought.rejected), brought.ungranted) == (1, 1)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_newcomer_takes_any_order(tmp_path: Path, order: tuple[int, ...], at_once: bool) -> None:
