@@ -13,11 +13,12 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from basefs.errors import AgentError, LocalProtocolError, NoSpace, StoreError
 from basefs.gossip.events import Address, GossipEvent
 from basefs.gossip.members import Peer, join_host_port
+from basefs.gossip.rpc import Body
 from basefs.gossip.service import Gossip
 from basefs.log.entries import parent_of
 from basefs.log.interface import AddResult
@@ -133,6 +134,7 @@ class Propagation:
         #: Whether the log could not take what came last.
         self._fails = False
         self._announced: set[Address] = set()
+        self._stopped = False
 
     def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
         """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
@@ -150,6 +152,7 @@ class Propagation:
 
     async def stop(self) -> None:
         """Send what was gathered, and end what is running."""
+        self._stopped = True
         if self._announcer is not None and self._pusher is not None and self._puller is not None:
             self._receiver.stop()
             self._pusher.stop()
@@ -237,7 +240,8 @@ class Propagation:
             self._puller.progress(address, phase)
 
     def _pull_blocks(self, origin: Address | None) -> None:
-        if self._replica.missing_blocks(1):
+        # The log is closed while Serf leaves.
+        if not self._stopped and self._replica.missing_blocks(1):
             self._pull(origin, "missed blocks", jitter=0.0)
 
     def _pull(self, origin: Address | None, reason: str, *, jitter: float) -> None:
@@ -303,15 +307,14 @@ class Propagation:
         if (member := self._members.get(peer)) is None:
             return
         body = {"Existing": [join_host_port(member.host, member.gossip_port)], "Replay": False}
-        self._puller.run(self._quietly(self._gossip.call("join", body)))
+        self._puller.run(self._join(self._gossip, body))
 
     @staticmethod
-    async def _quietly(call: Awaitable[object]) -> object:
+    async def _join(gossip: Gossip, body: Body) -> None:
         try:
-            return await call
+            await gossip.call("join", body)
         except AgentError as error:
             log.debug("%s", error)
-            return None
 
     async def check_stalled(self) -> None:
         """Call now and then: files whose blocks stopped coming are fetched."""

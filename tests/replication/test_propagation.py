@@ -256,6 +256,17 @@ def test_blocks_that_do_not_come_are_fetched_after_a_while(node: Node, tmp_path:
     assert node.network.asked == [(TWO, "missed blocks")]
 
 
+def test_blocks_are_not_looked_for_in_a_log_that_is_closed(replica: Replica, tmp_path: Path) -> None:
+    """Serf leaves the cluster when the log is closed already."""
+    node = Node(replica)
+    (applied,) = changes(replica, tmp_path / "there", 1)
+    node.propagation.on_event(GossipEvent(event_of(applied, TWO).entries, (), (), TWO))
+    asyncio.run(node.propagation.stop())
+    replica.close()
+    node.loop.pass_time(2 * BLOCK_PATIENCE)
+    assert node.network.asked == []
+
+
 def test_blocks_that_come_late_are_not_fetched(node: Node, tmp_path: Path) -> None:
     (applied,) = changes(node.replica, tmp_path / "there", 1)
     event = event_of(applied, TWO)
@@ -338,6 +349,10 @@ def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:
             await asyncio.sleep(0)
         assert network.joined == [f"{TWO.host}:18374"]
         await propagation.stop()
+        # Not even begun: Python warns of what is begun and never awaited.
+        propagation.on_members([Peer("two", TWO.host, 18374, TWO.port, "failed")])
+        propagation.on_result(TWO, ended(Reason.COMPLETE))
+        assert len(network.joined) == 1
 
     asyncio.run(main())
 
