@@ -77,7 +77,7 @@ class Network:
         )
         self.sync = SyncService(
             replica,
-            *self._sync_address,
+            self._sync_address,
             peers=self._alive_peers,
             listener=self._propagation,
             degree=settings.push_sessions,

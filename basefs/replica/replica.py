@@ -113,8 +113,12 @@ class Replica:
         *,
         clock: Callable[[], float] = time.time,
         limits: DiskLimits = NO_LIMITS,
+        steady: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
     ) -> None:
         """Open the log in a directory, with limits for what other nodes send.
+
+        `clock`: UNIX seconds; `steady` and `spent`, seconds and those of a thread's work, decide what is put off.
 
         Raises `StoreError`, or `DamagedLog` without a readable root entry.
         """
@@ -122,6 +126,7 @@ class Replica:
         self.directory = directory
         self.room = Room(directory)
         self._clock = clock
+        self._steady = steady
         self._signer = Signer(self.keys, clock)
         self._store = Store(directory / LOG_FILE)
         self._store.set_limits(limits)
@@ -142,7 +147,7 @@ class Replica:
         self._identity: bytes | None = None
         self._live: _View | None = None
         self._observed = False
-        self._quick_look = QuickLook()
+        self._quick_look = QuickLook(steady, spent)
         #: How many contents have become complete since the log was opened: a directory may show because of one.
         self._completed = 0
         #: The numbers of entries and of these when the needs were looked at, and when they are looked at next,
@@ -361,7 +366,7 @@ class Replica:
         parts: list[Applied] = []
         while not parts or delivery.entries:
             with self._write_lock, self._lock:
-                enough = partial(self._has_held_long, time.monotonic())
+                enough = partial(self._has_held_long, self._steady())
                 now = self._clock()
                 self._store.review(now)
                 needs = None if everything else self._is_soon_needed
@@ -413,7 +418,7 @@ class Replica:
 
     def _has_held_long(self, since: float) -> bool:
         """Whether both locks have been held for long since a time, monotonic seconds, and a thread waits for one."""
-        return time.monotonic() - since > LONG_HOLD and (self._lock.is_wanted or self._write_lock.is_wanted)
+        return self._steady() - since > LONG_HOLD and (self._lock.is_wanted or self._write_lock.is_wanted)
 
     def _write(self, draft: Draft) -> Applied:
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
@@ -539,7 +544,7 @@ class Replica:
 
         A review takes a tenth of the time at the most, unless `at_once`.  Returns how many should be asked for again.
         """
-        started = time.monotonic()
+        started = self._steady()
         if started < self._next_review and not at_once:
             return 0
         with self._lock:
@@ -553,8 +558,8 @@ class Replica:
         while waiting:
             self._let_others()
             with self._lock:
-                since = time.monotonic()
-                while waiting and time.monotonic() - since < LONG_HOLD:
+                since = self._steady()
+                while waiting and self._steady() - since < LONG_HOLD:
                     path_id, writes = waiting.popitem()
                     found.update((writes[write], True) for write in needs.of(path_id, writes))
         count = 0
@@ -562,7 +567,7 @@ class Replica:
             with self._write_lock, self._lock, self._store.transaction():
                 count = self._store.chains.set_needed(found, now=self._clock())
         self._reviewed = seen
-        self._next_review = started + 10 * (time.monotonic() - started)
+        self._next_review = started + 10 * (self._steady() - started)
         return count
 
     def withholds(self) -> str:

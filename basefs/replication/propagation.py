@@ -103,6 +103,7 @@ class Propagation:
         interval: float = 0.0,
         probability: float = 1.0,
         gossips: bool = True,
+        rng: random.Random | None = None,
     ) -> None:
         """Changes of this replica.
 
@@ -114,10 +115,12 @@ class Propagation:
             interval: seconds between two periodic sessions, 0: none.
             probability: of each of these.
             gossips: whether anything is gossiped; if not, periodic sessions and those that stay bring everything.
+            rng: for all that is left to chance.
         """
         self._max_events = max_block_messages
         self._pull_jitter = pull_jitter
         self._gossips = gossips
+        self._rng = rng or random.Random()
         self._replica = replica
         self._loop = loop
         self._gossip: Gossip | None = None
@@ -141,7 +144,7 @@ class Propagation:
         self._gossip, self._sync, self._address = gossip, sync, address
         self._announcer = Announcer(self._replica, gossip, sync, address, self._loop, self._max_events)
         self._pusher = Pusher(self._replica, sync, self._loop)
-        scheduler = PullScheduler(self._others, random.Random(), interval=self._interval, probability=self._probability)
+        scheduler = PullScheduler(self._others, self._rng, interval=self._interval, probability=self._probability)
         self._puller = Puller(scheduler, sync, self._loop)
         self._puller.start()
         self._replica.subscribe(self._on_applied)
@@ -253,7 +256,7 @@ class Propagation:
             # all nodes to a victim.
             origin = None
         if origin is None and self._alive:
-            origin = random.choice(sorted(self._alive))
+            origin = self._rng.choice(sorted(self._alive))
         if origin is not None:
             self._puller.request(origin, reason, jitter=jitter)
 
@@ -266,11 +269,11 @@ class Propagation:
         alive = {peer.sync_address for peer in peers if peer.status == "alive"}
         arrived, self._alive = alive - self._alive, alive
         self._announced &= alive
-        for address in arrived:
+        for address in sorted(arrived):
             self._pull(address, "it joined", jitter=self._pull_jitter)
         self._sync.neighbours.make_room(len(arrived))
         failed = {peer.sync_address for peer in peers if peer.status == "failed"} - alive
-        for address in failed - self._failed:
+        for address in sorted(failed - self._failed):
             if not self._puller.is_lost(address):
                 self._puller.lost(address)
         self._failed = failed

@@ -26,7 +26,7 @@ class Puller:
         self._sync = sync
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: dict[asyncio.Task[object], None] = {}
         self._stopped = False
 
     def start(self) -> None:
@@ -108,8 +108,8 @@ class Puller:
             work.close()
             return
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _carry_out(self, pull: Pull) -> None:
         peer = pull.peer

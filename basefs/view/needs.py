@@ -8,7 +8,7 @@ the question is asked in order to decide what to fetch.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from basefs.errors import IncompleteContent
@@ -45,24 +45,26 @@ class QuickLook:
     beyond that a content is taken for one that is not needed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steady: Callable[[], float], spent: Callable[[], float] = time.thread_time) -> None:
+        """`steady`: seconds of any steady clock; `spent`: seconds of work, by default of this thread's own."""
+        self._steady = steady
+        self._spent = spent
         self._left = _LOOKS_AT_ONCE
-        self._seen = time.monotonic()
+        self._seen = steady()
 
     def is_needed(self, store: Store, tree: Tree, write: Placed) -> bool:
         """Whether the key of a write is valid above its path, as far as there is time to find that out.
 
         By its own ancestors, or in the directory that shows, which may be merged of several.
         """
-        now = time.monotonic()
+        now = self._steady()
         self._left = min(_LOOKS_AT_ONCE, self._left + _LOOKS_SHARE * (now - self._seen))
         self._seen = now
         if self._left <= 0:
             return False
-        # Not the time of other threads.
-        started = time.thread_time()
+        started = self._spent()
         allowed = tree.resolver.is_allowed(write) or _is_allowed_there(store, tree, write)
-        self._left -= time.thread_time() - started
+        self._left -= self._spent() - started
         return allowed
 
 

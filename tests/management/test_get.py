@@ -26,7 +26,7 @@ from tests.support.patience import DEADLINE
 def served(replica: Replica) -> Iterator[str]:
     """Serve a log on this machine; gives the address for `get`."""
     loop = asyncio.new_event_loop()
-    service = SyncService(replica, "127.0.0.1", 0, peers=list, max_sessions=16)
+    service = SyncService(replica, ("127.0.0.1", 0), peers=list, max_sessions=16)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:

@@ -55,8 +55,7 @@ class SimulatedNode:
         addresses = [peer.sync_address for peer in self._others]
         self.sync = SyncService(
             self.replica,
-            self.host,
-            PORT,
+            (self.host, PORT),
             peers=lambda: addresses,
             max_sessions=16,
             degree=3,

@@ -44,7 +44,7 @@ class Node:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.propagation = Propagation(self.replica, loop, 4, 0.0)
-        self.sync = SyncService(self.replica, HOST, 0, peers=list, max_sessions=16, listener=self)
+        self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, listener=self)
         await self.sync.start()
         gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[])
         self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
@@ -83,7 +83,7 @@ async def peers(directory: Path) -> AsyncIterator[tuple[Node, Address]]:
     """A node, and where another one with the same log answers."""
     node = Node(directory / "node")
     await node.start()
-    other = SyncService(copy_replica(node.replica, directory / "other"), HOST, 0, peers=list, max_sessions=16)
+    other = SyncService(copy_replica(node.replica, directory / "other"), (HOST, 0), peers=list, max_sessions=16)
     await other.start()
     try:
         yield node, Address(HOST, other.port)

@@ -46,8 +46,7 @@ class Syncing:
         self.peers = lambda: list(peers)
         self.sync = SyncService(
             log,
-            HOST,
-            0,
+            (HOST, 0),
             peers=lambda: self.peers(),
             listener=self,
             **{"max_sessions": 16, **options},

@@ -52,7 +52,7 @@ class SyncServer:
         self._silent = PenaltyBox(FIRST_BAN, FIRST_BAN)
         self._on_result = on_result
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._hosts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
 
@@ -88,7 +88,7 @@ class SyncServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        self._tasks[task] = None
         peer = writer.get_extra_info("peername")
         host = str(peer[0]) if peer else "?"
         try:
@@ -99,7 +99,7 @@ class SyncServer:
         except Exception:
             log.exception("session with %s failed", host)
         finally:
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             writer.close()
 
     async def _serve(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -75,19 +75,20 @@ class SyncService:
     def __init__(
         self,
         state: LogState,
-        host: str,
-        port: int,
+        address: Address,
         *,
         peers: Callable[[], Sequence[Address]],
         max_sessions: int,
         degree: int = 0,
         listener: Listener | None = None,
         room: Room | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        """`peers` lists where others listen, without ourselves; it is called at each decision.
+        """`address`: where to listen.  `peers` lists where others do, without ourselves; it is called at each decision.
 
         `max_sessions`: that others may have with this node at once.  `degree`: sessions that stay open for news, 0:
-        none.  `room`: whether the disk of the log takes more; `None`: there is no disk.
+        none.  `room`: whether the disk of the log takes more; `None`: there is no disk.  `rng`: for all that is left to
+        chance.
         """
         self._state = state
         self._listener = listener
@@ -96,11 +97,10 @@ class SyncService:
         self._penalties = self._shared.penalties
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
-        self.neighbours = NeighbourSet(peers, self._began, self._gap, random.Random(), degree)
+        self.neighbours = NeighbourSet(peers, self._began, self._gap, rng or random.Random(), degree)
         self._server = SyncServer(
             state,
-            host,
-            port,
+            *address,
             max_sessions=max_sessions,
             on_result=self._ended,
             keeper=self.neighbours,
