@@ -3,6 +3,9 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 CORES  := $(shell nproc)
+# Of `make simulate`.
+SEEDS  := 100
+FROM   := 0
 # Debian and Ubuntu packages: what BaseFS itself needs, and what its tests and measurements need as well.
 PACKAGES := fuse3 libfuse3-3 serf python3-venv python3-pip
 TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc libc6-dev python3-dev \
@@ -12,14 +15,15 @@ TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc l
 AGAIN = echo "The failed tests once more, one at a time; what passes now is disturbed by others: please report it" && \
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
-.PHONY: help install demo check test lint format bench bench-fs bench-log bench-contents bench-growth bench-hostile \
-  bench-net posix saving eval storm man deb test-deb captures clean
+.PHONY: help install demo check test simulate lint format bench bench-fs bench-log bench-contents bench-growth \
+  bench-hostile bench-net posix saving eval storm man deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo            run three nodes on this machine, until Ctrl-C"
 	@echo "make check           run ruff, mypy, and the tests without root, mounts and daemons: two minutes"
 	@echo "make test            run all tests"
+	@echo "make simulate        play clusters in virtual time, with faults (SEEDS=100 FROM=0)"
 	@echo "make lint            run ruff and mypy"
 	@echo "make format          apply the fixes of ruff"
 	@echo "make bench           measure a copy of /etc beside bindfs, and its arrival on other nodes"
@@ -87,6 +91,9 @@ test: install
 	@# Half of the workers wait, for a daemon or a network.
 	@$(PYTHON) -m pytest -n $$((2 * $(CORES))) --dist loadgroup -m 'not alone' || { test $$? = 1 && $(AGAIN); }
 	@$(PYTHON) -m pytest -m alone
+
+simulate: $(VENV)/.checkable
+	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --from $(FROM) --jobs $(CORES) $(TRACE)
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -1,0 +1,200 @@
+"""What goes wrong in a run: drawn per seed before it begins, so that each run is hard in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from basefs.errors import InvalidEntry
+from basefs.gossip.events import Address, encode_events
+from basefs.log.entries import Action
+from tests.simulation.bus import SYNC_PORT, Bus, Habits
+from tests.simulation.loop import Trace
+from tests.simulation.network import Link, Network
+from tests.simulation.node import Node
+from tests.support.helpers import STRANGER
+
+KINDS = ("partition", "one_way", "clog", "clock", "kill", "power", "disk", "stranger")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        seed: of everything else.
+        nodes: how many.
+        born: those of them whose keys are valid from the beginning.
+        seconds: for which users write and things go wrong.
+        pause: seconds between what one user does, on average.
+        faults: what goes wrong, and seconds between two such faults on average.
+        habits: of the bus.
+        weights: how often users do what.
+        link: makes the link of one direction.
+    """
+
+    seed: int
+    nodes: int
+    born: int
+    seconds: float
+    pause: float
+    faults: tuple[str, ...]
+    fault_pause: float
+    habits: Habits
+    weights: dict[str, float]
+    link: Callable[[str, str], Link]
+
+    @classmethod
+    def draw(cls, seed: int) -> Plan:
+        """The plan of a seed."""
+        rng = random.Random(f"{seed} plan")
+        calm = rng.random() < 0.1
+        faults = () if calm else tuple(kind for kind in KINDS if rng.random() < 0.4)
+        habits = Habits(
+            loses=rng.choice((0.0, 0.1, 0.5, 1.0)),
+            repeats=rng.choice((0.0, 0.2)),
+            delay=rng.choice((0.1, 0.5, 2.0)),
+            remembers=rng.choice((0.0, 0.3, 0.9)),
+            mistakes=rng.choice((0.0, 0.0, 0.005)),
+        )
+        weights = {"write": 10.0, "mkdir": 2.0}
+        for kind, weight in (
+            ("large", 2.0),
+            ("remove", 3.0),
+            ("rename", 2.0),
+            ("link", 1.0),
+            ("mode", 1.0),
+            ("grant", 2.0),
+            ("revoke", 1.5),
+            ("revert", 2.0),
+            ("accept", 1.0),
+        ):
+            if rng.random() < 0.6:
+                weights[kind] = weight
+        latency, jitter = rng.choice((0.0005, 0.01, 0.08)), rng.choice((0.0, 0.01, 0.1))
+        loss, width = rng.choice((0.0, 0.0, 0.02, 0.3)), rng.choice((1e9, 1e7, 1e6, 6e4))
+
+        def link(here: str, there: str) -> Link:
+            chance = random.Random(f"{seed} {here} {there}")
+            return Link(latency * chance.uniform(0.5, 2.0), jitter, loss * chance.uniform(0.0, 2.0), width)
+
+        nodes = rng.choice((2, 3, 3, 4, 4, 5, 6))
+        seconds = rng.choice((10.0, 20.0, 40.0))
+        pause = rng.choice((0.3, 0.7, 2.0)) * nodes / 3
+        born = nodes if "grant" not in weights else rng.randint(1, nodes)
+        return cls(seed, nodes, born, seconds, pause, faults, rng.choice((2.0, 5.0)), habits, weights, link)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nodes} nodes, {self.seconds:.0f} s, faults: {' '.join(self.faults) or 'none'}, "
+            f"users: {' '.join(self.weights)}"
+        )
+
+
+class Faults:
+    """Makes what goes wrong go wrong, and right again."""
+
+    def __init__(self, plan: Plan, network: Network, bus: Bus, nodes: list[Node], trace: Trace) -> None:
+        self._plan, self._network, self._bus, self._nodes, self._trace = plan, network, bus, nodes, trace
+        self._rng = random.Random(f"{plan.seed} faults")
+        self._hosts = [node.host for node in nodes]
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until the seconds of the plan have passed; afterwards everything works again."""
+        loop = self._network.loop
+        end = loop.time() + self._plan.seconds
+        while self._plan.faults:
+            pause = self._rng.expovariate(1 / self._plan.fault_pause)
+            if loop.time() + pause >= end:
+                break
+            await asyncio.sleep(pause)
+            kind = self._rng.choice(self._plan.faults)
+            seconds = min(self._rng.choice((0.5, 3.0, 10.0, 20.0)), end - loop.time())
+            task = loop.create_task(getattr(self, f"_{kind}")(seconds))
+            self._running.add(task)
+        await asyncio.sleep(max(end - loop.time(), 0.0))
+        for task in self._running:
+            await task
+
+    async def _cut(self, links: list[Link], seconds: float) -> None:
+        for link in links:
+            link.down += 1
+        await asyncio.sleep(seconds)
+        for link in links:
+            link.down -= 1
+
+    async def _partition(self, seconds: float) -> None:
+        half = self._rng.sample(self._hosts, self._rng.randint(1, len(self._hosts) - 1))
+        self._trace("world", f"partition of {' '.join(sorted(half))} for {seconds:.1f} s")
+        pairs = [(here, there) for here in self._hosts for there in self._hosts if (here in half) != (there in half)]
+        await self._cut([self._network.link(*pair) for pair in pairs], seconds)
+
+    async def _one_way(self, seconds: float) -> None:
+        here, there = self._rng.sample(self._hosts, 2)
+        self._trace("world", f"nothing from {here} to {there} for {seconds:.1f} s")
+        await self._cut([self._network.link(here, there)], seconds)
+
+    async def _clog(self, seconds: float) -> None:
+        here, there = self._rng.sample(self._hosts, 2)
+        extra = self._rng.choice((0.3, 2.0, 8.0))
+        self._trace("world", f"{extra} s more from {here} to {there} for {seconds:.1f} s")
+        link = self._network.link(here, there)
+        link.extra += extra
+        await asyncio.sleep(seconds)
+        link.extra -= extra
+
+    async def _clock(self, seconds: float) -> None:
+        node = self._rng.choice(self._nodes)
+        node.clock.ahead += self._rng.choice((-3600.0, -2.0, 2.0, 3600.0))
+        self._trace("world", f"clock of {node.host} is ahead by {node.clock.ahead:.0f} s")
+
+    async def _disk(self, seconds: float) -> None:
+        node = self._rng.choice(self._nodes)
+        if not node.running:
+            return
+        process = node.process
+        self._trace("world", f"disk of {node.host} is slow for {seconds:.1f} s")
+        process.disk = self._rng.choice((0.1, 1.0))
+        await asyncio.sleep(seconds)
+        process.disk = node.disk
+
+    async def _stranger(self, seconds: float) -> None:
+        """Somebody without a key speaks on the bus: what is signed by a key that nobody granted, and what is broken."""
+        self._trace("world", f"a stranger gossips for {seconds:.1f} s")
+        loop = self._network.loop
+        end = loop.time() + seconds
+        while loop.time() < end:
+            node = self._rng.choice(self._nodes)
+            parent = self._rng.choice(list(node.entries.values()))
+            action = self._rng.choice((Action.WRITE, Action.DELETE, Action.MKDIR, Action.REVOKE))
+            content = STRANGER.fingerprint if action is Action.REVOKE else b""
+            name = self._rng.choice((b"a", b"d", parent.name))
+            with contextlib.suppress(InvalidEntry):
+                forged = STRANGER.sign(parent.hash, parent.made + 1, action, name, content)
+                at = Address(self._rng.choice(self._hosts), SYNC_PORT)
+                (payload,) = encode_events([forged.encode()], [], at)
+                broken = bytearray(payload)
+                broken[self._rng.randrange(len(broken))] ^= 1 << self._rng.randrange(8)
+                for each in (payload, bytes(broken)):
+                    self._bus.spread(node.host, each)
+            await asyncio.sleep(self._rng.uniform(0.1, 1.0))
+
+    async def _kill(self, seconds: float) -> None:
+        await self._down(self._rng.choice(self._nodes), seconds, off=False)
+
+    async def _power(self, seconds: float) -> None:
+        await self._down(self._rng.choice(self._nodes), seconds, off=True)
+
+    async def _down(self, node: Node, seconds: float, *, off: bool) -> None:
+        if not node.running:
+            return
+        if off:
+            self._network.off.add(node.host)
+        node.kill()
+        await asyncio.sleep(seconds)
+        self._network.off.discard(node.host)
+        await node.start(self._hosts, self._plan.seed)

@@ -1,0 +1,205 @@
+"""One node: the real log, sync and replication of a daemon, on the simulated loop, network and bus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from basefs.daemon import config
+from basefs.errors import BaseFSError
+from basefs.gossip.events import Address
+from basefs.gossip.service import Gossip
+from basefs.log.entries import Entry
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import LOG_FILE, Applied, Replica
+from basefs.replication.propagation import Propagation
+from basefs.sync.net.peers import Address as SyncAddress
+from basefs.sync.net.service import SyncService
+from basefs.sync.session.result import Result
+from basefs.sync.session.states import Phase
+from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
+from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
+from tests.simulation.network import Network
+
+#: UNIX seconds at which a run begins.
+BIRTH = 1_000_000_100.0
+
+
+class Clock:
+    """A node's clock, which may be wrong.
+
+    Attributes:
+        ahead: seconds.
+    """
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        """UNIX seconds."""
+        return BIRTH + self._time() - BEGINNING + self.ahead
+
+
+class Watched:
+    """Hears what sessions tell replication, and notes how they end."""
+
+    def __init__(self, propagation: Propagation, process: Process, trace: Trace) -> None:
+        self._propagation = propagation
+        self._process = process
+        self._trace = trace
+        #: Ends that honest nodes do not have.
+        self.accusations: list[str] = []
+
+    def on_result(self, address: SyncAddress, result: Result) -> None:
+        if self._process.alive:
+            self._trace(f"{self._process.host} {address[0]}", f"session: {result.reason.value}: {result.detail}")
+            if result.misbehaved:
+                what = f"{result.reason.value}: {result.detail}"
+                self.accusations.append(f"{self._process.host} accuses {address[0]}: {what}")
+        self._propagation.on_result(address, result)
+
+    def on_gap(self, address: SyncAddress) -> None:
+        self._propagation.on_gap(address)
+
+    def on_progress(self, address: SyncAddress, phase: Phase) -> None:
+        self._propagation.on_progress(address, phase)
+
+
+class Node:
+    """A machine with one filesystem.
+
+    Attributes:
+        host: its address.
+        clock: its clock, which keeps its error over a restart.
+        keys: what it signs with.
+        entries: all that its log has taken, by hash.
+        running: whether there is a process.
+    """
+
+    def __init__(self, network: Network, bus: Bus, host: str, keys: Sequence[SigningKey], directory: Path) -> None:
+        """`directory`: holds the log of the filesystem as it begins."""
+        self.host = host
+        self.clock = Clock(network.loop.time)
+        self.keys = list(keys)
+        self.entries: dict[bytes, Entry] = {}
+        self.running = False
+        self.disk = 0.003
+        self.accusations: list[str] = []
+        self._network, self._bus, self._loop, self._trace = network, bus, network.loop, bus.trace
+        self._directory = directory
+        self._number = 0
+        self._ending: list[asyncio.Task[None]] = []
+
+    async def start(self, hosts: Sequence[str], seed: int) -> None:
+        """Start a process; `hosts`: all of the cluster."""
+        await self._loop.create_task(self._start(hosts, random.Random(f"{seed} {self.host} {self._number}")))
+
+    async def _start(self, hosts: Sequence[str], rng: random.Random) -> None:
+        self.process = Process(self.host, rng, self.disk)
+        PROCESS.set(self.process)
+        time = self._loop.time
+        self.replica = replica = Replica(self._directory, self.keys, clock=self.clock, steady=time, spent=time)
+        lost = [entry for entry in self.entries if replica.entry(entry) is None]
+        assert not lost, f"{self.host} has lost {len(lost)} entries by being killed"
+        gossip = SimulatedGossip(self._bus, self.host, hosts)
+        propagation = Propagation(
+            replica,
+            self._loop,
+            config.MAX_BLOCK_MESSAGES,
+            config.PULL_JITTER,
+            interval=config.FULL_SYNC_INTERVAL,
+            probability=config.SYNC_PROBABILITY,
+            rng=rng,
+        )
+        self.watched = Watched(propagation, self.process, self._trace)
+        self.sync = SyncService(
+            replica,
+            (self.host, SYNC_PORT),
+            peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
+            listener=self.watched,
+            degree=config.PUSH_SESSIONS,
+            max_sessions=config.SYNC_SESSIONS,
+            rng=rng,
+        )
+        process = self.process
+        replica.subscribe(lambda applied: self._note(process, applied))
+        # Seen before anything is committed.
+        replica.observe()
+        await self.sync.start()
+        propagation.start(cast(Gossip, gossip), self.sync, lambda: Address(self.host, SYNC_PORT))
+        gossip.start(propagation.on_event, propagation.on_members, propagation.announce)
+        tasks = [asyncio.create_task(self._watch(propagation)), asyncio.create_task(self._keep_durable(replica))]
+        self._parts = propagation, gossip, self.sync, replica, tasks
+        self.running = True
+        self._trace(self.host, f"started with {replica.digest().entries} entries")
+
+    def _note(self, process: Process, applied: Applied) -> None:
+        if not process.alive or not (applied.entries or applied.completed or applied.rejected):
+            return
+        self.entries.update((entry.hash, entry) for entry in applied.entries)
+        new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
+        self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
+
+    async def _watch(self, propagation: Propagation) -> None:
+        while True:
+            await asyncio.sleep(config.WATCH_SECONDS)
+            await propagation.check_stalled()
+            await propagation.audit()
+
+    async def _keep_durable(self, replica: Replica) -> None:
+        while True:
+            await asyncio.sleep(config.DURABLE_SECONDS)
+            if not replica.is_durable:
+                await asyncio.to_thread(replica.sync_to_disk)
+
+    def act(self, make: Callable[[Any], Any]) -> None:
+        """Have a user commit something.  Raises as `Replica.commit`."""
+        token = PROCESS.set(self.process)
+        try:
+            self.replica.commit(make)
+        finally:
+            PROCESS.reset(token)
+
+    def kill(self) -> None:
+        """Kill the process: what it has committed stays, and nothing that it does afterwards reaches anybody."""
+        self._trace(self.host, "killed")
+        self.running = False
+        self._number += 1
+        directory = self._directory.with_name(f"{self.host}-{self._number}")
+        directory.mkdir()
+        for name in (LOG_FILE, f"{LOG_FILE}-wal"):
+            shutil.copy(self._directory / name, directory / name)
+        self._directory = directory
+        self._network.kill(self.process)
+        self._parts[1].stop()
+        self.accusations += self.watched.accusations
+        self._ending.append(self._loop.create_task(self._end(self.process, self._parts)))
+
+    async def stop(self) -> None:
+        """End the process as a daemon ends, and what is left of those that were killed."""
+        if self.running:
+            self.running = False
+            self.accusations += self.watched.accusations
+            self._ending.append(self._loop.create_task(self._end(self.process, self._parts)))
+        for task in self._ending:
+            await task
+
+    @staticmethod
+    async def _end(process: Process, parts: Any) -> None:
+        PROCESS.set(process)
+        propagation, gossip, sync, replica, tasks = parts
+        for task in tasks:
+            task.cancel()
+        await propagation.stop()
+        gossip.stop()
+        await sync.stop()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError, BaseFSError):
+                await task
+        replica.close()

@@ -1,0 +1,197 @@
+"""Plays one seed, and says what went wrong that must not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from tests.simulation.bus import Bus
+from tests.simulation.checks import Checks
+from tests.simulation.faults import Faults, Plan
+from tests.simulation.loop import BEGINNING, Loop, Trace
+from tests.simulation.network import Network
+from tests.simulation.node import Node
+from tests.simulation.users import User
+from tests.support.helpers import copy_replica, genesis, make_key
+
+#: Seconds of the loop within which all nodes are equal after the last fault and the last write.
+SETTLED = 120.0
+#: Where logs are written the fastest.
+_MEMORY = Path("/dev/shm")
+
+
+class Failed(Exception):
+    """A promise was broken."""
+
+
+@dataclass
+class Outcome:
+    """What became of a seed.
+
+    Attributes:
+        failure: what went wrong, "" if nothing did.
+        trace: what happened, a line each.
+        digest: of the trace.
+        seconds: of the loop in all, and until all nodes were equal after the last fault.
+        spent: seconds of the processor.
+    """
+
+    plan: Plan
+    failure: str = ""
+    trace: list[str] = field(default_factory=list)
+    digest: str = ""
+    seconds: float = 0.0
+    settled: float = 0.0
+    entries: int = 0
+    spent: float = 0.0
+
+
+class _Errors(logging.Handler):
+    """Collects what the nodes log as errors."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+class World:
+    """The cluster of one run."""
+
+    def __init__(self, loop: Loop, plan: Plan, directory: Path) -> None:
+        self.loop, self.plan = loop, plan
+        self.trace = Trace(loop)
+        self.network = Network(loop, plan.seed, self.trace, plan.link)
+        self.bus = Bus(self.network, plan.habits, random.Random(f"{plan.seed} bus"), self.trace)
+        keys = [make_key(f"node {number}") for number in range(plan.nodes)]
+        # The others need a grant.
+        born = keys[: plan.born]
+        self.nodes = self._make_nodes(keys, born, directory)
+        self.keys = keys
+        self.hosts = [node.host for node in self.nodes]
+        self.checks = Checks(self.nodes)
+        self.errors = _Errors()
+
+    def _make_nodes(self, keys: list[SigningKey], born: list[SigningKey], directory: Path) -> list[Node]:
+        entries = genesis(born)
+        (directory / "first").mkdir()
+        first = Replica.create(directory / "first", entries[0].hash)
+        first.apply(entries, [])
+        nodes = []
+        for number, key in enumerate(keys, 1):
+            host = f"10.0.0.{number}"
+            copy_replica(first, directory / host).close()
+            node = Node(self.network, self.bus, host, [key], directory / host)
+            node.entries.update((entry.hash, entry) for entry in entries)
+            nodes.append(node)
+        first.close()
+        return nodes
+
+    async def play(self) -> float:
+        """The whole run; returns the seconds that it took to settle.  Raises `Failed`."""
+        self.trace("world", str(self.plan))
+        for node in self.nodes:
+            await node.start(self.hosts, self.plan.seed)
+        watch = self.loop.create_task(self._watch())
+        faults = Faults(self.plan, self.network, self.bus, self.nodes, self.trace)
+        users = [self._use(node, number) for number, node in enumerate(self.nodes)]
+        await asyncio.gather(faults.run(), *users)
+        self.bus.habits = type(self.bus.habits)()
+        self.trace("world", "everything works")
+        settled = await self._settle()
+        watch.cancel()
+        self._require(self.checks.end())
+        for node in self.nodes:
+            await node.stop()
+        self._require(self.errors.lines)
+        return settled
+
+    async def _use(self, node: Node, number: int) -> None:
+        rng = random.Random(f"{self.plan.seed} user {number}")
+        user = User(node, self.keys, rng, self.plan.weights)
+        end = self.loop.time() + self.plan.seconds
+        while (pause := rng.expovariate(1 / self.plan.pause)) + self.loop.time() < end:
+            await asyncio.sleep(pause)
+            if node.running:
+                user.act(self.trace)
+
+    async def _watch(self) -> None:
+        """Look at what must be true at any time."""
+        while True:
+            await asyncio.sleep(1.0)
+            self.checks.now()
+
+    async def _settle(self) -> float:
+        began = self.loop.time()
+        while difference := self.checks.difference():
+            if self.loop.time() - began > SETTLED:
+                raise Failed(f"after {SETTLED:.0f} s without a fault {difference}")
+            self._require(self.checks.found + self.errors.lines)
+            await asyncio.sleep(0.25)
+        settled = self.loop.time() - began
+        self.trace("world", f"equal after {settled:.2f} s")
+        # The views are compared by the nodes themselves.
+        await asyncio.sleep(20.0)
+        self.checks.now()
+        self._require(self.checks.found + self.errors.lines)
+        return settled
+
+    @staticmethod
+    def _require(found: list[str]) -> None:
+        if found:
+            raise Failed("; ".join(found[:3]))
+
+
+def play(seed: int) -> Outcome:
+    """Play a seed."""
+    plan = Plan.draw(seed)
+    outcome = Outcome(plan)
+    began = time.process_time()
+    loop = Loop()
+    where = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=where) as directory:
+        world = World(loop, plan, Path(directory))
+        log = logging.getLogger("basefs")
+        log.addHandler(world.errors)
+        loop.set_exception_handler(lambda _, context: world.errors.lines.append(_describe(context)))
+        try:
+            outcome.settled = loop.run_until_complete(world.play())
+        except Exception as error:
+            outcome.failure = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+        finally:
+            log.removeHandler(world.errors)
+            _close(loop, world)
+    outcome.trace, outcome.digest = world.trace.lines, world.trace.digest
+    outcome.seconds = loop.time() - BEGINNING
+    outcome.entries = len(world.nodes[0].entries)
+    outcome.spent = time.process_time() - began
+    return outcome
+
+
+def _describe(context: dict) -> str:
+    error = context.get("exception")
+    return f"{context['message']}: {error!r}"
+
+
+def _close(loop: Loop, world: World) -> None:
+    """Leave nothing behind, also of a run that failed."""
+    loop.set_exception_handler(lambda _, context: None)
+
+    async def stop() -> None:
+        await asyncio.gather(*(node.stop() for node in world.nodes), return_exceptions=True)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    loop.run_until_complete(stop())
+    loop.close()

@@ -1,0 +1,52 @@
+"""A seed is a run: again, in another process, and with another order of sets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.faults import KINDS, Plan
+from tests.simulation.run import play
+from tests.support.project import ROOT
+
+#: A seed of a few hundred milliseconds with partitions and kills.
+SEED = next(
+    seed
+    for seed in range(1000)
+    if {"partition", "kill", "stranger"} <= set(Plan.draw(seed).faults)
+    and (Plan.draw(seed).nodes, Plan.draw(seed).seconds) == (3, 20.0)
+)
+
+
+def test_a_seed_is_played_again_line_by_line() -> None:
+    first = play(SEED)
+    # Objects are elsewhere in memory the second time.
+    second = play(SEED)
+    assert len(first.trace) > 100
+    assert first.trace == second.trace
+
+
+@pytest.mark.process
+def test_neither_the_process_nor_the_order_of_its_sets_makes_a_difference() -> None:
+    program = f"from tests.simulation.run import play; print(play({SEED}).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": number},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for number in ("1", "2")
+    }
+    assert digests == {f"{play(SEED).digest}\n"}
+
+
+def test_each_kind_of_fault_is_drawn() -> None:
+    plans = [Plan.draw(seed) for seed in range(100)]
+    assert {kind for plan in plans for kind in plan.faults} == set(KINDS)
+    assert any(not plan.faults for plan in plans)

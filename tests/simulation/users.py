@@ -1,0 +1,104 @@
+"""What users do: on few paths, so that they conflict."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from basefs.errors import BaseFSError
+from basefs.log.keys import SigningKey
+from basefs.path import Path, display
+from basefs.view.history import Survey
+from tests.simulation.node import Node
+from tests.support.helpers import noise
+
+DIRECTORIES: list[Path] = [(b"d",), (b"d", b"e"), (b"g",)]
+FILES: list[Path] = [(b"a",), (b"b",), (b"d", b"a"), (b"d", b"b"), (b"d", b"e", b"a"), (b"g", b"a")]
+#: Bytes of contents: in an entry, in a few gossip events, in a push, in some blocks, in pieces from several peers.
+SIZES = (10, 60, 900, 12_000, 150_000, 4_000_000)
+
+Change = Callable[[Any], Any]
+
+
+class User:
+    """Somebody at one node."""
+
+    def __init__(self, node: Node, keys: Sequence[SigningKey], rng: random.Random, weights: dict[str, float]) -> None:
+        """`keys`: of all nodes; `weights`: how often somebody does what."""
+        self._node = node
+        self._keys = keys
+        self._rng = rng
+        self._kinds = list(weights)
+        self._weights = list(weights.values())
+        self._count = 0
+
+    def act(self, trace: Callable[[str, str], None]) -> None:
+        """Do something, which may be refused."""
+        kind = self._rng.choices(self._kinds, self._weights)[0]
+        text, change = getattr(self, f"_{kind}")()
+        try:
+            self._node.act(change)
+        except BaseFSError as error:
+            trace(self._node.host, f"user: {text}: {error}")
+        else:
+            trace(self._node.host, f"user: {text}")
+
+    def _content(self, most: int) -> bytes:
+        self._count += 1
+        size = self._rng.choices(SIZES[:most], [8, 8, 4, 2, 1, 0.1][:most])[0]
+        return noise(self._rng.randrange(1 << 40), size)
+
+    def _write(self) -> tuple[str, Change]:
+        path, content = self._rng.choice(FILES), self._content(4)
+        return f"write {display(path)} {len(content)}", lambda author: author.write(path, content)
+
+    def _large(self) -> tuple[str, Change]:
+        path, content = self._rng.choice(FILES), self._content(6)
+        return f"write {display(path)} {len(content)}", lambda author: author.write(path, content)
+
+    def _mkdir(self) -> tuple[str, Change]:
+        path = self._rng.choice(DIRECTORIES)
+        return f"mkdir {display(path)}", lambda author: author.make_directory(path)
+
+    def _remove(self) -> tuple[str, Change]:
+        path = self._rng.choice(FILES + DIRECTORIES)
+        return f"remove {display(path)}", lambda author: author.remove(path, directory=path in DIRECTORIES)
+
+    def _rename(self) -> tuple[str, Change]:
+        source, target = self._rng.sample(FILES + DIRECTORIES, 2)
+        return f"rename {display(source)} {display(target)}", lambda author: author.rename(source, target)
+
+    def _link(self) -> tuple[str, Change]:
+        path, target = self._rng.sample(FILES, 2)
+        return f"link {display(path)} {display(target)}", lambda author: author.make_link(path, target)
+
+    def _mode(self) -> tuple[str, Change]:
+        path, mode = self._rng.choice(FILES + DIRECTORIES), self._rng.choice((0o600, 0o644, 0o755))
+        return f"mode {display(path)} {mode:o}", lambda author: author.set_attributes(path, mode=mode)
+
+    def _grant(self) -> tuple[str, Change]:
+        path, number = self._rng.choice([(), *DIRECTORIES]), self._rng.randrange(len(self._keys))
+        key = self._keys[number]
+        return f"grant {display(path)} {number}", lambda author: author.grant(path, b"k%d" % number, key.public)
+
+    def _revoke(self) -> tuple[str, Change]:
+        path, number = self._rng.choice([(), *DIRECTORIES]), self._rng.randrange(1, len(self._keys))
+        key, discard = self._keys[number], self._rng.random() < 0.3
+        return (
+            f"revoke {display(path)} {number} {discard}",
+            lambda author: author.revoke(path, b"k%d" % number, key.fingerprint, discard=discard),
+        )
+
+    def _revert(self) -> tuple[str, Change]:
+        path, chance = self._rng.choice(FILES + DIRECTORIES), self._rng.random()
+
+        def change(author: Any) -> Any:
+            revisions = self._node.replica.examine(path, Survey.revisions)
+            return author.reverter.path(path, revisions[int(chance * len(revisions))].entry.hash)
+
+        return f"revert {display(path)} {chance:.3f}", change
+
+    def _accept(self) -> tuple[str, Change]:
+        path = self._rng.choice(FILES)
+        return f"accept {display(path)}", lambda author: author.reverter.accept(path)
