@@ -19,7 +19,7 @@ import socket
 import struct
 import sys
 import termios
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -189,6 +189,8 @@ _LINGER_BYTES = 1024 * 1024
 _PATIENCE = 1.0
 #: Seconds between two looks whether it is this session's turn to upload, or to ask.
 _LOOK_AGAIN = 0.02
+#: Seconds until a task that goes on is cancelled again.
+_CANCEL_AGAIN = 0.1
 #: Seconds until a peer is told that its turn comes later.
 _TELL_TO_WAIT = 0.1
 #: Seconds without an acknowledgement after which the peer of a standing session counts as cut off.  Shorter would end
@@ -272,9 +274,7 @@ class Session:
                 self._notice(self, None)
             self._uplink.ended(self)
             self._core.end(Reason.FAILURE, "this node is stopping")
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _cancel(tasks)
             if self._writer.transport.get_write_buffer_size():
                 # The peer does not read, and waiting for it could take for ever.
                 self._writer.transport.abort()
@@ -439,6 +439,18 @@ class Session:
             self._signal()
             persist(self._writer, _UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
             await asyncio.sleep(TICK)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for their end.
+
+    Until Python 3.12 `asyncio.wait_for` loses a cancellation in the moment in which what it waits for is done, so that
+    a task may have to be cancelled again.
+    """
+    while running := [task for task in tasks if not task.done()]:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=_CANCEL_AGAIN)
 
 
 #: Seconds of making answers after which everything else in the event loop has its turn.  Longer: news waits for as
