@@ -24,8 +24,9 @@ from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.propagation import Propagation
 from basefs.sync.net.service import SyncService
+from tests.simulation.loop import PROCESS, Loop, Process, Trace
+from tests.simulation.network import Link, Network
 from tests.support.helpers import copy_replica
-from tests.support.virtual import HOST, VirtualLoop
 
 #: Seconds after which an entry that is not everywhere is said to be missing.
 PROMISED = 2.0
@@ -39,17 +40,19 @@ class SimulatedNode:
         arrived: when each entry came to its log, seconds of the loop.
     """
 
-    def __init__(self, loop: VirtualLoop, host: str, replica: Replica, hosts: list[str]) -> None:
+    def __init__(self, loop: Loop, host: str, replica: Replica, hosts: list[str]) -> None:
         self.loop, self.host, self.replica = loop, host, replica
+        self.process = Process(host, random.Random(1))
         self.arrived: dict[bytes, float] = {}
         self._others = [Peer(other, other, 2, PORT, "alive") for other in hosts if other != host]
         replica.subscribe(self._note)
 
     def _note(self, applied: Applied) -> None:
-        self.arrived.update((entry.hash, self.loop.now) for entry in applied.entries)
+        self.arrived.update((entry.hash, self.loop.time()) for entry in applied.entries)
 
     async def start(self) -> None:
-        HOST.set(self.host)
+        self.process = Process(self.host, random.Random(1))
+        PROCESS.set(self.process)
         gossip = SimpleNamespace(peers=self._others, send=lambda payloads: None, counters=SimpleNamespace(refused=0))
         self._propagation = Propagation(self.replica, self.loop, 0, 0.05, interval=5.0, gossips=False)
         addresses = [peer.sync_address for peer in self._others]
@@ -69,16 +72,20 @@ class SimulatedNode:
         await self._propagation.stop()
         await self.sync.stop()
 
+    async def write(self, path: tuple[bytes, ...], content: bytes) -> None:
+        PROCESS.set(self.process)
+        self.replica.commit(lambda author: author.write(path, content))
+
     async def in_step(self) -> list[str]:
         """The hosts that a status would call in step now."""
-        HOST.set(self.host)
+        PROCESS.set(self.process)
         await self.sync.confirm([peer.sync_address for peer in self._others])
         lags = {peer.host: self.sync.lag(peer.sync_address) for peer in self._others}
         return [host for host, lag in lags.items() if lag is not None and lag.in_step]
 
 
 @contextmanager
-def nodes(loop: VirtualLoop, count: int) -> Iterator[list[SimulatedNode]]:
+def nodes(loop: Loop, count: int) -> Iterator[list[SimulatedNode]]:
     """Nodes with equal logs and one key."""
     hosts = [f"10.0.0.{number}" for number in range(1, count + 1)]
     key = SigningKey.generate()
@@ -98,10 +105,11 @@ def lacks(one: SimulatedNode, other: SimulatedNode, now: float) -> list[bytes]:
     return [hash for hash, since in one.arrived.items() if now - since > PROMISED and other.replica.entry(hash) is None]
 
 
-async def play(loop: VirtualLoop, cluster: list[SimulatedNode], seed: int, steps: int) -> int:
+async def play(loop: Loop, cluster: list[SimulatedNode], seed: int, steps: int) -> int:
     """Cuts, heals, writes, restarts and pauses; returns how often a node was called in step."""
     rng = random.Random(seed)
-    pairs = [frozenset((a.host, b.host)) for a in cluster for b in cluster if a.host < b.host]
+    network = Network(loop, seed, Trace(loop), lambda here, there: Link(0.01, 0.0))
+    pairs = [(a.host, b.host) for a in cluster for b in cluster if a.host < b.host]
     said = written = 0
     for node in cluster:
         await asyncio.create_task(node.start())
@@ -112,43 +120,48 @@ async def play(loop: VirtualLoop, cluster: list[SimulatedNode], seed: int, steps
             written += 1
             size = 200_000 if what == "large" else 20
             path, content = (b"f%d" % written,), rng.randbytes(size)
-            node.replica.commit(lambda author, path=path, content=content: author.write(path, content))  # type: ignore[misc]
+            await asyncio.create_task(node.write(path, content))
         elif what == "cut":
-            loop.cuts.add(rng.choice(pairs))
+            cut(network, [rng.choice(pairs)])
         elif what == "off":
-            loop.cuts.update(pair for pair in pairs if node.host in pair)
+            cut(network, [pair for pair in pairs if node.host in pair])
         elif what == "heal":
-            loop.cuts.clear()
+            cut(network, pairs, down=0)
         elif what == "restart":
-            loop.kill(node.host)
+            network.kill(node.process)
             await node.stop()
             await asyncio.create_task(node.start())
         await asyncio.sleep(rng.choice([0.0, 0.1, 1.0, 3.0, 10.0]))
         said += await look(loop, cluster)
-    loop.cuts.clear()
-    end = loop.now + 60
+    cut(network, pairs, down=0)
+    end = loop.time() + 60
     while await look(loop, cluster) < len(cluster) * (len(cluster) - 1):
-        assert loop.now < end, "in the end all are in step, and say so"
+        assert loop.time() < end, "in the end all are in step, and say so"
         await asyncio.sleep(1)
     for node in cluster:
         await node.stop()
     return said
 
 
-async def look(loop: VirtualLoop, cluster: list[SimulatedNode]) -> int:
+def cut(network: Network, pairs: list[tuple[str, str]], *, down: int = 1) -> None:
+    for here, there in pairs:
+        network.link(here, there).down = network.link(there, here).down = down
+
+
+async def look(loop: Loop, cluster: list[SimulatedNode]) -> int:
     """Have each node say who is in step, and hold it against the logs; returns how many were named."""
     said = 0
     hosts = {node.host: node for node in cluster}
     for node in cluster:
         for host in await asyncio.create_task(node.in_step()):
             said += 1
-            assert not lacks(node, hosts[host], loop.now), f"{node.host} has what {host} lacks, and calls it in step"
-            assert not lacks(hosts[host], node, loop.now), f"{node.host} lacks what {host} has, and calls it in step"
+            assert not lacks(node, hosts[host], loop.time()), f"{node.host} has what {host} lacks, and calls it in step"
+            assert not lacks(hosts[host], node, loop.time()), f"{node.host} lacks what {host} has, and calls it in step"
     return said
 
 
 def run(seed: int, count: int, steps: int) -> int:
-    loop = VirtualLoop()
+    loop = Loop()
     try:
         with nodes(loop, count) as cluster:
             return loop.run_until_complete(play(loop, cluster, seed, steps))

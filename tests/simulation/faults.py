@@ -17,7 +17,7 @@ from tests.simulation.network import Link, Network
 from tests.simulation.node import Node
 from tests.support.helpers import STRANGER
 
-KINDS = ("partition", "one_way", "clog", "clock", "kill", "power", "disk", "stranger")
+KINDS = ("partition", "one_way", "clog", "clock", "kill", "power", "restart", "disk", "stranger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +189,19 @@ class Faults:
     async def _power(self, seconds: float) -> None:
         await self._down(self._rng.choice(self._nodes), seconds, off=True)
 
+    async def _restart(self, seconds: float) -> None:
+        node = self._rng.choice(self._nodes)
+        if node.running:
+            await node.leave()
+            await asyncio.sleep(seconds)
+            await node.start(self._hosts, self._plan.seed)
+
     async def _down(self, node: Node, seconds: float, *, off: bool) -> None:
         if not node.running:
             return
         if off:
             self._network.off.add(node.host)
-        node.kill()
+        node.kill(off=off)
         await asyncio.sleep(seconds)
         self._network.off.discard(node.host)
         await node.start(self._hosts, self._plan.seed)

@@ -93,6 +93,9 @@ class Node:
         self.accusations: list[str] = []
         self._network, self._bus, self._loop, self._trace = network, bus, network.loop, bus.trace
         self._directory = directory
+        #: What survives a power cut: a copy of the log as it was synced last, and how many entries it had.
+        self._synced = directory
+        self._synced_entries = 0
         self._number = 0
         self._ending: list[asyncio.Task[None]] = []
 
@@ -129,12 +132,16 @@ class Node:
         )
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))
+        self._sync_to_disk(process, replica)
         # Seen before anything is committed.
         replica.observe()
         await self.sync.start()
         propagation.start(cast(Gossip, gossip), self.sync, lambda: Address(self.host, SYNC_PORT))
         gossip.start(propagation.on_event, propagation.on_members, propagation.announce)
-        tasks = [asyncio.create_task(self._watch(propagation)), asyncio.create_task(self._keep_durable(replica))]
+        tasks = [
+            asyncio.create_task(self._watch(propagation)),
+            asyncio.create_task(self._keep_durable(process, replica)),
+        ]
         self._parts = propagation, gossip, self.sync, replica, tasks
         self.running = True
         self._trace(self.host, f"started with {replica.digest().entries} entries")
@@ -152,11 +159,27 @@ class Node:
             await propagation.check_stalled()
             await propagation.audit()
 
-    async def _keep_durable(self, replica: Replica) -> None:
+    async def _keep_durable(self, process: Process, replica: Replica) -> None:
         while True:
             await asyncio.sleep(config.DURABLE_SECONDS)
             if not replica.is_durable:
-                await asyncio.to_thread(replica.sync_to_disk)
+                await asyncio.to_thread(self._sync_to_disk, process, replica)
+
+    def _sync_to_disk(self, process: Process, replica: Replica) -> None:
+        replica.sync_to_disk()
+        if process.alive:
+            self._synced = self._copy_log(self._directory, "synced")
+            self._synced_entries = len(self.entries)
+
+    def _copy_log(self, directory: Path, name: str) -> Path:
+        """A copy of a log, where there may be an older one."""
+        copy = self._directory.with_name(f"{self.host}-{name}")
+        copy.mkdir(exist_ok=True)
+        for file in (LOG_FILE, f"{LOG_FILE}-wal"):
+            (copy / file).unlink(missing_ok=True)
+            if (directory / file).exists():
+                shutil.copy(directory / file, copy / file)
+        return copy
 
     def act(self, make: Callable[[Any], Any]) -> None:
         """Have a user commit something.  Raises as `Replica.commit`."""
@@ -166,23 +189,42 @@ class Node:
         finally:
             PROCESS.reset(token)
 
-    def kill(self) -> None:
-        """Kill the process: what it has committed stays, and nothing that it does afterwards reaches anybody."""
-        self._trace(self.host, "killed")
-        self.running = False
+    def kill(self, *, off: bool = False) -> None:
+        """Kill the process: nothing that it does afterwards reaches anybody.
+
+        What it has committed stays; if the machine is switched `off`, what was synced.
+        """
         self._number += 1
-        directory = self._directory.with_name(f"{self.host}-{self._number}")
-        directory.mkdir()
-        for name in (LOG_FILE, f"{LOG_FILE}-wal"):
-            shutil.copy(self._directory / name, directory / name)
-        self._directory = directory
+        if off:
+            self._directory = self._copy_log(self._synced, str(self._number))
+            self.entries = dict(list(self.entries.items())[: self._synced_entries])
+        else:
+            self._directory = self._copy_log(self._directory, str(self._number))
+        self._trace(self.host, f"killed with {len(self.entries)} entries")
+        self.running = False
         self._network.kill(self.process)
         self._parts[1].stop()
         self.accusations += self.watched.accusations
         self._ending.append(self._loop.create_task(self._end(self.process, self._parts)))
 
+    async def leave(self) -> None:
+        """End the process as a daemon ends: another node gets what is here first, if one can be reached."""
+        self._trace(self.host, "leaves")
+        self.running = False
+        self._number += 1
+        self.accusations += self.watched.accusations
+        process, parts = self.process, self._parts
+
+        async def end() -> None:
+            PROCESS.set(process)
+            await self.sync.hand_over(lambda: [peer.sync_address for peer in parts[1].peers if peer.status == "alive"])
+
+        await self._loop.create_task(end())
+        await self._loop.create_task(self._end(process, parts))
+        process.alive = False
+
     async def stop(self) -> None:
-        """End the process as a daemon ends, and what is left of those that were killed."""
+        """End the process, and what is left of those that were killed."""
         if self.running:
             self.running = False
             self.accusations += self.watched.accusations

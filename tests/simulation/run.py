@@ -23,6 +23,8 @@ from tests.support.helpers import copy_replica, genesis, make_key
 
 #: Seconds of the loop within which all nodes are equal after the last fault and the last write.
 SETTLED = 120.0
+#: Seconds of the loop within which a node stops.
+STOPPED = 30.0
 #: Where logs are written the fastest.
 _MEMORY = Path("/dev/shm")
 
@@ -111,7 +113,10 @@ class World:
         watch.cancel()
         self._require(self.checks.end())
         for node in self.nodes:
-            await node.stop()
+            stopping = self.loop.create_task(node.stop())
+            if not (await asyncio.wait({stopping}, timeout=STOPPED))[0]:
+                raise Failed(f"{node.host} does not stop within {STOPPED:.0f} s")
+            stopping.result()
         self._require(self.errors.lines)
         return settled
 
@@ -187,11 +192,11 @@ def _close(loop: Loop, world: World) -> None:
     loop.set_exception_handler(lambda _, context: None)
 
     async def stop() -> None:
-        await asyncio.gather(*(node.stop() for node in world.nodes), return_exceptions=True)
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait([loop.create_task(node.stop()) for node in world.nodes], timeout=STOPPED)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=1.0)
 
     loop.run_until_complete(stop())
     loop.close()
