@@ -11,6 +11,7 @@
     |   |-- InvalidName
     |   |-- NameTooLong
     |   |-- PermissionDenied      no key of this node may write there
+    |   |-- QuotaExceeded         no key of this node has room left in its quota there
     |   |-- NotPermitted          the operation is not for this user or kind of path
     |   |-- TooManyLinks
     |   |-- NoData                there is no extended attribute of that name
@@ -98,6 +99,10 @@ class NameTooLong(PathError):
 
 class PermissionDenied(PathError):
     """No key of this node is granted on the path or above it."""
+
+
+class QuotaExceeded(PathError):
+    """The keys of this node that may write there have quotas, and no room left."""
 
 
 class NotPermitted(PathError):

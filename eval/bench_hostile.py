@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from basefs.log.entries import ROOT_NAME, Action, Entry
+from basefs.log.extensions import NO_LIMIT, Extensions, Quota
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
@@ -22,7 +23,7 @@ from basefs.view.draft import Draft
 from eval.rows import Tables, tables_option
 from eval.tables import print_table
 
-ROOT, ALICE, MALLORY, BOB = (SigningKey.from_seed(bytes((number,)) * 32) for number in range(4))
+ROOT, ALICE, MALLORY, BOB, CAROL = (SigningKey.from_seed(bytes((number,)) * 32) for number in range(5))
 #: A file of another directory, and one below the directory of the key holder.
 ELSEWHERE, BESIDE = (b"hot.conf",), (b"web", b"conf")
 
@@ -115,12 +116,12 @@ def _links(victim: Victim, count: int) -> list[Entry]:
     return [keys[number % 2].sign(victim.web, 1, Action.LINK, b"l%d" % number, victim.hot) for number in range(count)]
 
 
-def _reverts(victim: Victim, count: int) -> list[Entry]:
+def _reverts(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
     """Reverts of a path, each to the one before, the last one first."""
-    first = ALICE.sign(victim.web, 1, Action.WRITE, b"r")
+    first = key.sign(victim.web, 1, Action.WRITE, b"r")
     found = [first]
     for number in range(count):
-        found.append(ALICE.sign(first.hash, number, Action.REVERT, b"r", found[-1].hash))
+        found.append(key.sign(first.hash, number, Action.REVERT, b"r", found[-1].hash))
     return [first, *reversed(found[1:])]
 
 
@@ -142,6 +143,23 @@ def _again(victim: Victim, count: int) -> list[Entry]:
     return found
 
 
+def _limited(victim: Victim, quota: Quota) -> Entry:
+    """The grant of a key with a quota."""
+    return ROOT.sign(victim.web, 1, Action.GRANT, b"carol", CAROL.public, Extensions(quota=quota))
+
+
+def _over_quota(victim: Victim, count: int) -> list[Entry]:
+    """Files of a key over its quota, each signed before those that came before it."""
+    grant = _limited(victim, Quota(NO_LIMIT, count // 2))
+    return [grant, *(CAROL.sign(victim.web, -number, Action.WRITE, b"q%d" % number) for number in range(count))]
+
+
+def _limited_reverts(victim: Victim, count: int) -> list[Entry]:
+    """The same reverts, by a key over its quota."""
+    grant = _limited(victim, Quota(NO_LIMIT, count // 2))
+    return [grant, *_reverts(victim, count, CAROL)]
+
+
 #: What a key holder can hang on its directory: about as many entries as it is asked for.
 SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "grants beside revokes": _grants,
@@ -151,6 +169,8 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "reverts to reverts": _reverts,
     "branches": _branches,
     "a directory made again": _again,
+    "files over a quota": _over_quota,
+    "reverts over a quota": _limited_reverts,
 }
 
 

@@ -203,7 +203,7 @@ class Files:
             content.read(0, 1)
 
     def write(self, handle: int, data: bytes, offset: int, *, appends: bool = False) -> None:
-        """Replace or append bytes.  Raises `TooLarge`, `NoSpace`, `StoreError`.
+        """Replace or append bytes.  Raises `TooLarge`, `QuotaExceeded`, `NoSpace`, `StoreError`.
 
         `appends`: they go to the end, and `offset` is only where whoever asks believes that it is.
         """
@@ -211,8 +211,9 @@ class Files:
         working = self._working
         self._unpack(inode)
         with working.lock:
-            spool = working.make_spool(inode)
-            spool.write(data, len(spool) if appends else offset)
+            at = inode.size if appends else offset
+            working.check_growth(inode, max(inode.size, at + len(data)))
+            working.make_spool(inode).write(data, at)
             inode.touch(working.now())
 
     def truncate(self, path: Path, length: int, handle: int | None = None) -> None:
@@ -231,6 +232,7 @@ class Files:
             self._unpack(inode)
         with working.lock:
             if length != inode.size:
+                working.check_growth(inode, length)
                 working.make_spool(inode).truncate(length)
             else:
                 working.make_spool(inode)

@@ -20,6 +20,9 @@ MAX_EXTENSIONS = 1024
 MAX_SIZE = 2**48 - 1
 MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 
+#: Of a quota.
+NO_LIMIT = 2**64 - 1
+
 _MTIME, _SIZE, _QUOTA = 1, 2, 3
 _TIME = struct.Struct(">q")
 _LIMITS = struct.Struct(">QQ")
@@ -27,7 +30,7 @@ _LIMITS = struct.Struct(">QQ")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much the holder of a granted key may add; 2**64 - 1 is no limit.
+    """How much the holder of a granted key may add; `NO_LIMIT` is no limit.
 
     Attributes:
         bytes: of contents.

@@ -28,7 +28,7 @@ from basefs.log.database import Database
 from basefs.log.detached import Detached
 from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.interface import Digest
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 #: What `placed_of` needs of an entry.
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
+#: The fingerprint in an encoded entry, before the signature.
+_SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Entries kept in memory, about 1 kB each: the last ones of so many files that are written again and again.
@@ -58,6 +60,7 @@ class Store:
         detached: intact entries whose parent or grant was lost.
         receipts: what was published of a staging area.
         reserve: says whether there is room for the contents of others.
+        has_quotas: whether any grant ever had a quota.
         committed: the log in one line after the last transaction, to be read
             without the lock.
     """
@@ -75,6 +78,7 @@ class Store:
         self.reserve = Reserve(path, NO_LIMITS)
         #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
+        self.has_quotas = False
         #: The paths that some link names, each with the number of these links.
         self._linked: dict[int, int] = {}
         #: Counts what `version` and `keys_version` cannot see: entries that vanish again.
@@ -95,6 +99,8 @@ class Store:
         self.chains.load()
         self.granted.load()
         self.detached.load()
+        query = "SELECT 1 FROM sqlite_master WHERE name = 'entries_signer'"
+        self.has_quotas = self._db.execute(query).fetchone() is not None
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
         self._unresolved = {EntryHash(target) for (target,) in rows}
         self._linked = dict(self._db.execute("SELECT path, count(*) FROM links WHERE path NOT NULL GROUP BY path"))
@@ -237,6 +243,20 @@ class Store:
         )
         return self._all_placed(rows)
 
+    def entries_by(self, fingerprint: Fingerprint) -> list[Placed]:
+        """The entries of one key that are a step in the life of their path, in order of arrival."""
+        rows = self._db.execute(
+            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_SIGNER} = ? AND kind < {EntryKind.KEY:d} ORDER BY seq",
+            (fingerprint,),
+        )
+        return self._all_placed(rows)
+
+    def entries_behind(self, sequence: int) -> list[Placed]:
+        """The entries that came after the one with this number, in order of arrival."""
+        return self._all_placed(
+            self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE seq > ? ORDER BY seq", (sequence,))
+        )
+
     def keys_at(self, path_id: int) -> list[Placed]:
         """The grants and revokes of one path, in order of arrival."""
         # The sign keeps SQLite from the index of all keys: a path has few entries.
@@ -341,6 +361,10 @@ class Store:
             self.database.set_meta("identity", entry.hash)
         elif entry.action is Action.GRANT:
             self.granted.add(placed.path_id, entry.content)
+            if entry.extensions.quota is not None:
+                # Only where there are quotas: every entry would cost some microseconds more.
+                self.has_quotas = True
+                self._db.execute(f"CREATE INDEX IF NOT EXISTS entries_signer ON entries ({_SIGNER})")
         elif entry.action is Action.LINK:
             self._link(entry)
         self._keys += placed.kind is EntryKind.KEY

@@ -11,35 +11,60 @@ import click
 from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathChange, PathState, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
+from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
+from basefs.log.extensions import NO_LIMIT
 from basefs.management.output import SHORT, examples, json_option, print_json, print_table, printable
 from basefs.management.revert import described
 from basefs.management.session import ask
 from basefs.management.target import parse_changed
 
+_ENTRIES = click.IntRange(0, NO_LIMIT - 1)
 _PUBLIC = re.compile(r"[0-9A-Fa-f]{64}")
 
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
 
-@click.command(epilog=examples("basefs grant etc:/ two two.pub", "basefs grant --dry-run /cluster/nginx web web.pub"))
+@click.command(
+    epilog=examples(
+        "basefs grant etc:/ two two.pub",
+        "basefs grant --dry-run /cluster/nginx web web.pub",
+        "basefs grant etc:/logs ann ann.pub --max-bytes 100M",
+    )
+)
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
+@click.option("--max-bytes", metavar="SIZE", help="Of contents that the key may write there: 500K, 100M or 2G.")
+@click.option("--max-entries", metavar="N", type=_ENTRIES, help="Number of changes that the key may make there.")
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @json_option
-def grant(target: str, keyname: str, key: str, dry_run: bool, force: bool, as_json: bool) -> None:
+def grant(
+    target: str,
+    keyname: str,
+    key: str,
+    max_bytes: str | None,
+    max_entries: int | None,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Let a key write at a path and everywhere below it; NAME alone is the whole filesystem.
 
     PUBKEY is the public key in hex; KEYFILE a .pub file of 'basefs genkey'. KEYNAME is what 'basefs log' and the others
     call the key. Where the new key would decide a conflict, the current version is acknowledged first, so that nothing
     changes.
+
+    --max-bytes and --max-entries are a quota: all that the key has ever written at and below the path counts, also what
+    was replaced or removed since. What goes beyond is refused on the key's own node, and ignored by the others. A key
+    with a quota cannot grant. A later grant can make the quota larger, not smaller.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
     path, public = parsed.path, _public_key(key)
-    plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run, force))
+    most = None if max_bytes is None else min(parse_size(max_bytes), NO_LIMIT - 1)
+    plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run, force, most, max_entries))
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:

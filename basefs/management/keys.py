@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import ListKeys, encode
+from basefs.daemon.api.messages import GrantedKey, ListKeys, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
-from basefs.management.output import SHORT, examples, json_option, print_json, print_table
+from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, size
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
@@ -23,8 +23,8 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     """List the keys granted in a filesystem, or those valid at a path; without NAME, this node's own key.
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
-    on. STANDING tells whether the grant is valid: valid; revoked; fallen (the granter's own grant was revoked); gone
-    (the path was deleted).
+    on. STANDING tells whether the grant is valid: valid; revoked; fallen (the granter's own grant was revoked, or has a
+    quota); gone (the path was deleted). USED is what the key has written there, of its quota, if any grant has one.
     """
     home = Home.from_environment()
     if target is None:
@@ -50,9 +50,22 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
         for one in granted
     ]
     titles: tuple[str, ...] = ("NAME", "FINGERPRINT", "OWN", "DEPTH", "STANDING", "GRANTED BY", "PATH")
+    if any(one.used_entries is not None for one in granted):
+        titles = (*titles[:-1], "USED", titles[-1])
+        rows = [(*row[:-1], _used(one), row[-1]) for row, one in zip(rows, granted, strict=True)]
     if directories:
         titles, rows = titles[-1:] + titles[:-1], [row[-1:] + row[:-1] for row in rows]
     print_table(titles, rows, "no key is granted there")
+
+
+def _used(one: GrantedKey) -> str | None:
+    """What a key has written, of its quota."""
+    parts = []
+    if one.max_bytes is not None and one.used_bytes is not None:
+        parts.append(f"{size(one.used_bytes)} of {size(one.max_bytes)}")
+    if one.max_entries is not None:
+        parts.append(f"{one.used_entries} of {counted(one.max_entries, 'entry')}")
+    return ", ".join(parts) or None
 
 
 def _print_own(home: Home, as_json: bool) -> None:

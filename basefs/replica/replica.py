@@ -69,6 +69,7 @@ from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
+from basefs.view.quotas import Use
 from basefs.view.resolution import Resolver
 from basefs.view.seen import Version
 from basefs.view.signer import Signer
@@ -293,6 +294,7 @@ class Replica:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
         if isinstance(made, Draft):
+            author.check_room(made)
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
@@ -300,6 +302,7 @@ class Replica:
         try:
             with self._store.transaction():
                 for draft in made:
+                    author.check_room(draft)
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks
@@ -703,6 +706,20 @@ class Replica:
                 return []
             here = {placed.entry.hash for placed in self._store.entries_at(node.path_id)}
             return [grant for grant in node.authority.grants if grant.entry.hash in here]
+
+    def quota_left(self, path: Path) -> dict[Path, Use] | None:
+        """What the key of this node that signs at a path has left of its quotas, by directory; `None` without any.
+
+        Where nothing is, at the nearest directory above.
+        """
+        with self._lock:
+            node = self._view.tree.nearest(path)
+            limits = self._signer.limits(node.authority)
+            if limits is None:
+                return None
+            key = self._signer.key_for(node.authority, path)
+            left = self._view.tree.resolver.quotas.left(key.fingerprint, node.path_id, limits)
+            return {path[:depth]: use for depth, use in left.items()}
 
     def is_root_key(self, fingerprint: Fingerprint) -> bool:
         """Whether this key signed the root entry, so that it is valid for ever."""

@@ -35,6 +35,7 @@ class Attributes:
         mtime: nanoseconds since 1970.
         links: number of live names.
         writable: whether a key of this node may write there.
+        limited: whether the key that signs there has a quota.
         version: the entries that it comes from.
         origin: the entry that began this file; all names of a file share it.
         content: the write entry that holds a file's content, `None` for anything else.
@@ -47,6 +48,7 @@ class Attributes:
     mtime: int
     links: int
     writable: bool
+    limited: bool
     version: Version
     origin: EntryHash | None
     content: EntryHash | None
@@ -146,6 +148,7 @@ class StatCache:
             mtime=mtime,
             links=links,
             writable=self._signer.may_write(node.authority) and not self._store.database.damaged,
+            limited=self._store.has_quotas and self._signer.limits(node.authority) is not None,
             version=version,
             origin=state.origin,
             content=state.content,

@@ -17,6 +17,7 @@ from basefs.errors import (
     NotEmpty,
     NotFound,
     NotPermitted,
+    QuotaExceeded,
     StoreError,
     TooLarge,
 )
@@ -25,21 +26,25 @@ from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
 from basefs.log.entries import MAX_CONTENT, Action, Entry
-from basefs.log.extensions import Extensions
+from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
+from basefs.log.placement import NEW_PATH
 from basefs.log.store import Store
 from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
 from basefs.view.permissions import Authority
+from basefs.view.quotas import Use
 from basefs.view.revert import Reverter
 from basefs.view.seen import ObservedVersions, Version
 from basefs.view.signer import Signer
 from basefs.view.states import ABSENT, DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import SAME_FILE
+
+_NOTHING = Use(0, 0)
 
 
 class Author:
@@ -90,6 +95,42 @@ class Author:
             except StoreError:
                 # The draft meets it again, and raises it.
                 return None
+
+    # -- quotas -------------------------------------------------------------------------------------------------------
+
+    def check_room(self, draft: Draft) -> None:
+        """Raise `QuotaExceeded` if what was drafted does not fit into a quota of a key that signed it."""
+        if not self._store.has_quotas:
+            return
+        placed: dict[EntryHash, int] = {}
+        used: dict[Fingerprint, Use] = {}
+        for entry in draft.entries:
+            known = placed.get(entry.parent)
+            here = None if known is not None else self._store.place(entry)
+            if here is not None:
+                known = here.above if here.path_id == NEW_PATH else here.path_id
+            if known is None or not entry.action.is_state:
+                continue
+            placed[entry.hash] = known
+            bytes, entries = used.get(entry.fingerprint, (0, 0))
+            used[entry.fingerprint] = more = Use(bytes + entry.size, entries + 1)
+            path = self._store.paths.path_of(known)
+            limits = self._tree.nearest(path).authority.limits.get(entry.fingerprint)
+            named = (EntryHash(entry.content),) if entry.action in (Action.REVERT, Action.LINK) else ()
+            if limits is not None and not self._tree.resolver.quotas.has_room(
+                entry.fingerprint, known, limits, more, named
+            ):
+                raise QuotaExceeded(
+                    f"the quota of this node's key at {display(path)} is used up: ask a key holder for 'basefs grant' "
+                    "with a larger one"
+                )
+
+    def _may_link(self, key: SigningKey, directory: Node, target: EntryHash) -> bool:
+        """Whether a link by a key in a directory is within its quota by what it names."""
+        limits = directory.authority.limits.get(key.fingerprint)
+        return limits is None or self._tree.resolver.quotas.has_room(
+            key.fingerprint, directory.path_id, limits, _NOTHING, (target,)
+        )
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
@@ -212,10 +253,10 @@ class Author:
         self._signer.key_for(authority, path)
         keys = self._signer.valid(authority)
         key = next((key for key in keys if self._tree.resolver.may_change(key.fingerprint, state)), None)
-        if key is None:
-            self._copy(draft, keys[0], parent, name, node)
-            return
         target = state.link or self._beginning(node)
+        if key is None or not self._may_link(key, self._directory(path[:-1]), target):
+            self._copy(draft, keys[0] if key is None else key, parent, name, node)
+            return
         link = key.sign(parent, self._signer.now(), Action.LINK, name, target)
         draft.entries.append(link)
         shown = self._tree.linked(target)
@@ -524,9 +565,9 @@ class Author:
 
     # -- keys and history ---------------------------------------------------------------------------------------------
 
-    def grant(self, path: Path, key_name: bytes, public: bytes) -> Draft:
+    def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> Draft:
         """The entries of `KeyHolder.grant`, without the rest of its plan."""
-        return self.key_holder.grant(path, key_name, public).draft
+        return self.key_holder.grant(path, key_name, public, quota).draft
 
     def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
         """The entries of `KeyHolder.revoke`, without the rest of its plan."""

@@ -29,6 +29,7 @@ class RevisionStatus(enum.Enum):
     LAST = "last"  # the last one before the path was removed
     LOST = "lost"  # another branch won
     IGNORED = "ignored"  # its key is not valid, and nothing valid builds on it
+    OVER = "over quota"  # it is over the quotas of its key, and nothing that counts builds on it
     INCOMPLETE = "incomplete"  # its content has not arrived
     WITHHELD = "withheld"  # likewise, and it is not fetched, since its key is not valid
     GONE = "gone"  # made in a directory that was deleted since, and not the last one there
@@ -109,6 +110,7 @@ class Survey:
         is_removed: whether the directory that holds the path was removed; the rest then describes the path before.
         resolve: the outcome of the path if it had only some of its entries.
         withheld: the writes whose contents do not come because nothing shows them.
+        over: the entries that are over the quotas of their keys.
     """
 
     entries: Sequence[Placed]
@@ -118,6 +120,7 @@ class Survey:
     is_removed: bool = False
     resolve: Callable[[Sequence[Placed]], Outcome | None] | None = field(default=None, compare=False)
     withheld: frozenset[EntryHash] = frozenset()
+    over: frozenset[EntryHash] = frozenset()
 
     @classmethod
     def of(
@@ -131,12 +134,12 @@ class Survey:
         is_removed: bool = False,
     ) -> Survey:
         """Look at a path; arguments as for `Resolver.path`."""
-        outcome, states, outcomes = resolver.survey(entries, directories, authority, depth)
+        outcome, walk = resolver.survey(entries, directories, authority, depth)
 
         def resolve(some: Sequence[Placed]) -> Outcome | None:
             return resolver.path(some, directories, authority, depth)
 
-        return cls(entries, outcome, states, outcomes, is_removed, resolve)
+        return cls(entries, outcome, walk.states, walk.outcomes, is_removed, resolve, over=frozenset(walk.over))
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
@@ -253,6 +256,8 @@ class Survey:
             return RevisionStatus.GONE
         if self.outcomes.get(hash) is not None:
             return RevisionStatus.LOST
+        if hash in self.over:
+            return RevisionStatus.OVER
         if state.complete:
             return RevisionStatus.IGNORED
         return RevisionStatus.WITHHELD if state.content in self.withheld else RevisionStatus.INCOMPLETE

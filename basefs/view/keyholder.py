@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from basefs.errors import NotPermitted, PermissionDenied
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import EntryKind
@@ -75,20 +76,26 @@ class KeyHolder:
         self._tree = tree
         self._signer = signer
 
-    def grant(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
-        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
+    def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> GrantPlan:
+        """Let a public key write at a path and below it, within a quota.
+
+        Raises `NotFound`, `PermissionDenied`, and `NotPermitted` also where this node's key has a quota itself, or the
+        key has a larger one there.
+        """
         node = self._tree.node(path)
         self._require_place(node)
-        signer = self._signer.key_for(node.authority, path)
+        signer = self._granter(node, path)
+        self._require_no_less(node, path, fingerprint_of(public), quota)
         fingerprint = fingerprint_of(public)
         in_force = grants_in_force(self._store, self._tree)
         for at, grant in in_force:
             same = grant.fingerprint == fingerprint and grant.entry.name == key_name
-            if at == path and same and grant.entry.fingerprint == signer.fingerprint:
+            if at == path and same and (grant.entry.fingerprint, grant.quota) == (signer.fingerprint, quota):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
-            signer.sign(end, stamp, Action.GRANT, key_name, public) for end in self._chain_ends(node, fingerprint)
+            signer.sign(end, stamp, Action.GRANT, key_name, public, Extensions(quota=quota))
+            for end in self._chain_ends(node, fingerprint)
         ]
         plan = self._plan(path, entries, in_force, keep=True)
         if not any(at == path and grant.fingerprint == fingerprint for at, grant in plan.gained):
@@ -128,6 +135,33 @@ class KeyHolder:
                 "; its granter can revoke it, or a key with higher authority"
             )
         return self._plan(path, best, in_force, keep=not discard)
+
+    def _granter(self, node: Node, path: Path) -> SigningKey:
+        """The key of this node with the highest authority among those that may grant at a path."""
+        first = self._signer.key_for(node.authority, path)
+        found = (key for key in self._signer.valid(node.authority) if node.authority.may_grant(key.fingerprint))
+        granter = next(found, None)
+        if granter is None:
+            raise NotPermitted(
+                f"the key {first.fingerprint.hex()[:12]} of this node has a quota at {display(path)}, so it cannot "
+                "grant: ask a key holder without one"
+            )
+        return granter
+
+    @staticmethod
+    def _require_no_less(node: Node, path: Path, fingerprint: Fingerprint, quota: Quota | None) -> None:
+        """Raise `NotPermitted` where a grant with a quota would change nothing, as quotas do not become smaller."""
+        if quota is None or not node.authority.allows(fingerprint):
+            return
+        limits = node.authority.limits.get(fingerprint)
+        present = None if limits is None else limits.get(len(path))
+        if limits is None:
+            has = "is granted there without a quota"
+        elif present is not None and (quota.bytes < present.bytes or quota.entries < present.entries):
+            has = "has a larger quota there"
+        else:
+            return
+        raise NotPermitted(f"that key {has}: take that back first, with 'basefs revoke', and grant it again")
 
     # -- where grants and revokes hang --------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def _is_allowed_there(store: Store, tree: Tree, write: Placed) -> bool:
     return (
         above is not None
         and write.directory in above.outcome.directories
-        and (above.authority.allows(write.entry.fingerprint))
+        and tree.resolver.has_room(write, above.authority)
     )
 
 
@@ -86,7 +86,7 @@ class Needs:
         self._lineages = contents.lineages
         self._tree = tree
         #: What there would be if all contents were here.
-        self._whole = Resolver(store, contents, as_if_complete=True)
+        self._whole = Resolver(store, contents, as_if_complete=True, quotas=tree.resolver.quotas)
         self._outcomes: dict[int, Outcome | None] = {}
         #: The paths whose entries were looked at, and all that these need, wherever that stands.
         self._examined: set[int] = set()

@@ -13,6 +13,7 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.placement import EntryKind
 from basefs.log.store import Store
 from basefs.path import Path, display
+from basefs.view.quotas import Use
 from basefs.view.signer import Signer
 from basefs.view.states import State
 from basefs.view.supposing import subtree
@@ -32,7 +33,9 @@ class GrantRecord:
         entry: the grant; its name is the key's name.
         fingerprint: the key.
         depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid.
-        standing: "valid"; "revoked"; "fallen", because the granter lost its own grant; "gone" with the path.
+        standing: "valid"; "revoked"; "fallen", because the granter lost its own grant or has a quota; "gone" with the
+            path.
+        used: what the key has written at and below the path; `None` of a grant without a quota.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class GrantRecord:
     fingerprint: Fingerprint
     depth: int | None
     standing: str
+    used: Use | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,9 @@ class Past:
                     depth = None
                     if node is not None and entry.hash in in_force:
                         standing, depth = "valid", node.authority.depths.get(key)
-                    found.append(GrantRecord(path, entry, key, depth, standing))
+                    is_limited = entry.extensions.quota is not None
+                    used = self._tree.resolver.quotas.use(key, path_id) if is_limited else None
+                    found.append(GrantRecord(path, entry, key, depth, standing, used))
         return sorted(found, key=lambda granted: granted.path)
 
 

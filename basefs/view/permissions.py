@@ -9,7 +9,8 @@ such directory, 0 being the root and the highest.  Rules for the effect of a rev
 2. Its signer must be valid at the path, and hold a higher authority than the key, or have granted it, directly or
    through others (then only the grants that stem from the signer fall), or be the key itself.
 3. A grant whose signer is not valid at the path gives nothing: it falls with its signer.
-4. The key that signed the root entry stays valid: a filesystem must always be repairable.
+4. A grant whose signer has a quota at the path gives nothing: it could give away more than it has.
+5. The key that signed the root entry stays valid: a filesystem must always be repairable.
 
 Evaluation goes level by level: keys valid above come first, then the keys that they granted here, then the keys that
 those granted.  A key that may revoke a grant always belongs to an earlier level than the grant, so every order of
@@ -25,6 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 
@@ -41,6 +43,11 @@ class Grant:
     entry: Entry
     fingerprint: Fingerprint
 
+    @property
+    def quota(self) -> Quota | None:
+        """The quota of the key at and below the path; `None` without one."""
+        return self.entry.extensions.quota
+
 
 class Authority:
     """The keys valid at one path.  Immutable, and shared by all paths below that have no grants of their own.
@@ -48,13 +55,20 @@ class Authority:
     Attributes:
         depths: valid key -> depth of the shallowest directory on which it is granted.
         grants: the grants in force that hang on the nearest path, here or above, that has any.
+        limits: valid key whose grants all have a quota -> depth of each directory on which it is granted -> the quota.
     """
 
-    __slots__ = ("depths", "grants")
+    __slots__ = ("depths", "grants", "limits")
 
-    def __init__(self, depths: Mapping[Fingerprint, int], grants: Sequence[Grant] = ()) -> None:
+    def __init__(
+        self,
+        depths: Mapping[Fingerprint, int],
+        grants: Sequence[Grant] = (),
+        limits: Mapping[Fingerprint, Mapping[int, Quota]] | None = None,
+    ) -> None:
         self.depths = depths
         self.grants = tuple(grants)
+        self.limits = limits or {}
 
     @classmethod
     def of_root_key(cls, root: Entry) -> Authority:
@@ -62,13 +76,22 @@ class Authority:
         return cls({root.fingerprint: 0})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Authority) and self.depths == other.depths and set(self.grants) == set(other.grants)
+        return (
+            isinstance(other, Authority)
+            and self.depths == other.depths
+            and set(self.grants) == set(other.grants)
+            and self.limits == other.limits
+        )
 
     __hash__ = None  # type: ignore[assignment]  # compared, never looked up
 
     def allows(self, fingerprint: Fingerprint) -> bool:
         """Whether a key is valid here."""
         return fingerprint in self.depths
+
+    def may_grant(self, fingerprint: Fingerprint) -> bool:
+        """Whether what a key grants here counts, and what it hangs here: it is valid, and has no quota."""
+        return fingerprint in self.depths and fingerprint not in self.limits
 
     def extended(self, hanging: Iterable[Entry], depth: int) -> Authority:
         """The authority at a path of this depth, below here, on which these grant and revoke entries hang."""
@@ -86,8 +109,9 @@ class Authority:
         #: Granted key -> the revokers from which its grants stem.
         stems: dict[Fingerprint, int] = {}
         accepted: list[Grant] = []
+        limits = dict(self.limits)
         granters: set[Fingerprint] = set()
-        signers = [signer for signer in pending if signer in depths]
+        signers = [signer for signer in pending if signer in depths and signer not in limits]
         while signers:
             reach = {signer: revokers.bit_of(signer) | stems.get(signer, 0) for signer in signers}
             level: dict[Fingerprint, dict[Fingerprint, list[Grant]]] = {}
@@ -100,10 +124,25 @@ class Authority:
                 for signer, grants in by_signer.items():
                     accepted += grants
                     granters.add(signer)
-                    depths.setdefault(key, depth)
+                    for grant in grants:
+                        _limit(limits, grant, depth, is_valid=key in depths)
+                        depths.setdefault(key, depth)
                     stems[key] = stems.get(key, 0) | reach[signer]
-            signers = [key for key in level if key in depths and key in pending]
-        return Authority(depths, accepted)
+            signers = [key for key in level if key in depths and key in pending and key not in limits]
+        return Authority(depths, accepted, limits)
+
+
+def _limit(limits: dict[Fingerprint, Mapping[int, Quota]], grant: Grant, depth: int, *, is_valid: bool) -> None:
+    """Take a grant at this depth into the limits; `is_valid`: its key was granted something before."""
+    key, quota = grant.fingerprint, grant.quota
+    if quota is None:
+        limits.pop(key, None)
+    elif not is_valid:
+        limits[key] = {depth: quota}
+    elif key in limits:
+        other = limits[key].get(depth, quota)
+        widest = Quota(max(quota.bytes, other.bytes), max(quota.entries, other.entries))
+        limits[key] = {**limits[key], depth: widest}
 
 
 #: The bit of the revokers from which every grant of a key has to fear.

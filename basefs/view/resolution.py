@@ -6,17 +6,18 @@ file that a hard link names, and the life and the contributors below a directory
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
-from basefs.log.placement import ROOT_PATH_ID, Placed
+from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.view.permissions import Authority
+from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
 from basefs.view.walk import LINKABLE, Forest, Outcome, Walk, unite
 
@@ -150,10 +151,16 @@ def _are_concurrent(one: Entry, other: Entry) -> bool:
 
 
 class Resolver:
-    """Resolves paths of one log.  Remembers what links name for as long as the log stays as it is."""
+    """Resolves paths of one log.  Remembers what links name for as long as the log stays as it is.
 
-    def __init__(self, store: Store, contents: Contents, *, as_if_complete: bool = False) -> None:
-        """`as_if_complete`: as if all contents were here.
+    Attributes:
+        quotas: which entries are over the quotas of their keys.
+    """
+
+    def __init__(
+        self, store: Store, contents: Contents, *, as_if_complete: bool = False, quotas: Quotas | None = None
+    ) -> None:
+        """`as_if_complete`: as if all contents were here; `quotas`: those of another resolver of the same log.
 
         Raises `DamagedLog` if the root entry cannot be read.
         """
@@ -167,6 +174,7 @@ class Resolver:
         self._lineages = contents.lineages
         self._as_if_complete = as_if_complete
         self._root = root.entry
+        self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
         #: The version of the log in which those are.
@@ -176,11 +184,18 @@ class Resolver:
         """The authority before any grant: the key that signed the root entry."""
         return Authority.of_root_key(self._root)
 
-    def is_allowed(self, placed: Placed) -> bool:
-        """Whether the key of an entry is valid above its path, by its own ancestors alone."""
-        if placed.directory == ZERO_HASH:
-            return True
-        return self.authority_above(placed).allows(placed.entry.fingerprint)
+    def is_allowed(self, write: Placed) -> bool:
+        """Whether the key of a write that comes is valid above its path, by its own ancestors alone, and has room."""
+        return self.has_room(write, self.authority_above(write))
+
+    def has_room(self, write: Placed, authority: Authority) -> bool:
+        """Whether the key of a write that is not in the log yet is valid by this authority, and has room for it."""
+        entry = write.entry
+        limits = authority.limits.get(entry.fingerprint)
+        if limits is None:
+            return authority.allows(entry.fingerprint)
+        above = write.above if write.path_id == NEW_PATH else write.path_id
+        return self.quotas.has_room(entry.fingerprint, above, limits, Use(entry.size, 1))
 
     def root(self) -> Outcome:
         """The outcome of the root directory."""
@@ -216,11 +231,11 @@ class Resolver:
 
     def survey(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
-    ) -> tuple[Outcome | None, Mapping[EntryHash, State], Mapping[EntryHash, Outcome | None]]:
-        """What `path` returns, the state after each entry, and the outcome of the branch that each entry begins."""
+    ) -> tuple[Outcome | None, Walk]:
+        """What `path` returns, and the walk over the path."""
         forest = Forest.of(entries, directories)
         walk = Walk(self, forest, authority, depth)
-        return self._result(forest, walk, authority, depth), walk.states, walk.outcomes
+        return self._result(forest, walk, authority, depth), walk
 
     def past(
         self,
@@ -266,6 +281,11 @@ class Resolver:
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
         return self._as_if_complete or self._lineages.is_complete(write)
+
+    def is_over(self, placed: Placed, authority: Authority) -> bool:
+        """Whether an entry is over the quotas of its key, which is valid by this authority."""
+        limits = authority.limits.get(placed.entry.fingerprint)
+        return limits is not None and self.quotas.is_over(placed, limits)
 
     def is_withheld(self, write: EntryHash) -> bool:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""

@@ -107,7 +107,7 @@ class Reverter:
         if revision.state is None:
             raise NotPermitted(f"{target.hex()[:12]} cannot be restored: it is not a version of {display(path)}")
         # What is withheld comes once a revert that counts names it.
-        if not revision.state.complete and revision.standing is not RevisionStatus.WITHHELD:
+        if not revision.state.complete and revision.standing not in (RevisionStatus.WITHHELD, RevisionStatus.OVER):
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
         return self._follow(path, found.outcome, Action.REVERT, target)
 

@@ -171,6 +171,16 @@ class Tree:
             node = child
         return node
 
+    def nearest(self, path: Sequence[bytes]) -> Node:
+        """The node at a path, or of the nearest directory above it that is there."""
+        node = self.root
+        for name in path:
+            child = self.children(node).get(name) if node.is_directory else None
+            if child is None:
+                break
+            node = child
+        return node
+
     def loaded(self, path: Sequence[bytes]) -> Node | None:
         """The node at a path as it was after the last update, if somebody has looked at it; looks nothing up."""
         node = self._root
@@ -307,7 +317,8 @@ class Tree:
         """
         self._resolved.clear()
         named: set[int] = set()
-        for is_new, changes in ((True, accepted), (False, completed)):
+        pushed = self.resolver.quotas.pushed()
+        for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
             for placed in changes:
                 is_plain = self._update_path(placed, now, is_new)
                 if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
@@ -620,6 +631,7 @@ class Tree:
             or len(outcome.tips) != 1
             or entry.parent != outcome.tips[0].hash
             or not outcome.authority.allows(entry.fingerprint)
+            or self.resolver.is_over(placed, outcome.authority)
             or outcome.from_below
             or outcome.awaited
             or (entry.action is Action.WRITE and node.is_directory)

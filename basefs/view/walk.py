@@ -7,7 +7,8 @@
   3. then the branch with more contributors;
   4. then the branch whose first entry has the higher hash.
 
-An entry is effective if its key is valid at its path, or if any effective entry builds on it.  All branches that end
+An entry is effective if its key is valid at its path and it is not over the key's quota, or if any effective entry
+builds on it.  All branches that end
 as a live directory are one candidate; a deleted directory in which something lives is a live directory.
 """
 
@@ -128,6 +129,9 @@ class OtherPaths(Protocol):
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
 
+    def is_over(self, placed: Placed, authority: Authority) -> bool:
+        """Whether an entry is over the quotas of its key, which is valid by this authority."""
+
     def named(self, link: Entry, hops: int) -> State:
         """The state that a hard link shows: of the file that it names, or of a copy."""
 
@@ -175,6 +179,8 @@ class Walk:
         self.states: dict[EntryHash, State] = {}
         self.outcomes: dict[EntryHash, Outcome | None] = {}
         self._authorities: dict[EntryHash, Authority] = {}
+        #: The entries that are over the quotas of their keys.
+        self.over: set[EntryHash] = set()
         self._order: list[Placed] = []
         #: Whether a revert names an entry that is not here.
         self.awaits = False
@@ -245,7 +251,12 @@ class Walk:
         if self._files and self.states[entry.hash].kind not in LINKABLE:
             return None
         authority = self._authorities[entry.hash]
-        own = {entry.fingerprint: authority.depths[entry.fingerprint]} if authority.allows(entry.fingerprint) else {}
+        own: dict[Fingerprint, int] = {}
+        if authority.allows(entry.fingerprint):
+            if entry.fingerprint in authority.limits and self._others.is_over(placed, authority):
+                self.over.add(entry.hash)
+            else:
+                own[entry.fingerprint] = authority.depths[entry.fingerprint]
         branches = [
             outcome
             for successor in self._forest.successors.get(entry.hash, ())
@@ -297,7 +308,7 @@ class Walk:
 
     def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
-        if any(authority.allows(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
+        if any(authority.may_grant(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
             return True
         if placed.entry.action is not Action.MKDIR:
             return False

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry, PathError
 from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
+from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.path import Path
@@ -45,6 +46,7 @@ KEYS = (ROOT_KEY, ALICE, BOB, CAROL)
 NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
+QUOTAS = (None, None, Quota(700, 6), Quota(NO_LIMIT, 3))
 OWNERS = (None, None, (b"root", b"adm"))
 
 
@@ -258,7 +260,8 @@ class World:
         names = self._pick(node, step.a)
         if names is not None:
             key = KEYS[step.b % len(KEYS)]
-            self._commit(node, lambda author: author.grant(names, b"key", key.public))
+            quota = QUOTAS[step.c % len(QUOTAS)]
+            self._commit(node, lambda author: author.grant(names, b"key", key.public, quota))
 
     def revoke(self, node: Node, step: Step) -> None:
         """Take a key's grants back, with acks or (by hand) without."""

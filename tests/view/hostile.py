@@ -15,14 +15,17 @@ from basefs.errors import InvalidEntry
 from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import Extensions
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.view.states import encode_mode
-from tests.support.helpers import ALICE, BIRTH, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, genesis
+from tests.support.helpers import ALICE, BIRTH, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, genesis, make_key
 
-#: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked; the stranger has none.
-KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, CAROL, DAVE, STRANGER)
+ERIN = make_key("erin")
+#: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked, Erin one for `/d` with a
+#: quota; the stranger has none.
+KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, CAROL, ERIN, ERIN, DAVE, STRANGER)
+QUOTAS = (None, None, Quota(2**64 - 1, 3), Quota(30, 5), Quota(0, 2), Quota(200, 2**64 - 1))
 NAMES = (b"a", b"d")
 TEXTS = (b"", b"one\n", b"two\n", b"three " * 20)
 #: What most entries are: those that name other entries, and those that begin something to be named.
@@ -88,8 +91,8 @@ class Hostile:
         self._homes: dict[EntryHash, tuple[EntryHash, bytes]] = {e.hash: (born[0].hash, b"/") for e in born}
         directory = self._add(ROOT_KEY, born[0], Action.MKDIR, b"d", b"")
         last = directory
-        for key in (BOB, CAROL, DAVE):
-            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public)
+        for key, quota in ((BOB, None), (CAROL, None), (DAVE, None), (ERIN, Quota(60, 6))):
+            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public, Extensions(quota=quota))
         self._add(ROOT_KEY, last, Action.REVOKE, b"key", bytes(DAVE.fingerprint))
         for parent, name in ((born[0], b"a"), (directory, b"a")):
             self._write(ROOT_KEY, parent, name, 1)
@@ -104,10 +107,13 @@ class Hostile:
         parent = parents[-1 - deed.parent % len(parents)]
         begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
         name = NAMES[deed.name % len(NAMES)] if begins or action in KEY_ACTIONS else parent.name
+        # Some pretend that they were signed earlier.
+        early = 30 - deed.other if deed.name % 5 == 4 else 0
         if action is Action.WRITE:
-            self._write(key, parent, name, deed.name)
+            self._write(key, parent, name, deed.name, early)
         else:
-            self._add(key, parent, action, name, self._content(action, deed, parent))
+            quota = QUOTAS[deed.name % len(QUOTAS)] if action is Action.GRANT else None
+            self._add(key, parent, action, name, self._content(action, deed, parent), Extensions(quota=quota), early)
 
     def _content(self, action: Action, deed: Deed, parent: Entry) -> bytes:
         other = KEYS[deed.other % len(KEYS)]
@@ -138,16 +144,25 @@ class Hostile:
         """The entries of the path that an entry belongs to, in one incarnation of its directory."""
         return [other for other in self.entries if self._homes[other.hash] == self._homes[entry.hash]]
 
-    def _write(self, key: SigningKey, parent: Entry, name: bytes, choice: int) -> None:
+    def _write(self, key: SigningKey, parent: Entry, name: bytes, choice: int, early: int = 0) -> None:
         text, base = TEXTS[choice % len(TEXTS)], TEXTS[choice // len(TEXTS)]
         codec = codecs.STORED if choice % 3 == 0 else codecs.ZSTD
         chain = blocks.split(bytes((codec.tag,)) + codec.encode(text, base)) if text else []
         self.blocks.update((block.hash, block) for block in chain)
-        self._add(key, parent, Action.WRITE, name, chain[0].hash if chain else b"", len(text))
+        self._add(key, parent, Action.WRITE, name, chain[0].hash if chain else b"", Extensions(len(text)), early)
 
-    def _add(self, key: SigningKey, parent: Entry, action: Action, name: bytes, content: bytes, size: int = 0) -> Entry:
+    def _add(
+        self,
+        key: SigningKey,
+        parent: Entry,
+        action: Action,
+        name: bytes,
+        content: bytes,
+        extensions: Extensions = NO_EXTENSIONS,
+        early: int = 0,
+    ) -> Entry:
         try:
-            entry = key.sign(parent.hash, BIRTH + len(self.entries), action, name, content, Extensions(size))
+            entry = key.sign(parent.hash, BIRTH + len(self.entries) - early, action, name, content, extensions)
         except InvalidEntry:
             return parent
         if entry.hash not in self._homes:

@@ -13,13 +13,36 @@ from functools import lru_cache
 
 from basefs import path as paths
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
+from basefs.log.extensions import Quota
 from basefs.log.keys import fingerprint_of
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
-Depths = dict[bytes, int]
+
+class Depths(dict[bytes, int]):
+    """Valid key -> its authority; and of those that have quotas, by the depths of the directories."""
+
+    def __init__(self, depths: dict[bytes, int] | None = None) -> None:
+        super().__init__(depths or {})
+        self.limits: dict[bytes, dict[int, Quota]] = dict(depths.limits) if isinstance(depths, Depths) else {}
+
+    def grant(self, key: bytes, depth: int, quota: Quota | None) -> None:
+        """One more grant of a key."""
+        if quota is None:
+            self.limits.pop(key, None)
+        elif key not in self:
+            self.limits[key] = {depth: quota}
+        elif key in self.limits:
+            here = self.limits[key].get(depth, quota)
+            widest = Quota(max(here.bytes, quota.bytes), max(here.entries, quota.entries))
+            self.limits[key] = {**self.limits[key], depth: widest}
+        self.setdefault(key, depth)
+
+
 FILES = (Kind.FILE, Kind.SYMLINK)
 CONTINUES = (Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT)
 HOPS = 16
+#: Where an entry stands that no quota holds.
+NEVER = 2**80
 
 
 @dataclass(frozen=True)
@@ -52,11 +75,13 @@ class Oracle:
         self.place = lru_cache(None)(self._place)
         self.under = lru_cache(None)(self._under)
         self.hanging = lru_cache(None)(self._hanging)
+        self.stamp = lru_cache(None)(self._stamp)
+        self.beyond = lru_cache(None)(self._beyond)
 
     def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
         shown: dict[paths.Path, tuple[State, Depths]] = {}
-        todo: list[tuple[paths.Path, Branch | None]] = [((), self.path((), (b"",), {self.root.fingerprint: 0}))]
+        todo: list[tuple[paths.Path, Branch | None]] = [((), self.path((), (b"",), Depths({self.root.fingerprint: 0})))]
         while todo:
             names, branch = todo.pop()
             if branch is None or branch.state.kind is Kind.ABSENT:
@@ -65,6 +90,50 @@ class Oracle:
             for name in self.names_under(branch.directories):
                 todo.append(((*names, name), self.path((*names, name), branch.directories, branch.keys)))
         return shown
+
+    # -- quotas -------------------------------------------------------------------------------------------------------
+
+    def over(self, entry: Entry, keys: Depths) -> bool:
+        """Whether an entry of a valid key is over the quotas of all the directories on which the key is granted."""
+        limits = keys.limits.get(entry.fingerprint)
+        names, _ = self.place(entry.hash)
+        return limits is not None and all(
+            entry.hash in self.beyond(entry.fingerprint, names[:depth], quota) for depth, quota in limits.items()
+        )
+
+    def account(self, key: bytes, top: paths.Path) -> list[Entry]:
+        """What a key has written at and below a path."""
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.fingerprint == key and entry.action.is_state and self.place(entry.hash)[0][: len(top)] == top
+        ]
+
+    def _beyond(self, key: bytes, top: paths.Path, quota: Quota) -> set[bytes]:
+        """The entries of an account behind the first one that does not fit any more."""
+        order = sorted((self.stamp(entry.hash, top), entry.hash, entry) for entry in self.account(key, top))
+        beyond: set[bytes] = set()
+        size = 0
+        for number, (stamp, hash, entry) in enumerate(order, 1):
+            size += entry.size
+            if beyond or number > quota.entries or size > quota.bytes or stamp >= NEVER:
+                beyond.add(hash)
+        return beyond
+
+    def _stamp(self, hash: bytes, top: paths.Path) -> int:
+        """When an entry was signed, as far as that counts: behind the entries of its account that it builds on."""
+        entry = self.entries[hash]
+        account = {other.hash for other in self.account(entry.fingerprint, top)}
+        stamps = [entry.made]
+        if entry.parent in account:
+            stamps.append(self.stamp(entry.parent, top) + 1)
+        if entry.action in (Action.REVERT, Action.LINK):
+            named = self.entries.get(entry.content)
+            if named is not None and named.hash in account:
+                stamps.append(self.stamp(named.hash, top) + 1)
+            elif named is None or (named.fingerprint == entry.fingerprint and named.action.is_state):
+                stamps.append(NEVER)
+        return max(stamps)
 
     # -- where entries stand ------------------------------------------------------------------------------------------
 
@@ -118,7 +187,7 @@ class Oracle:
     def keys_above(self, directory: bytes) -> Depths:
         """The keys valid in one incarnation of a directory, by its own ancestors alone."""
         if not directory:
-            return {self.root.fingerprint: 0}
+            return Depths({self.root.fingerprint: 0})
         above = self.keys_above(self.place(directory)[1])
         made = self.entries[directory]
         others = [
@@ -220,7 +289,9 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
-        own = {entry.fingerprint: keys[entry.fingerprint]} if entry.fingerprint in keys else {}
+        own = Depths()
+        if entry.fingerprint in keys and not self.oracle.over(entry, keys):
+            own[entry.fingerprint] = keys[entry.fingerprint]
         following = [self.branch(next) for next in self.successors(entry) if self.belongs(next)]
         branches = [branch for branch in following if branch is not None]
         chosen = self.choose(branches)
@@ -242,7 +313,8 @@ class Path:
 
     def is_built_upon(self, entry: Entry, keys: Depths) -> bool:
         """Whether anything valid builds on an entry: a grant, or something in the directory that it makes."""
-        if any(key.fingerprint in keys for key in self.oracle.hanging(entry.hash)):
+        hanging = {key.fingerprint for key in self.oracle.hanging(entry.hash)}
+        if any(key in keys and key not in keys.limits for key in hanging):
             return True
         return entry.action is Action.MKDIR and any(True for _ in self.below(entry.hash, keys, self.depth, heads=True))
 
@@ -303,7 +375,7 @@ class Path:
 
 def united(all_contributors: Iterable[Depths]) -> Depths:
     """Contributors together, each with its highest authority."""
-    found: Depths = {}
+    found = Depths()
     for contributors in all_contributors:
         for key, depth in contributors.items():
             found[key] = min(depth, found.get(key, depth))
@@ -319,14 +391,14 @@ def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
     def comes_after(entry: Entry, other: Entry) -> bool:
         return entry.parent == other.hash or (entry.parent in known and comes_after(known[entry.parent], other))
 
-    keys = dict(above)
+    keys = Depths(above)
     #: key -> the keys from which its grants here stem
     stems: dict[bytes, set[bytes]] = {}
     counting: list[Entry] = []
     left = [entry for entry in hanging if entry.action is Action.GRANT]
     revokes = [entry for entry in hanging if entry.action is Action.REVOKE]
-    while level := [entry for entry in left if entry.fingerprint in keys]:
-        left = [entry for entry in left if entry.fingerprint not in keys]
+    while level := [entry for entry in left if entry.fingerprint in keys and entry.fingerprint not in keys.limits]:
+        left = [entry for entry in left if entry not in level]
 
         def falls(grant: Entry, others: list[Entry]) -> bool:
             key = fingerprint_of(grant.content)
@@ -347,7 +419,7 @@ def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
         new: dict[bytes, set[bytes]] = {}
         for grant in level:
             key = fingerprint_of(grant.content)
-            keys.setdefault(key, depth)
+            keys.grant(key, depth, grant.extensions.quota)
             new.setdefault(key, set()).update({grant.fingerprint}, stems.get(grant.fingerprint, ()))
         for key, granters in new.items():
             stems.setdefault(key, set()).update(granters)

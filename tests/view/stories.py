@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import Extensions
+from basefs.log.extensions import Extensions, Quota
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
@@ -46,6 +46,7 @@ class Story:
         blocks: of all contents.
         root: the root directory's entry.
         keys: the last grant on the root directory, behind which the next one goes.
+        now: the time at which entries are signed, nanoseconds since 1970.
     """
 
     def __init__(self, directory: pathlib.Path, keys: Sequence[SigningKey] = (ROOT_KEY,)) -> None:
@@ -54,6 +55,7 @@ class Story:
         self.blocks: list[Block] = []
         self.root = self.entries[0]
         self.keys = self.entries[-1]
+        self.now = BIRTH
         self._replicas = 0
 
     # -- signing ------------------------------------------------------------------------------------------------------
@@ -67,11 +69,12 @@ class Story:
         content: bytes = b"",
         size: int = 0,
         wanted: Condition = anything,
+        quota: Quota | None = None,
     ) -> Entry:
-        """Add an entry.  Its time, which decides nothing, is the first one that gives it a hash as `wanted`."""
+        """Add an entry.  Its time is the first one from `now` on that gives it a hash as `wanted`."""
         raw = parent.name if name is None else name.encode()
-        for made in range(BIRTH, BIRTH + 1000):
-            entry = key.sign(parent.hash, made, action, raw, content, Extensions(size))
+        for made in range(self.now, self.now + 1000):
+            entry = key.sign(parent.hash, made, action, raw, content, Extensions(size, quota=quota))
             if wanted(entry):
                 self.entries.append(entry)
                 return entry
@@ -114,9 +117,9 @@ class Story:
         """Make a path what it was at an earlier entry."""
         return self.sign(key, parent, Action.REVERT, content=target.hash, wanted=wanted)
 
-    def grant(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
+    def grant(self, key: SigningKey, behind: Entry, whom: SigningKey, quota: Quota | None = None) -> Entry:
         """Let a key write; `behind` is the directory, or its last grant or revoke."""
-        return self.sign(key, behind, Action.GRANT, "key", whom.public)
+        return self.sign(key, behind, Action.GRANT, "key", whom.public, quota=quota)
 
     def revoke(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
         """Take a key's grants back."""

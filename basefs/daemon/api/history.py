@@ -225,7 +225,7 @@ class HistoryServices:
             (path, revision)
             for path, revisions in self._histories(parse(request.path))
             for revision in revisions
-            if revision.standing in (RevisionStatus.IGNORED, RevisionStatus.WITHHELD)
+            if revision.standing in (RevisionStatus.IGNORED, RevisionStatus.WITHHELD, RevisionStatus.OVER)
         ]
         return self._rows(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
@@ -17,6 +17,7 @@ from basefs.daemon.api.messages import (
 )
 from basefs.daemon.api.plans import path_changes
 from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion
+from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of, parse_public_key
 from basefs.path import Path, display, parse, to_text
@@ -24,6 +25,7 @@ from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.keyholder import GrantPlan
+from basefs.view.past import GrantRecord
 from basefs.view.permissions import Grant
 
 
@@ -47,18 +49,7 @@ class KeyServices:
         mine = {key.fingerprint for key in self._replica.keys}
         key_names = self._replica.key_names()
         return [
-            GrantedKey(
-                path=to_text(one.path),
-                name=one.entry.name.decode("utf-8", "replace"),
-                fingerprint=one.fingerprint.hex(),
-                depth=one.depth,
-                standing=one.standing,
-                granted_by=one.entry.fingerprint.hex(),
-                granted_by_name=key_names.get(one.entry.fingerprint),
-                grant=one.entry.hash.hex(),
-                public=one.entry.content.hex(),
-                own=one.fingerprint in mine,
-            )
+            _row(one, key_names, own=one.fingerprint in mine)
             for one in granted
             if request.every or one.standing == "valid"
         ]
@@ -68,11 +59,14 @@ class KeyServices:
         public = parse_public_key(request.public)
         name = request.name.encode("utf-8", "surrogateescape")
         path = parse(request.path)
+        quota = None
+        if (request.max_bytes, request.max_entries) != (None, None):
+            quota = Quota(*(NO_LIMIT if most is None else most for most in (request.max_bytes, request.max_entries)))
 
         def make(author: Author) -> GrantPlan:
             if not request.force:
                 _require_one_name(author, name, fingerprint_of(public))
-            return author.key_holder.grant(path, name, public)
+            return author.key_holder.grant(path, name, public, quota)
 
         return self._carry_out(make, request.dry_run)
 
@@ -128,6 +122,26 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
         if one.entry.name == name:
             other = one.fingerprint.hex()[:LEAST_DIGITS]
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
+
+
+def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool) -> GrantedKey:
+    quota = one.entry.extensions.quota
+    return GrantedKey(
+        path=to_text(one.path),
+        name=one.entry.name.decode("utf-8", "replace"),
+        fingerprint=one.fingerprint.hex(),
+        depth=one.depth,
+        standing=one.standing,
+        granted_by=one.entry.fingerprint.hex(),
+        granted_by_name=key_names.get(one.entry.fingerprint),
+        grant=one.entry.hash.hex(),
+        public=one.entry.content.hex(),
+        own=own,
+        max_bytes=None if quota is None or quota.bytes == NO_LIMIT else quota.bytes,
+        max_entries=None if quota is None or quota.entries == NO_LIMIT else quota.entries,
+        used_bytes=None if one.used is None else one.used.bytes,
+        used_entries=None if one.used is None else one.used.entries,
+    )
 
 
 def _describe(plan: GrantPlan) -> GrantOutcome:

@@ -340,7 +340,11 @@ class AcceptConflicts(Request[list[SettledConflict]]):
 
 @dataclass(frozen=True, slots=True)
 class GrantedKey:
-    """A grant; `standing`: valid, or why it does not count; `grant`: its entry; `own`: of a key of this node."""
+    """A grant; `standing`: valid, or why it does not count; `grant`: its entry; `own`: of a key of this node.
+
+    `max_bytes`, `max_entries`: its quota, `None` is no limit; `used_bytes`, `used_entries`: what the key has written at
+    and below the path, `None` without a quota.
+    """
 
     path: str
     name: str
@@ -352,6 +356,10 @@ class GrantedKey:
     grant: str
     public: str
     own: bool
+    max_bytes: int | None
+    max_entries: int | None
+    used_bytes: int | None
+    used_entries: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +393,7 @@ class GrantOutcome:
 
 @dataclass(frozen=True, slots=True)
 class GrantKey(Request[GrantOutcome]):
-    """Let a public key write at a path and below it.
+    """Let a public key write at a path and below it; `max_bytes`, `max_entries`: its quota, `None` is no limit.
 
     Without `force` a name that another key has is refused, and so is a second name of a key.
     """
@@ -396,6 +404,8 @@ class GrantKey(Request[GrantOutcome]):
     public: str
     dry_run: bool = False
     force: bool = False
+    max_bytes: int | None = None
+    max_entries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,9 @@ def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]
         versions = step.seen
     try:
         with author.based_on(versions):
-            yield from made
+            for draft in made:
+                author.check_room(draft)
+                yield draft
     except (PathError, IncompleteContent, UnreadableContent) as error:
         # The log may have come from a backup, and lack the content that a pending file was published with; and what
         # another node has written may be unreadable.

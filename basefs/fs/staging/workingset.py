@@ -24,6 +24,7 @@ from basefs.errors import (
     NotPermitted,
     PathError,
     PermissionDenied,
+    QuotaExceeded,
     ReadOnly,
     StoreError,
 )
@@ -41,6 +42,7 @@ from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.path import Path, check_name, display
 from basefs.replica.replica import Attributes, Replica
+from basefs.view.quotas import Use
 from basefs.view.seen import Version, follow
 from basefs.view.states import Kind, Owner, State
 
@@ -51,6 +53,9 @@ DIRECTORY = "working"
 #: another one has come by then, and if this process is killed before it, what was removed is back, but nothing that was
 #: being replaced is lost.
 NOTE_SECONDS = 0.002
+
+#: Entries that publishing a name takes at the most: what it is, and its mode.
+_ENTRIES_A_NAME = 2
 
 
 class WorkingSet:
@@ -318,6 +323,49 @@ class WorkingSet:
             raise PermissionDenied(
                 f"no key of this node may write at {display(path[:depth])}: ask a key holder for 'basefs grant'"
             )
+        if attributes.limited:
+            self._check_room(path, None, 0)
+
+    def check_growth(self, inode: Inode, size: int) -> None:
+        """Raise `QuotaExceeded` where a file of this size does not fit into a quota any more."""
+        path = next(iter(inode.names), inode.home)
+        if path is not None and self._is_limited(path):
+            self._check_room(path, inode, size)
+
+    def check_move(self, source: Path, target: Path) -> None:
+        """Raise `QuotaExceeded` where a file does not fit into the quota of another path."""
+        if not self._is_limited(target):
+            return
+        inode, attributes = self.find(source)
+        size = attributes.size if attributes is not None else 0 if inode is None else inode.size
+        left, before = self.replica.quota_left(target), self.replica.quota_left(source)
+        # Within its quotas a file is moved by a link, otherwise it is copied.
+        is_same = left is not None and before is not None and left.keys() == before.keys()
+        if not is_same or (inode is not None and inode.dirty):
+            self._check_room(target, inode, size)
+
+    def _is_limited(self, path: Path) -> bool:
+        """Whether the key of this node that signs at a path has a quota."""
+        while True:
+            try:
+                return self.replica.attributes(path).limited
+            except (NotFound, NotADirectory):
+                path = path[:-1]
+
+    def _check_room(self, path: Path, inode: Inode | None, size: int) -> None:
+        """Raise `QuotaExceeded` if a change at a path does not fit with what is staged; `size`: of this inode."""
+        left = self.replica.quota_left(path)
+        if left is None:
+            return
+        for top, room in left.items():
+            staged = [one for at, one in self.overlay.items() if at[: len(top)] == top and at != path]
+            files = {id(one): one.size for one in staged if isinstance(one, Inode) and one.dirty and one is not inode}
+            if room.holds(Use(size + sum(files.values()), _ENTRIES_A_NAME * (len(staged) + 1))):
+                return
+        raise QuotaExceeded(
+            f"the quota of this node's key at {display(path)} is used up: ask a key holder for 'basefs grant' with a "
+            "larger one"
+        )
 
     @staticmethod
     def check_name(path: Path) -> None:

@@ -1,0 +1,335 @@
+"""Quotas: which entries of a key are within the quotas of its grants (docs/authority.md).
+
+An *account* is what one key has written at and below one directory.  Its entries have an order that depends on them
+alone: by the time at which they were signed, then by hash, but each one behind those of the account that it follows or
+names.  An entry is within a quota if it and all before it are.  It is over if that is so of no directory on which the
+key is granted.
+
+So an entry that comes late with an early time moves only later entries of the same key, and only over the quota; and a
+key cannot bring back what it has over the quota with an entry that is not.  A revert or link to an entry of the
+same key in another account, or to one that is not here, is over.
+
+Within one quota each entry is passed by the limit once, and a revert or link that comes before what it names is looked
+at twice, so the cost is linear in the entries of the key.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
+
+from basefs.log.entries import Action
+from basefs.log.extensions import Quota
+from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.placement import Placed
+from basefs.log.store import Store
+
+#: The place of an entry that no quota holds, behind all times.
+_NEVER = 1 << 80
+
+
+class _Place(NamedTuple):
+    """The place of an entry in the order of an account, and its bytes."""
+
+    stamp: int
+    hash: EntryHash
+    size: int
+
+
+@dataclass(slots=True)
+class _Limit:
+    """A quota of an account: how many entries are within it, their bytes, and the first place beyond."""
+
+    quota: Quota
+    count: int = 0
+    size: int = 0
+    beyond: tuple[int, EntryHash] | None = None
+
+    def is_over(self, stamp: int, hash: EntryHash) -> bool:
+        """Whether a place is beyond the quota."""
+        return stamp >= _NEVER or (self.beyond is not None and (stamp, hash) >= self.beyond)
+
+    def note(self, order: Sequence[_Place], place: _Place) -> list[EntryHash]:
+        """An entry was put into the order; returns the entries that this pushes over the quota."""
+        if self.is_over(place.stamp, place.hash):
+            return []
+        self.count += 1
+        self.size += place.size
+        pushed = []
+        while self.count > self.quota.entries or self.size > self.quota.bytes:
+            last = order[self.count - 1]
+            self.count -= 1
+            self.size -= last.size
+            self.beyond = last.stamp, last.hash
+            pushed.append(last.hash)
+        return pushed
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a key has written at and below one path.
+
+    Attributes:
+        stamps: entry -> its stamp, `_NEVER` for one that no quota holds.
+        held: what keeps entries without a place -> these entries: one that has none itself, or is not in the log.
+        order: the others, in order.
+        size: bytes of all.
+        limits: the quotas that were asked for.
+    """
+
+    stamps: dict[EntryHash, int] = field(default_factory=dict)
+    held: dict[EntryHash, list[EntryHash]] = field(default_factory=dict)
+    order: list[_Place] = field(default_factory=list)
+    size: int = 0
+    limits: dict[Quota, _Limit] = field(default_factory=dict)
+
+    def limit(self, quota: Quota) -> _Limit:
+        """A quota of this account."""
+        found = self.limits.get(quota)
+        if found is None:
+            found = self.limits[quota] = _Limit(quota)
+            for place in self.order:
+                if found.note(self.order, place):
+                    break
+        return found
+
+    def is_over(self, hash: EntryHash, quota: Quota) -> bool:
+        """Whether an entry of the account is beyond a quota."""
+        # One that is not here was lost to damage.
+        return self.limit(quota).is_over(self.stamps.get(hash, _NEVER), hash)
+
+    def put(self, hash: EntryHash, stamp: int, size: int) -> list[EntryHash]:
+        """Note an entry; returns those that this pushes over a quota that was asked for."""
+        self.stamps[hash] = stamp
+        self.size += size
+        if stamp >= _NEVER:
+            return []
+        place = _Place(stamp, hash, size)
+        insort(self.order, place)
+        return [pushed for limit in self.limits.values() for pushed in limit.note(self.order, place)]
+
+
+class Use(NamedTuple):
+    """An amount of what a key has written, or may: bytes of contents, and entries."""
+
+    bytes: int
+    entries: int
+
+    def holds(self, more: Use) -> bool:
+        """Whether another amount is no larger."""
+        return more.bytes <= self.bytes and more.entries <= self.entries
+
+
+def _left(quota: Quota, used: Use) -> Use:
+    return Use(quota.bytes - used.bytes, quota.entries - used.entries)
+
+
+class _Written(NamedTuple):
+    """What the order needs of an entry.  `named`: what a revert or link names."""
+
+    made: int
+    size: int
+    path_id: int
+    parent: EntryHash
+    named: EntryHash | None
+
+
+def _written(placed: Placed) -> _Written:
+    entry = placed.entry
+    named = EntryHash(entry.content) if entry.action in (Action.REVERT, Action.LINK) else None
+    return _Written(entry.made, entry.size, placed.path_id, entry.parent, named)
+
+
+class _Writer:
+    """The accounts of one key."""
+
+    def __init__(self, store: Store, fingerprint: Fingerprint) -> None:
+        self._store = store
+        self._written = {placed.entry.hash: _written(placed) for placed in store.entries_by(fingerprint)}
+        self._accounts: dict[int, _Account] = {}
+
+    def account(self, path_id: int) -> _Account:
+        """What the key has written at and below a path."""
+        account = self._accounts.get(path_id)
+        if account is None:
+            account = self._accounts[path_id] = _Account()
+            for hash, written in self._written.items():
+                if hash not in account.stamps and path_id in self._store.paths.upwards(written.path_id):
+                    self._put(account, path_id, hash)
+        return account
+
+    def add(self, placed: Placed) -> None:
+        """An entry of the key came; `count` comes next, once all that came with it are added."""
+        self._written[placed.entry.hash] = _written(placed)
+
+    def count(self, hash: EntryHash) -> list[EntryHash]:
+        """Take an entry of the key into the accounts; returns the entries that are over a quota by it."""
+        pushed: list[EntryHash] = []
+        for path_id in self._store.paths.upwards(self._written[hash].path_id):
+            account = self._accounts.get(path_id)
+            if account is not None:
+                pushed += self._put(account, path_id, hash)
+        return pushed
+
+    def release(self, hash: EntryHash) -> list[EntryHash]:
+        """An entry of any key came; returns the entries that have a place by it, and those that these push out.
+
+        Each one that has waited is looked at once for each of the two that it follows and names.
+        """
+        changed: list[EntryHash] = []
+        for path_id, account in self._accounts.items():
+            todo = [hash]
+            while todo:
+                for waiting in account.held.pop(todo.pop(), ()):
+                    if account.stamps[waiting] < _NEVER:
+                        continue
+                    del account.stamps[waiting]
+                    account.size -= self._written[waiting].size
+                    changed += self._put(account, path_id, waiting)
+                    if account.stamps[waiting] < _NEVER:
+                        changed.append(waiting)
+                        todo.append(waiting)
+        return changed
+
+    def judged(self) -> Iterator[tuple[EntryHash, int, Quota, bool]]:
+        """What is known about each entry: by path id of the account and quota, whether it is over."""
+        for path_id, account in self._accounts.items():
+            for quota in account.limits:
+                for hash in account.stamps:
+                    yield hash, path_id, quota, account.is_over(hash, quota)
+
+    def _put(self, account: _Account, path_id: int, hash: EntryHash) -> list[EntryHash]:
+        """Put an entry into an account, behind those that it follows or names."""
+        pushed: list[EntryHash] = []
+        todo = [hash]
+        while todo:
+            written = self._written[todo[-1]]
+            before = [other for other in (written.parent, written.named) if self._is_in(other, path_id)]
+            if missing := [other for other in before if other not in account.stamps]:
+                # What a revert names may have come after it.  Nothing names itself: an entry holds these hashes.
+                todo += missing
+                continue
+            last = todo.pop()
+            if last not in account.stamps:
+                stamps = [account.stamps[other] + 1 for other in before]
+                never = _NEVER if written.named is not None and not self.holds(written.named, path_id) else 0
+                pushed += account.put(last, max(written.made, never, *stamps), written.size)
+                causes = [other for other in before if account.stamps[other] >= _NEVER]
+                if never and written.named is not None and written.named not in self._written:
+                    causes.append(written.named)
+                for cause in causes:
+                    account.held.setdefault(cause, []).append(last)
+        return pushed
+
+    def _is_in(self, hash: EntryHash | None, path_id: int) -> TypeGuard[EntryHash]:
+        """Whether an entry belongs to the account of a path."""
+        written = None if hash is None else self._written.get(hash)
+        return written is not None and path_id in self._store.paths.upwards(written.path_id)
+
+    def holds(self, named: EntryHash, path_id: int) -> bool:
+        """Whether a revert or link may be within a quota of an account by what it names."""
+        if named in self._written:
+            return self._is_in(named, path_id)
+        return named in self._store
+
+
+class Quotas:
+    """The accounts of the keys of one log, as far as somebody asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writers: dict[Fingerprint, _Writer] = {}
+        self._seen = 0
+        self._rewinds = 0
+        self._pushed: dict[EntryHash, None] = {}
+
+    def is_over(self, placed: Placed, limits: Mapping[int, Quota]) -> bool:
+        """Whether an entry of the log is over the quotas of its key.
+
+        `limits`: by the depth of the directory on which the key is granted.
+        """
+        upwards = self._store.paths.upwards(placed.path_id)
+        writer = self._writer(placed.entry.fingerprint)
+        return all(
+            writer.account(upwards[-1 - depth]).is_over(placed.entry.hash, quota) for depth, quota in limits.items()
+        )
+
+    def use(self, fingerprint: Fingerprint, path_id: int) -> Use:
+        """What a key has written at and below a path."""
+        account = self._writer(fingerprint).account(path_id)
+        return Use(account.size, len(account.stamps))
+
+    def has_room(
+        self,
+        fingerprint: Fingerprint,
+        path_id: int,
+        limits: Mapping[int, Quota],
+        more: Use,
+        names: Iterable[EntryHash] = (),
+    ) -> bool:
+        """Whether a key can write so much more at a path and be within its quotas with all that it has written.
+
+        `names`: what new reverts and links name.
+        """
+        upwards = self._store.paths.upwards(path_id)
+        writer = self._writer(fingerprint)
+        accounts = [(upwards[-1 - depth], quota) for depth, quota in limits.items() if depth < len(upwards)]
+        return any(
+            all(writer.holds(named, top) for named in names) and _left(quota, self.use(fingerprint, top)).holds(more)
+            for top, quota in accounts
+        )
+
+    def left(self, fingerprint: Fingerprint, path_id: int, limits: Mapping[int, Quota]) -> dict[int, Use]:
+        """What a key has left of each of its quotas at a path, by the depth of the directory."""
+        upwards = self._store.paths.upwards(path_id)
+        return {depth: _left(quota, self.use(fingerprint, upwards[-1 - depth])) for depth, quota in limits.items()}
+
+    def pushed(self) -> list[Placed]:
+        """The entries that may be over a quota, or not any more, since this was called last."""
+        if not self._writers:
+            return []
+        self._catch_up()
+        pushed, self._pushed = self._pushed, {}
+        return [placed for hash in pushed if (placed := self._store.get(hash)) is not None]
+
+    def _writer(self, fingerprint: Fingerprint) -> _Writer:
+        if self._writers:
+            self._catch_up()
+        else:
+            self._rewinds, self._seen = self._store.version[0], self._store.entry_count()
+        writer = self._writers.get(fingerprint)
+        if writer is None:
+            writer = self._writers[fingerprint] = _Writer(self._store, fingerprint)
+        return writer
+
+    def _catch_up(self) -> None:
+        """Take in what came into the log since the last time, or has vanished from it."""
+        rewinds = self._store.version[0]
+        if rewinds != self._rewinds:
+            for fingerprint in self._writers:
+                self._renew(fingerprint)
+        elif (seen := self._store.entry_count()) != self._seen:
+            new = self._store.entries_behind(self._seen)
+            own = [placed for placed in new if placed.kind.is_state and placed.entry.fingerprint in self._writers]
+            for placed in own:
+                self._writers[placed.entry.fingerprint].add(placed)
+            for placed in own:
+                pushed = self._writers[placed.entry.fingerprint].count(placed.entry.hash)
+                self._pushed.update(dict.fromkeys(pushed))
+            for placed in new:
+                for writer in self._writers.values():
+                    self._pushed.update(dict.fromkeys(writer.release(placed.entry.hash)))
+            self._seen = seen
+            return
+        self._rewinds, self._seen = rewinds, self._store.entry_count()
+
+    def _renew(self, fingerprint: Fingerprint) -> None:
+        """Count a key's entries again after a rollback, and note those for which the result is another one."""
+        before = self._writers[fingerprint]
+        after = self._writers[fingerprint] = _Writer(self._store, fingerprint)
+        for hash, path_id, quota, was_over in before.judged():
+            account = after.account(path_id)
+            if hash not in account.stamps or account.is_over(hash, quota) != was_over:
+                self._pushed[hash] = None

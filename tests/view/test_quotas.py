@@ -1,0 +1,300 @@
+"""Quotas (docs/authority.md): what a key may add, and which of its entries count once there are more."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from basefs.errors import NotPermitted, QuotaExceeded
+from basefs.log.chains import ChainState
+from basefs.log.entries import Action, Entry
+from basefs.log.extensions import NO_LIMIT, Quota
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from basefs.view.history import RevisionStatus
+from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, copy_replica, make_replica, path
+from tests.view.stories import Story
+
+SECOND = 10**9
+
+
+def entries(most: int) -> Quota:
+    return Quota(NO_LIMIT, most)
+
+
+def size(most: int) -> Quota:
+    return Quota(most, NO_LIMIT)
+
+
+@pytest.fixture
+def story(tmp_path: pathlib.Path) -> Story:
+    return Story(tmp_path)
+
+
+class Shared:
+    """A directory, and files that a key with a quota writes in it."""
+
+    def __init__(self, story: Story, quota: Quota | None, key: SigningKey = ALICE) -> None:
+        self.story = story
+        self.key = key
+        self.directory = story.mkdir(ROOT_KEY, story.root, "d")
+        self.granted = story.grant(ROOT_KEY, self.directory, key, quota)
+
+    def write(self, name: str, text: bytes = b"four", at: int = 0) -> Entry:
+        """A new file, signed at this second."""
+        self.story.now = at * SECOND
+        return self.story.write(self.key, self.directory, text, name)
+
+    def names(self) -> str:
+        """The names in the directory."""
+        return " ".join(sorted(at[-1].decode() for at in self.story.tree() if len(at) == 2))
+
+
+def test_of_more_than_the_quota_the_first_count(story: Story) -> None:
+    d = Shared(story, entries(2))
+    for at, name in enumerate("abcd"):
+        d.write(name, at=at)
+    assert d.names() == "a b"
+
+
+def test_what_does_not_fit_ends_the_count(story: Story) -> None:
+    d = Shared(story, size(10))
+    for at, (name, text) in enumerate((("a", b"four"), ("b", b"much too long"), ("c", b"1"), ("d", b""))):
+        d.write(name, text, at)
+    assert d.names() == "a"
+
+
+def test_what_is_removed_is_not_given_back(story: Story) -> None:
+    d = Shared(story, size(8))
+    first = d.write("a", at=1)
+    story.now = 2 * SECOND
+    story.delete(ALICE, first)
+    d.write("b", at=3)
+    d.write("c", at=4)
+    assert d.names() == "b"
+
+
+def test_an_early_entry_that_comes_late_moves_those_of_the_same_key(story: Story) -> None:
+    d = Shared(story, entries(2))
+    story.grant(ROOT_KEY, d.granted, BOB, entries(1))
+    d.write("a", at=2)
+    d.write("b", at=3)
+    story.now = 9 * SECOND
+    story.write(BOB, d.directory, b"text", "bobs")
+    assert d.names() == "a b bobs"
+    d.write("c", at=1)
+    assert d.names() == "a bobs c"
+
+
+def test_others_keep_what_they_have_built_on(story: Story) -> None:
+    d = Shared(story, entries(1))
+    story.grant(ROOT_KEY, d.granted, BOB, entries(5))
+    last = d.write("last", at=5)
+    story.now = 6 * SECOND
+    story.write(BOB, last, b"bob has seen it")
+    assert d.names() == "last"
+    d.write("first", at=1)
+    assert d.names() == "first last"
+    assert story.content("/d/last") == b"bob has seen it"
+
+
+def test_an_earlier_entry_does_not_bring_back_what_it_builds_on(story: Story) -> None:
+    d = Shared(story, size(10))
+    large = d.write("large", b"a long text", at=5)
+    story.now = 0
+    # These pretend to be older than what they follow or name.
+    story.ack(ALICE, large)
+    d.write("small", at=1)
+    story.now = 0
+    story.revert(ALICE, large, large)
+    story.link(ALICE, d.directory, large, "link")
+    below = story.mkdir(ALICE, d.directory, "below")
+    story.write(ALICE, below, b"1", "f")
+    assert d.names() == "below small"
+    assert story.content("/d/below/f") == b"1"
+
+
+def test_a_revert_counts_once_that_is_here_which_it_names(story: Story) -> None:
+    d = Shared(story, entries(3))
+    first = d.write("f", b"one", at=1)
+    story.now = 2 * SECOND
+    second = story.write(ALICE, first, b"two")
+    story.now = 0
+    story.revert(ALICE, second, first)
+    assert story.content("/d/f") == b"one"
+    # It is the third one, whatever it says.
+    d.write("g", at=3)
+    assert d.names() == "f"
+    d.write("h", at=1)
+    assert d.names() == "f h"
+    assert story.content("/d/f") == b"two"
+
+
+def test_a_link_between_two_directories_with_quotas_does_not_count(story: Story) -> None:
+    d = Shared(story, size(3))
+    other = story.mkdir(ROOT_KEY, story.root, "other")
+    story.grant(ROOT_KEY, other, ALICE, size(3))
+    large = d.write("large", at=1)
+    story.link(ALICE, other, large, "link")
+    assert story.at("/other/link") is None
+    assert story.at("/d/large") is None
+
+
+def test_a_key_with_a_quota_cannot_grant(story: Story) -> None:
+    d = Shared(story, entries(5))
+    story.grant(ALICE, d.granted, CAROL)
+    story.write(CAROL, d.directory, b"text", "carols")
+    assert d.names() == ""
+
+
+def test_what_a_key_with_a_quota_hangs_on_its_own_entry_brings_nothing_back(story: Story) -> None:
+    d = Shared(story, entries(0))
+    written = d.write("a")
+    story.revoke(ALICE, written, ALICE)
+    story.grant(ALICE, written, ALICE)
+    assert d.names() == ""
+
+
+def test_of_several_grants_the_largest_quota_counts(story: Story) -> None:
+    d = Shared(story, entries(1))
+    for at, name in enumerate("abc"):
+        d.write(name, at=at)
+    last = story.grant(ROOT_KEY, d.granted, ALICE, entries(2))
+    assert d.names() == "a b"
+    last = story.grant(ROOT_KEY, last, ALICE, entries(1))
+    assert d.names() == "a b"
+    story.grant(ROOT_KEY, last, ALICE)
+    assert d.names() == "a b c"
+
+
+def test_a_grant_above_or_below_adds_to_a_quota(story: Story) -> None:
+    d = Shared(story, entries(2))
+    below = story.mkdir(ROOT_KEY, d.directory, "below")
+    granted = story.grant(ROOT_KEY, below, ALICE, entries(1))
+    d.write("a", at=1)
+    for at, name in enumerate("bcd"):
+        story.now = (2 + at) * SECOND
+        story.write(ALICE, below, b"text", name)
+    # The second one is the last that /d holds, the first one all that /d/below does.
+    assert {at[-1] for at in story.tree() if len(at) == 3} == {b"b"}
+    story.grant(ROOT_KEY, granted, ALICE)
+    assert {at[-1] for at in story.tree() if len(at) == 3} == {b"b", b"c", b"d"}
+
+
+def test_a_grant_after_a_revoke_counts_on(story: Story) -> None:
+    d = Shared(story, entries(2))
+    kept = [d.write(name, at=at) for at, name in enumerate("ab")]
+    for one in kept:
+        story.ack(ROOT_KEY, one)
+    last = story.revoke(ROOT_KEY, d.granted, ALICE)
+    story.grant(ROOT_KEY, last, ALICE, entries(3))
+    d.write("c", at=5)
+    d.write("d", at=6)
+    assert d.names() == "a b c"
+
+
+def test_contents_over_the_quota_are_withheld_until_it_is_larger(story: Story) -> None:
+    d = Shared(story, size(1000))
+    d.write("a", at=1)
+    over = d.write("b", b"x" * 2000, at=2)
+    later = story.grant(ROOT_KEY, d.granted, ALICE, size(5000))
+    replica = make_replica(story.directory / "node", born=[])
+    replica.apply([entry for entry in story.entries if entry not in (over, later)], story.blocks[:1])
+    replica.apply([over], [])
+    replica.review_needs(at_once=True)
+    survey = replica.survey(path("/d/b"))
+    assert survey is not None
+    assert [one.standing for one in survey.revisions()] == [RevisionStatus.OVER]
+    assert [one.state for *_, one in replica.incomplete()] == [ChainState.WITHHELD]
+    replica.apply([later], [])
+    assert replica.review_needs(at_once=True) == 1
+    replica.apply([], story.blocks)
+    assert replica.read(path("/d/b")) == b"x" * 2000
+    replica.close()
+
+
+# -- what this node signs ----------------------------------------------------------------------------------------------
+
+
+def node_of(story: Story, *keys: SigningKey) -> Replica:
+    replica = make_replica(story.directory / "node", keys, born=[])
+    replica.apply(story.entries, story.blocks)
+    return replica
+
+
+def test_this_node_signs_nothing_over_its_quota(story: Story) -> None:
+    Shared(story, Quota(10, 2))
+    replica = node_of(story, ALICE)
+    with pytest.raises(QuotaExceeded, match="quota"):
+        replica.commit(lambda author: author.write(path("/d/a"), b"a long text"))
+    replica.commit(lambda author: author.write(path("/d/a"), b"text"))
+    replica.commit(lambda author: author.remove(path("/d/a"), directory=False))
+    with pytest.raises(QuotaExceeded):
+        replica.commit(lambda author: author.write(path("/d/b"), b""))
+    replica.close()
+
+
+def test_a_file_from_elsewhere_is_copied_into_a_quota(story: Story) -> None:
+    Shared(story, Quota(10, 9))
+    other = story.mkdir(ROOT_KEY, story.root, "other")
+    story.grant(ROOT_KEY, other, ALICE)
+    story.write(ALICE, other, b"text", "f")
+    story.write(ALICE, other, b"a long text", "g")
+    replica = node_of(story, ALICE)
+    replica.commit(lambda author: author.rename(path("/other/f"), path("/d/f")))
+    assert replica.read(path("/d/f")) == b"text"
+    with pytest.raises(QuotaExceeded):
+        replica.commit(lambda author: author.rename(path("/other/g"), path("/d/g")))
+    assert replica.read(path("/other/g")) == b"a long text"
+    replica.commit(lambda author: author.rename(path("/d/f"), path("/d/h")))
+    assert replica.read(path("/d/h")) == b"text"
+    replica.close()
+
+
+def test_a_node_with_a_quota_grants_nothing(story: Story) -> None:
+    Shared(story, entries(5))
+    replica = node_of(story, ALICE)
+    with pytest.raises(NotPermitted, match="has a quota"):
+        replica.plan(lambda author: author.key_holder.grant(path("/d"), b"carol", CAROL.public))
+    replica.close()
+
+
+def test_a_quota_becomes_larger_and_not_smaller(story: Story) -> None:
+    Shared(story, entries(5))
+    replica = node_of(story, ROOT_KEY)
+
+    def grant(quota: Quota | None) -> int:
+        plan = replica.plan(lambda author: author.key_holder.grant(path("/d"), b"key", ALICE.public, quota))
+        return len(plan.draft.entries)
+
+    assert grant(entries(5)) == 0
+    assert grant(entries(6)) == 1
+    assert grant(None) == 1
+    for smaller in (entries(4), size(10)):
+        with pytest.raises(NotPermitted, match="larger quota"):
+            grant(smaller)
+    replica.close()
+
+
+def test_what_is_refused_leaves_nothing_behind(story: Story) -> None:
+    Shared(story, Quota(10, 5))
+    replica = node_of(story, ALICE)
+    before = replica.digest()
+    with pytest.raises(QuotaExceeded):
+        replica.commit(lambda author: author.write(path("/d/a"), b"a long text"))
+    assert replica.digest() == before
+    assert replica.check_view() == []
+    other = copy_replica(replica, story.directory / "copy", (ALICE,))
+    other.commit(lambda author: author.write(path("/d/a"), b"text"))
+    assert other.quota_left(path("/d")) == {path("/d"): (6, 4)}
+    other.close()
+    replica.close()
+
+
+def test_actions(story: Story) -> None:
+    """Grants, revokes and annotations are not counted."""
+    d = Shared(story, entries(1))
+    story.sign(ALICE, d.directory, Action(64), "", b"note")
+    d.write("a")
+    assert d.names() == "a"
