@@ -21,8 +21,9 @@ from tests.simulation.node import Node
 from tests.simulation.users import User
 from tests.support.helpers import copy_replica, genesis, make_key
 
-#: Seconds of the loop within which all nodes are equal after the last fault and the last write.
-SETTLED = 120.0
+#: Seconds of the loop within which all nodes are equal after the last fault and the last write: a large content needs a
+#: minute on the narrowest link.
+SETTLED = 240.0
 #: Seconds of the loop within which a node stops.
 STOPPED = 30.0
 #: Where logs are written the fastest.
