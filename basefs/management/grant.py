@@ -13,13 +13,11 @@ from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
-from basefs.log.extensions import NO_LIMIT
 from basefs.management.output import SHORT, examples, json_option, print_json, print_table, printable
 from basefs.management.revert import described
 from basefs.management.session import ask
 from basefs.management.target import parse_changed
 
-_ENTRIES = click.IntRange(0, NO_LIMIT - 1)
 _PUBLIC = re.compile(r"[0-9A-Fa-f]{64}")
 
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
@@ -37,7 +35,9 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what w
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
 @click.option("--max-bytes", metavar="SIZE", help="Of contents that the key may write there: 500K, 100M or 2G.")
-@click.option("--max-entries", metavar="N", type=_ENTRIES, help="Number of changes that the key may make there.")
+@click.option(
+    "--max-entries", metavar="N", type=click.IntRange(min=0), help="Number of changes that the key may make there."
+)
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @json_option
 def grant(
@@ -63,7 +63,7 @@ def grant(
     home = Home.from_environment()
     parsed = parse_changed(home, target)
     path, public = parsed.path, _public_key(key)
-    most = None if max_bytes is None else min(parse_size(max_bytes), NO_LIMIT - 1)
+    most = None if max_bytes is None else parse_size(max_bytes)
     plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run, force, most, max_entries))
     if as_json:
         print_json(encode(plan))

@@ -61,7 +61,8 @@ class KeyServices:
         path = parse(request.path)
         quota = None
         if (request.max_bytes, request.max_entries) != (None, None):
-            quota = Quota(*(NO_LIMIT if most is None else most for most in (request.max_bytes, request.max_entries)))
+            limits = (request.max_bytes, request.max_entries)
+            quota = Quota(*(NO_LIMIT if most is None else min(most, NO_LIMIT - 1) for most in limits))
 
         def make(author: Author) -> GrantPlan:
             if not request.force:
