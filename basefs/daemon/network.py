@@ -19,7 +19,7 @@ from basefs.daemon.ports import free_pair, try_gossip
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import PEERS_FILE, join_host_port
+from basefs.gossip.members import PEERS_FILE, display_names, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
@@ -117,12 +117,12 @@ class Network:
         """Give others what they lack, and record what they have then."""
         await self.sync.hand_over(self._alive_peers)
         peers = {peer.sync_address: peer for peer in self.gossip.peers if peer.status != "left"}
+        called = display_names(list(peers.values()))
+        names = {address: called[peer.name] for address, peer in peers.items()}
         holder = self.sync.holder(list(peers))
-        lacking = [
-            lack_of(peer.name, self.sync.lag(address), answers=peer.status == "alive" and not self._is_away(address))
-            for address, peer in peers.items()
-        ]
-        name = "" if holder is None else peers[Address(*holder)].name
+        answering = {at for at, peer in peers.items() if peer.status == "alive" and not self._is_away(at)}
+        lacking = [lack_of(names[at], self.sync.lag(at), answers=at in answering) for at in peers]
+        name = "" if holder is None else names[Address(*holder)]
         HandOver(self._replica.root_hash().hex(), name, () if name else tuple(lacking)).save(self._replica.directory)
 
     def _is_away(self, address: Address) -> bool:

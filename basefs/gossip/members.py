@@ -104,7 +104,7 @@ def parse_member(record: dict[str, Any]) -> Member:
         raise RemoteProtocolError(f"the Serf agent sent a broken member: {error!r}") from error
 
 
-def display_names(members: Sequence[Member]) -> dict[str, str]:
+def display_names(members: Sequence[Member] | Sequence[Peer]) -> dict[str, str]:
     """How each of these is called, by the name of its agent: by its node's name, unless another one has that, too."""
     counts = Counter(member.node_name for member in members)
     return {each.name: each.node_name if counts[each.node_name] == 1 else each.name for each in members}

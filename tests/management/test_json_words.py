@@ -23,7 +23,7 @@ from basefs.daemon.api.messages import (
 )
 from basefs.daemon.serf.program import InstalledSerf
 from basefs.log.entries import Action
-from basefs.log.extensions import Extensions
+from basefs.log.extensions import Extensions, Quota
 from basefs.management import main
 from basefs.management.resources.rates import COLUMNS
 from tests.management.test_commands import WITHOUT_JSON
@@ -121,7 +121,7 @@ def rich(conf: Cli, monkeypatch: pytest.MonkeyPatch) -> tuple[Cli, dict[str, str
         replica.commit(lambda author: author.grant(path("/"), b"carol", CAROL.public))
         replica.commit(lambda author: author.revoke(path("/"), b"carol", CAROL.fingerprint))
         assert replica.apply([ignored], []).entries
-        replica.commit(lambda author: author.grant(path("/"), b"bob", BOB.public))
+        replica.commit(lambda author: author.key_holder.grant(path("/"), b"bob", BOB.public, Quota(9, 9)).draft)
     monkeypatch.chdir(conf.base)
     return conf, {"FIRST": first.hash.hex(), "CAROL": CAROL.public.hex()}
 
