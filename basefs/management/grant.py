@@ -34,10 +34,8 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what w
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
-@click.option("--max-bytes", metavar="SIZE", help="Of contents that the key may write there: 500K, 100M or 2G.")
-@click.option(
-    "--max-entries", metavar="N", type=click.IntRange(min=0), help="Number of changes that the key may make there."
-)
+@click.option("--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M.")
+@click.option("--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there.")
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @json_option
 def grant(
@@ -56,9 +54,9 @@ def grant(
     call the key. Where the new key would decide a conflict, the current version is acknowledged first, so that nothing
     changes.
 
-    --max-bytes and --max-entries are a quota: all that the key has ever written at and below the path counts, also what
-    was replaced or removed since. What goes beyond is refused on the key's own node, and ignored by the others. A key
-    with a quota cannot grant. A later grant can make the quota larger, not smaller.
+    --max-bytes and --max-entries are a quota. All that the key has ever written at and below the path counts, including
+    what was replaced or removed since; each change is an entry. What goes beyond is refused on the key's own node, and
+    ignored by the others. A key with a quota cannot grant. A later grant can make the quota larger, not smaller.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)

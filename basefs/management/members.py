@@ -22,9 +22,10 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     """List the members of a running filesystem's cluster.
 
     STATUS is alive, silent (does not answer), failed (Serf has lost it), leaving or left. HEARD is the time since its
-    last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, and for how long.
-    PUSH tells whether a session stays open over which changes are sent at once. SENT and RECEIVED are the bytes of all
-    sessions with it. The last column has the last failure, or the rest of a ban for breaking the protocol.
+    last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, or of contents for
+    which it has no room, and for how long. PUSH tells whether a session stays open over which changes are sent at once.
+    SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the rest of a ban for
+    breaking the protocol, no room there, the last failure, or another member of the same name.
 
     A failed member is listed until --forget, which applies to all nodes that this one reaches. A node that is off at
     that time follows if it returns within a day; otherwise repeat --forget there. A forgotten member may join again.

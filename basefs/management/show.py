@@ -48,8 +48,8 @@ def show(target: str, live: bool, as_json: bool) -> None:
 
     The mark shows the standing of an entry: '*' current; none ('.' in a pipe): the current one builds on it; '^' the
     last before the path was deleted; '!' lost to a conflicting one; '-' ignored, because its key is not valid; '~'
-    withheld: likewise, and its content is not fetched; '=' over the quota of its key; '?' incomplete; 'x' gone with its
-    directory.
+    withheld: likewise, and its content is not fetched; '=' over quota: beyond the quota of its key; '?' incomplete; 'x'
+    gone with its directory.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

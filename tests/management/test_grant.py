@@ -7,6 +7,7 @@ import json
 import pytest
 
 from basefs.log.entries import Action
+from basefs.log.extensions import NO_LIMIT
 from basefs.log.keys import SigningKey
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, path
@@ -182,3 +183,9 @@ def test_a_quota_is_a_size_and_a_number(tree: Cli) -> None:
     alice = ("grant", "conf:/d", "alice", ALICE.public.hex())
     assert "is not a size" in tree.fails(*alice, "--max-bytes", "x", code=2)
     tree.fails(*alice, "--max-entries", "-1", code=2)
+
+
+def test_a_quota_that_does_not_fit_into_a_grant_is_the_largest_that_does(tree: Cli) -> None:
+    tree("grant", "conf:/d", "alice", ALICE.public.hex(), "--max-bytes", "99999999999T", "--max-entries", str(10**20))
+    (row,) = (row for row in json.loads(tree("keys", "conf:/d", "--json")) if row["path"] == "/d")
+    assert (row["max_bytes"], row["max_entries"]) == (NO_LIMIT - 1, NO_LIMIT - 1)
