@@ -11,7 +11,7 @@
     |   |-- InvalidName
     |   |-- NameTooLong
     |   |-- PermissionDenied      no key of this node may write there
-    |   |-- QuotaExceeded         no key of this node has room left in its quota there
+    |   |-- QuotaExceeded         the change does not fit into the quotas of this node's keys there
     |   |-- NotPermitted          the operation is not for this user or kind of path
     |   |-- TooManyLinks
     |   |-- NoData                there is no extended attribute of that name
@@ -102,7 +102,7 @@ class PermissionDenied(PathError):
 
 
 class QuotaExceeded(PathError):
-    """The keys of this node that may write there have quotas, and no room left."""
+    """A change does not fit into the quotas of the keys of this node that may write there."""
 
 
 class NotPermitted(PathError):

@@ -76,7 +76,7 @@ class Chains:
     """The tables `blocks`, `chains` and `waiting`.
 
     Attributes:
-        withholding: whether there is no room for contents of others.
+        lacks_room: whether there is no room for contents of others.
     """
 
     def __init__(self, database: Database, paths: Paths) -> None:
@@ -87,7 +87,7 @@ class Chains:
         self._missing: dict[BlockHash, BlockHash] = {}
         self._incomplete: set[EntryHash] = set()
         self._withheld: set[BlockHash] = set()
-        self.withholding = False
+        self.lacks_room = False
         #: The blocks that chains wait for, and how many wait for each.
         self._expected: Counter[BlockHash] = Counter()
         self._reaches = Reaches(lambda hash: self._db.execute(_STEP_QUERY, (hash,)).fetchone())
@@ -98,7 +98,7 @@ class Chains:
         self._missing = {BlockHash(first): BlockHash(missing) for first, missing, _ in rows}
         self._withheld = {BlockHash(first) for first, _, stalled in rows if stalled == ChainState.WITHHELD}
         self._incomplete = {EntryHash(entry) for (entry,) in self._db.execute("SELECT entry FROM waiting")}
-        self.withholding = any(stalled == ChainState.NO_ROOM for _, _, stalled in rows)
+        self.lacks_room = any(stalled == ChainState.NO_ROOM for _, _, stalled in rows)
         self._expected = Counter(self._missing.values())
         self._reaches.clear()
 
@@ -160,7 +160,7 @@ class Chains:
             if self._db.execute("SELECT held FROM chains WHERE first = ?", (first,)).fetchone()[0] >= most:
                 return True
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
-            if not self.withholding and (needed or first not in self._withheld):
+            if not self.lacks_room and (needed or first not in self._withheld):
                 self.set_state(first, ChainState.RECEIVING, now=now)
         elif complete:
             return True
@@ -172,13 +172,13 @@ class Chains:
             if not needed:
                 state = ChainState.WITHHELD
                 self._withheld.add(first)
-            elif self.withholding:
+            elif self.lacks_room:
                 state = ChainState.NO_ROOM
             self._db.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?, ?, ?)", (first, *reach, state, now))
             self._wait_for(first, reach.missing)
         self._db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (first, most, placed.entry.hash))
         self._incomplete.add(placed.entry.hash)
-        if self.withholding or first in self._withheld:
+        if self.lacks_room or first in self._withheld:
             self._paths.contribute(placed.path_id, placed.entry.hash)
         return False
 
@@ -188,7 +188,7 @@ class Chains:
 
     def admits(self, hash: BlockHash) -> bool:
         """Whether a chain that waits for a block may have it."""
-        return not self.withholding and any(first not in self._withheld for first in self.chains_waiting_for(hash))
+        return not self.lacks_room and any(first not in self._withheld for first in self.chains_waiting_for(hash))
 
     def chains_waiting_for(self, hash: BlockHash) -> list[BlockHash]:
         """The first blocks of the chains that wait for exactly this block."""
@@ -232,17 +232,17 @@ class Chains:
 
     def missing_block(self, first: BlockHash) -> BlockHash | None:
         """The block that one chain waits for and may have, `None` if it is complete or unknown."""
-        return None if first in self._withheld or self.withholding else self._missing.get(first)
+        return None if first in self._withheld or self.lacks_room else self._missing.get(first)
 
     def overdue(self, older_than: float) -> list[BlockHash]:
         """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""
         rows = self._db.execute("SELECT first FROM chains WHERE NOT stalled AND changed < ?", (older_than,))
         return [BlockHash(first) for (first,) in rows]
 
-    def withhold(self, withholding: bool, *, now: float) -> int:
+    def set_lacks_room(self, lacks_room: bool, *, now: float) -> int:
         """Let all chains wait for room, or have them go on, inside a transaction; returns how many."""
-        self.withholding = withholding
-        state = ChainState.NO_ROOM if withholding else ChainState.RECEIVING
+        self.lacks_room = lacks_room
+        state = ChainState.NO_ROOM if lacks_room else ChainState.RECEIVING
         chains = [first for first in self._missing if first not in self._withheld]
         for first in chains:
             self.set_state(first, state, now=now)
@@ -251,7 +251,7 @@ class Chains:
     @property
     def without_room(self) -> int:
         """How many chains do not come because there is no room for them."""
-        return len(self._missing) - len(self._withheld) if self.withholding else 0
+        return len(self._missing) - len(self._withheld) if self.lacks_room else 0
 
     @property
     def any_withheld(self) -> bool:
@@ -282,7 +282,7 @@ class Chains:
             state = ChainState.WITHHELD
             if is_needed:
                 count += 1
-                state = ChainState.NO_ROOM if self.withholding else ChainState.RECEIVING
+                state = ChainState.NO_ROOM if self.lacks_room else ChainState.RECEIVING
             self.set_state(first, state, now=now)
         return count
 

@@ -289,7 +289,7 @@ class Intake:
 
     def _store_offered(self, write: Entry) -> bool:
         """Store the blocks of a verified write that came with it; returns whether it is complete with these."""
-        if self._store.chains.withholding:
+        if self._store.chains.lacks_room:
             return False
         hash = BlockHash(write.content)
         room = chain_limit(write.size)

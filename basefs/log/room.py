@@ -19,9 +19,9 @@ TRY_AGAIN = 300.0
 
 
 class Room:
-    """Short from the moment at which something did not fit, whatever it was.  Thread-safe.
+    """Short from the moment at which something did not fit until more is free than then, or the same thing fits.
 
-    Until more is free than then, or something of which that is known fits.  Both ends are one line in the log.
+    The log has a line for each of these moments.  Thread-safe.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Room:
             log.warning("disk full: something did not fit in %s, where %d bytes are free", self._directory, free)
 
     def took(self, *, same: bool = False) -> None:
-        """Something fits; `same`: it is what did not."""
+        """Something fitted; `same`: it is what did not fit before."""
         if self._is_short and (same or self._clock() >= self._try_at):
             self._is_over()
 
@@ -64,7 +64,10 @@ class Room:
         return self._is_short
 
     def is_full(self) -> bool:
-        """Whether others should send nothing: what came did not fit.  A large file of an application may not either."""
+        """Whether others should send nothing, because what came from one did not fit.
+
+        A large file of an application that did not fit says nothing of what they send.
+        """
         return self.is_short() and self._clock() < self._receive_at
 
     def _is_over(self) -> None:

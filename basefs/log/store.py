@@ -61,8 +61,7 @@ class Store:
         receipts: what was published of a staging area.
         reserve: says whether there is room for the contents of others.
         has_quotas: whether any grant ever had a quota.
-        committed: the log in one line after the last transaction, to be read
-            without the lock.
+        committed: the digest of the log after the last transaction, to be read without the lock.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
@@ -399,10 +398,10 @@ class Store:
         Returns how many come again.
         """
         reached = self.reserve.reached()
-        if bool(reached) == self.chains.withholding:
+        if bool(reached) == self.chains.lacks_room:
             return 0
         with self.transaction():
-            count = self.chains.withhold(bool(reached), now=now)
+            count = self.chains.set_lacks_room(bool(reached), now=now)
         if reached:
             log.info("no room for contents: %s is reached, those of other nodes wait", reached)
             return 0

@@ -119,7 +119,8 @@ class Replica:
     ) -> None:
         """Open the log in a directory, with limits for what other nodes send.
 
-        `clock`: UNIX seconds; `steady` and `spent`, seconds and those of a thread's work, decide what is put off.
+        `clock`: UNIX seconds.  Work is put off by `steady`, seconds of any steady clock, and `spent`, seconds that the
+        thread has worked.
 
         Raises `StoreError`, or `DamagedLog` without a readable root entry.
         """
@@ -294,7 +295,7 @@ class Replica:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
         if isinstance(made, Draft):
-            author.check_room(made)
+            author.check_quotas(made)
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
@@ -302,7 +303,7 @@ class Replica:
         try:
             with self._store.transaction():
                 for draft in made:
-                    author.check_room(draft)
+                    author.check_quotas(draft)
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks
@@ -708,7 +709,7 @@ class Replica:
             return [grant for grant in node.authority.grants if grant.entry.hash in here]
 
     def quota_left(self, path: Path) -> dict[Path, Use] | None:
-        """What the key of this node that signs at a path has left of its quotas, by directory; `None` without any.
+        """What is left of the quotas of this node's key that signs at a path, by directory; `None` without any.
 
         Where nothing is, at the nearest directory above.
         """

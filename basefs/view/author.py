@@ -17,7 +17,6 @@ from basefs.errors import (
     NotEmpty,
     NotFound,
     NotPermitted,
-    QuotaExceeded,
     StoreError,
     TooLarge,
 )
@@ -36,7 +35,7 @@ from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
 from basefs.view.permissions import Authority
-from basefs.view.quotas import Use
+from basefs.view.quotas import Use, exceeded
 from basefs.view.revert import Reverter
 from basefs.view.seen import ObservedVersions, Version
 from basefs.view.signer import Signer
@@ -98,7 +97,7 @@ class Author:
 
     # -- quotas -------------------------------------------------------------------------------------------------------
 
-    def check_room(self, draft: Draft) -> None:
+    def check_quotas(self, draft: Draft) -> None:
         """Raise `QuotaExceeded` if what was drafted does not fit into a quota of a key that signed it."""
         if not self._store.has_quotas:
             return
@@ -117,18 +116,14 @@ class Author:
             path = self._store.paths.path_of(known)
             limits = self._tree.nearest(path).authority.limits.get(entry.fingerprint)
             named = (EntryHash(entry.content),) if entry.action in (Action.REVERT, Action.LINK) else ()
-            if limits is not None and not self._tree.resolver.quotas.has_room(
-                entry.fingerprint, known, limits, more, named
-            ):
-                raise QuotaExceeded(
-                    f"the quota of this node's key at {display(path)} is used up: ask a key holder for 'basefs grant' "
-                    "with a larger one"
-                )
+            quotas = self._tree.resolver.quotas
+            if limits is not None and not quotas.fits(entry.fingerprint, known, limits, more, named):
+                raise exceeded(path)
 
     def _may_link(self, key: SigningKey, directory: Node, target: EntryHash) -> bool:
         """Whether a link by a key in a directory is within its quota by what it names."""
         limits = directory.authority.limits.get(key.fingerprint)
-        return limits is None or self._tree.resolver.quotas.has_room(
+        return limits is None or self._tree.resolver.quotas.fits(
             key.fingerprint, directory.path_id, limits, _NOTHING, (target,)
         )
 

@@ -74,7 +74,7 @@ def _is_allowed_there(store: Store, tree: Tree, write: Placed) -> bool:
     return (
         above is not None
         and write.directory in above.outcome.directories
-        and tree.resolver.has_room(write, above.authority)
+        and tree.resolver.fits(write, above.authority)
     )
 
 

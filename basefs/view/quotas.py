@@ -20,11 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
+from basefs.errors import QuotaExceeded
 from basefs.log.entries import Action
 from basefs.log.extensions import Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import Placed
 from basefs.log.store import Store
+from basefs.path import Path, display
 
 #: The place of an entry that no quota holds, behind all times.
 _NEVER = 1 << 80
@@ -124,6 +126,12 @@ class Use(NamedTuple):
 
 def _left(quota: Quota, used: Use) -> Use:
     return Use(quota.bytes - used.bytes, quota.entries - used.entries)
+
+
+def exceeded(path: Path) -> QuotaExceeded:
+    """What to raise where a change at a path does not fit."""
+    where = f"the quota of this node's key at {display(path)}"
+    return QuotaExceeded(f"{where} is used up: ask a key holder for 'basefs grant' with a larger one")
 
 
 class _Written(NamedTuple):
@@ -261,7 +269,7 @@ class Quotas:
         account = self._writer(fingerprint).account(path_id)
         return Use(account.size, len(account.stamps))
 
-    def has_room(
+    def fits(
         self,
         fingerprint: Fingerprint,
         path_id: int,

@@ -185,17 +185,17 @@ class Resolver:
         return Authority.of_root_key(self._root)
 
     def is_allowed(self, write: Placed) -> bool:
-        """Whether the key of a write that comes is valid above its path, by its own ancestors alone, and has room."""
-        return self.has_room(write, self.authority_above(write))
+        """Whether the key of a write that comes is valid above it by its own ancestors, and has the quota for it."""
+        return self.fits(write, self.authority_above(write))
 
-    def has_room(self, write: Placed, authority: Authority) -> bool:
-        """Whether the key of a write that is not in the log yet is valid by this authority, and has room for it."""
+    def fits(self, write: Placed, authority: Authority) -> bool:
+        """Whether the key of a write that is not in the log yet is valid by this authority, and its quota allows it."""
         entry = write.entry
         limits = authority.limits.get(entry.fingerprint)
         if limits is None:
             return authority.allows(entry.fingerprint)
         above = write.above if write.path_id == NEW_PATH else write.path_id
-        return self.quotas.has_room(entry.fingerprint, above, limits, Use(entry.size, 1))
+        return self.quotas.fits(entry.fingerprint, above, limits, Use(entry.size, 1))
 
     def root(self) -> Outcome:
         """The outcome of the root directory."""

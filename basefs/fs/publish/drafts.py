@@ -56,7 +56,7 @@ def _tried(author: Author, step: Step, made: Iterator[Draft]) -> Iterator[Draft]
     try:
         with author.based_on(versions):
             for draft in made:
-                author.check_room(draft)
+                author.check_quotas(draft)
                 yield draft
     except (PathError, IncompleteContent, UnreadableContent) as error:
         # The log may have come from a backup, and lack the content that a pending file was published with; and what

@@ -24,7 +24,6 @@ from basefs.errors import (
     NotPermitted,
     PathError,
     PermissionDenied,
-    QuotaExceeded,
     ReadOnly,
     StoreError,
 )
@@ -42,7 +41,7 @@ from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.path import Path, check_name, display
 from basefs.replica.replica import Attributes, Replica
-from basefs.view.quotas import Use
+from basefs.view.quotas import Use, exceeded
 from basefs.view.seen import Version, follow
 from basefs.view.states import Kind, Owner, State
 
@@ -324,13 +323,13 @@ class WorkingSet:
                 f"no key of this node may write at {display(path[:depth])}: ask a key holder for 'basefs grant'"
             )
         if attributes.limited:
-            self._check_room(path, None, 0)
+            self._check_quotas(path, None, 0)
 
     def check_growth(self, inode: Inode, size: int) -> None:
         """Raise `QuotaExceeded` where a file of this size does not fit into a quota any more."""
         path = next(iter(inode.names), inode.home)
         if path is not None and self._is_limited(path):
-            self._check_room(path, inode, size)
+            self._check_quotas(path, inode, size)
 
     def check_move(self, source: Path, target: Path) -> None:
         """Raise `QuotaExceeded` where a file does not fit into the quota of another path."""
@@ -342,7 +341,7 @@ class WorkingSet:
         # Within its quotas a file is moved by a link, otherwise it is copied.
         is_same = left is not None and before is not None and left.keys() == before.keys()
         if not is_same or (inode is not None and inode.dirty):
-            self._check_room(target, inode, size)
+            self._check_quotas(target, inode, size)
 
     def _is_limited(self, path: Path) -> bool:
         """Whether the key of this node that signs at a path has a quota."""
@@ -352,20 +351,17 @@ class WorkingSet:
             except (NotFound, NotADirectory):
                 path = path[:-1]
 
-    def _check_room(self, path: Path, inode: Inode | None, size: int) -> None:
+    def _check_quotas(self, path: Path, inode: Inode | None, size: int) -> None:
         """Raise `QuotaExceeded` if a change at a path does not fit with what is staged; `size`: of this inode."""
         left = self.replica.quota_left(path)
         if left is None:
             return
-        for top, room in left.items():
+        for top, rest in left.items():
             staged = [one for at, one in self.overlay.items() if at[: len(top)] == top and at != path]
             files = {id(one): one.size for one in staged if isinstance(one, Inode) and one.dirty and one is not inode}
-            if room.holds(Use(size + sum(files.values()), _ENTRIES_A_NAME * (len(staged) + 1))):
+            if rest.holds(Use(size + sum(files.values()), _ENTRIES_A_NAME * (len(staged) + 1))):
                 return
-        raise QuotaExceeded(
-            f"the quota of this node's key at {display(path)} is used up: ask a key holder for 'basefs grant' with a "
-            "larger one"
-        )
+        raise exceeded(path)
 
     @staticmethod
     def check_name(path: Path) -> None:
