@@ -1,4 +1,4 @@
-"""What other nodes had when this one stopped: recorded beside the log, for `unmount` and `remove`."""
+"""What other nodes had when this one stopped, or fetched its log: recorded beside it, for `unmount` and `remove`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = "handover.json"
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Who has a log.
+    """The record of a hand-over: who has everything in a log.
 
     Attributes:
         root: the root hash of the log, in hex.

@@ -22,7 +22,7 @@ USER_EVENT_SIZE_LIMIT = 1024
 class AgentConfig:
     """The settings of an agent.
 
-    `node_name`: how people call this node.  `bind`: "ip:port" (TCP and UDP).
+    `node_name`: what people call this node.  `bind`: "ip:port" (TCP and UDP).
     `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
     that is 0.0.0.0.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes.
     `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.

@@ -45,7 +45,7 @@ class Member:
 
     @property
     def node_name(self) -> str:
-        """How people call it."""
+        """What people call it."""
         return node_name_of(self.name, self.gossip_address)
 
 
@@ -66,7 +66,7 @@ class Peer:
 
     @property
     def node_name(self) -> str:
-        """How people call it."""
+        """What people call it."""
         return node_name_of(self.name, join_host_port(self.host, self.gossip_port))
 
 
@@ -105,7 +105,7 @@ def parse_member(record: dict[str, Any]) -> Member:
 
 
 def display_names(members: Sequence[Member] | Sequence[Peer]) -> dict[str, str]:
-    """How each of these is called, by the name of its agent: by its node's name, unless another one has that, too."""
+    """What each is called, by the name of its agent: the name of its node, unless another one has that, too."""
     counts = Counter(member.node_name for member in members)
     return {each.name: each.node_name if counts[each.node_name] == 1 else each.name for each in members}
 
@@ -225,12 +225,12 @@ class PeerBook:
             self._peers.pop(address, None)
             self._put([KnownPeer(address, peer.name, peer.sync_port)])
 
-    def be(self, name: str, address: str) -> None:
-        """Note how this node's agent is called now, and where it is."""
+    def note_own(self, name: str, address: str) -> None:
+        """Note what this node's agent is called now, and where it is."""
         self._put([KnownPeer(address, name, own=True)])
 
     def former(self, name: str) -> set[str]:
-        """How this node's agents were called before this one, as far as they may still count as members."""
+        """What this node's agents were called before this one, as far as they may still count as members."""
         return {peer.name for peer in self._peers.values() if peer.own} - {name}
 
     def leave(self, name: str) -> None:

@@ -348,7 +348,7 @@ class Gossip:
                     log.warning("cannot save the addresses of peers: %s", error)
 
     async def _leave_former(self) -> bool:
-        """Have agents leave that this node had before, under another name or address; returns whether there were any.
+        """Make the former agents of this node, of another name or address, leave; returns whether there were any.
 
         After a crash the others would count them for ever.  An agent that runs refutes it: its home was copied.
         """
@@ -356,11 +356,11 @@ class Gossip:
         found = [member for member in self._members if member.name in former]
         for member in found:
             if member.status in ("alive", "failed"):
-                log.info("this node was %s before, which leaves", member.name)
+                log.info("this node was %s before: that member is made to leave", member.name)
                 try:
                     await self.call("force-leave", {"Node": member.name})
                 except AgentError as error:
-                    log.info("cannot have %s leave: %s", member.name, error)
+                    log.info("cannot make %s leave: %s", member.name, error)
                     continue
             self._book.forget(member.name)
         return bool(found)
@@ -383,7 +383,7 @@ class Gossip:
         present = [peer for peer in peers if peer.status == "alive"]
         here = {self.config.node_name, *(peer.node_name for peer in present)}
         self._book.see(present)
-        self._book.be(self.config.agent_name, self.config.advertise or self.config.bind)
+        self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind)
         for peer in peers:
             if peer.status in _LEAVING and peer.node_name in here:
                 # Its node is a member under another address.
