@@ -52,7 +52,7 @@ class HandOver:
 
     @classmethod
     def warning(cls, directory: Path, name: str, root: str | None = None) -> str:
-        """What is to be said of a filesystem that other machines have, '' if one of them has all of it.
+        """What is to be said of a filesystem of which others are known, '' if one of them has all of it.
 
         `root`: the root hash of its log now, in hex; `None`: it has just stopped.
         """
@@ -60,7 +60,8 @@ class HandOver:
         found = cls.load(directory)
         if found is None or root not in (None, found.root):
             return f"{text} since it was used last"
-        return f"{text}: {'; '.join(found.lacking)}" if not found.holder and found.lacking else ""
+        # Where no other one was seen since the start, nothing is known of what they lack.
+        return "" if found.holder else ": ".join(filter(None, (text, "; ".join(found.lacking))))
 
 
 def lack_of(name: str, lag: Lag | None, *, answers: bool) -> str:

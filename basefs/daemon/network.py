@@ -109,7 +109,6 @@ class Network:
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
             stack.push_async_callback(cancel, tasks)
             stack.push_async_callback(self._propagation.stop)
-            HandOver.forget(self._replica.directory)
             stack.push_async_callback(self._hand_over)
             yield
 

@@ -19,6 +19,7 @@ from basefs.sync.net.service import SyncService
 from tests.fs.local import Local
 from tests.support.commands import Cli
 from tests.support.helpers import ROOT_KEY, path
+from tests.support.node import Node
 from tests.support.patience import DEADLINE
 
 
@@ -88,6 +89,14 @@ def test_what_was_fetched_is_elsewhere_until_it_is_changed(cli: Cli, remote: Loc
         replica.commit(lambda author: author.write(path("/only here"), b"x"))
     text = "no other machine has confirmed that it has all of conf since it was used last"
     assert text in cli.run("remove", "conf")[2]
+
+
+def test_who_has_everything_is_not_known_any_more_once_a_daemon_runs(cli: Cli, remote: Local, node: Node) -> None:
+    with served(remote.replica) as address:
+        cli("get", "conf", address)
+    node.basefs("run", "conf", "-s")
+    text = "no other machine has confirmed that it has all of conf since it was used last"
+    assert text in node.spawn("unmount", "conf").stderr
 
 
 def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, monkeypatch: pytest.MonkeyPatch) -> None:
