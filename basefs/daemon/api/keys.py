@@ -61,8 +61,7 @@ class KeyServices:
         path = parse(request.path)
         quota = None
         if (request.max_bytes, request.max_entries) != (None, None):
-            limits = (request.max_bytes, request.max_entries)
-            quota = Quota(*(NO_LIMIT if most is None else min(most, NO_LIMIT - 1) for most in limits))
+            quota = Quota(_limit(request.max_bytes), _limit(request.max_entries))
 
         def make(author: Author) -> GrantPlan:
             if not request.force:
@@ -123,6 +122,11 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
         if one.entry.name == name:
             other = one.fingerprint.hex()[:LEAST_DIGITS]
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
+
+
+def _limit(most: int | None) -> int:
+    """A limit as a grant has it, which takes no larger number."""
+    return NO_LIMIT if most is None else min(most, NO_LIMIT - 1)
 
 
 def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool) -> GrantedKey:
