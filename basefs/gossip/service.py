@@ -173,6 +173,11 @@ class Gossip:
         return found
 
     @property
+    def expected(self) -> list[Peer]:
+        """The peers among `members`: also those that Serf has not heard of since its start, and those that have left."""
+        return self._filter.peers(self.members(), self.config.agent_name)
+
+    @property
     def sync_addresses(self) -> set[str]:
         """Where the members answer the sync protocol, "ip:port": all that have not left, without this node."""
         here = {peer.sync_address for peer in self.peers if peer.status not in _LEAVING}
@@ -350,20 +355,21 @@ class Gossip:
     async def _leave_former(self) -> bool:
         """Make the former agents of this node, of another name or address, leave; returns whether there were any.
 
-        After a crash the others would count them for ever.  An agent that runs refutes it: its home was copied.
+        After a crash the others would count them for ever.  Serf tells an agent that joins nothing of members that are
+        suspected or lost, so the others are told in any case.  An agent that runs refutes it: its home was copied.
         """
-        former = self._book.former(self.config.agent_name)
-        found = [member for member in self._members if member.name in former]
-        for member in found:
-            if member.status in ("alive", "failed"):
-                log.info("this node was %s before: that member is made to leave", member.name)
-                try:
-                    await self.call("force-leave", {"Node": member.name})
-                except AgentError as error:
-                    log.info("cannot make %s leave: %s", member.name, error)
-                    continue
-            self._book.forget(member.name)
-        return bool(found)
+        if all(member.name == self.config.agent_name or member.status != "alive" for member in self._members):
+            return False
+        former = sorted(self._book.former(self.config.agent_name))
+        for name in former:
+            log.info("this node was %s before: that member is made to leave", name)
+            try:
+                await self.call("force-leave", {"Node": name})
+            except AgentError as error:
+                log.info("cannot make %s leave: %s", name, error)
+                continue
+            self._book.forget(name)
+        return bool(former)
 
     def _report_namesakes(self) -> None:
         now = self._clock()

@@ -372,8 +372,12 @@ def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) ->
     run(main())
 
 
-def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path) -> None:
-    """The home of `copy` says that it was `a`, which runs, and an agent that has crashed."""
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path, is_lost: bool) -> None:
+    """The home of `copy` says that it was `a`, which runs, and an agent that has crashed.
+
+    `is_lost`: Serf has noticed the crash, and so tells `copy` nothing of that agent.
+    """
 
     async def main() -> None:
         a = Node(tmp_path, "a")
@@ -398,6 +402,8 @@ def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path)
                 await until(lambda: b.sees("a", "copy"))
             finally:
                 await agent.kill()
+            if is_lost:
+                await until(lambda: "failed" in {member.status for member in b.gossip.members()}, "the loss")
             async with nodes(copy):
                 for node in (a, b, copy):
                     await until(lambda node=node: sees_three(node), "the former agent is no member")
