@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -100,6 +101,8 @@ class Agent:
                 limit=_LINE_LIMIT,
             )
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise AgentError(f"the disk that holds {rundir} is full: free some space") from error
             raise AgentError(f"the Serf agent cannot be started: {error}") from error
         return cls(process, port, auth_key, path)
 

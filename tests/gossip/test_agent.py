@@ -16,6 +16,7 @@ import pytest
 from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
 from tests.gossip.helpers import agent, alive, config_for, run, until
+from tests.support.mounts import require_fuse
 from tests.support.ports import free_port
 
 # An agent that ends in the moment in which its loop is closed may be reaped by the collector instead of asyncio.
@@ -47,6 +48,18 @@ def test_the_agent_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         finally:
             parent.kill()
     run(until(lambda: not alive(pid), "the agent's end"))
+
+
+def test_a_full_disk_is_called_that(tmp_path: Path) -> None:
+    require_fuse()  # or nobody could mount anything here
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "basefs-test", tmp_path], check=True)
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            (tmp_path / "ballast").write_bytes(bytes(8192))
+        with pytest.raises(AgentError, match=f"^the disk that holds {tmp_path} is full: free some space$"):
+            run(Agent.start(config_for(tmp_path, "a"), tmp_path))
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 def test_secrets_are_in_a_private_file_only(tmp_path: Path) -> None:
