@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from basefs.errors import QuotaExceeded
 from basefs.log.entries import Action
@@ -74,6 +74,7 @@ class _Account:
     """What a key has written at and below one path.
 
     Attributes:
+        depth: number of components of the path.
         stamps: entry -> its stamp, `_NEVER` for one that no quota holds.
         held: what keeps entries without a place -> these entries: one that has none itself, or is not in the log.
         order: the others, in order.
@@ -81,6 +82,7 @@ class _Account:
         limits: the quotas that were asked for.
     """
 
+    depth: int
     stamps: dict[EntryHash, int] = field(default_factory=dict)
     held: dict[EntryHash, list[EntryHash]] = field(default_factory=dict)
     order: list[_Place] = field(default_factory=list)
@@ -150,27 +152,57 @@ def _written(placed: Placed) -> _Written:
     return _Written(entry.made, entry.size, placed.path_id, entry.parent, named)
 
 
-class _Writer:
-    """The accounts of one key."""
+#: What an entry names that is not here -> the keys and the paths of the accounts in which it has no place until then.
+_Awaited = dict[EntryHash, dict[tuple[Fingerprint, int], None]]
 
-    def __init__(self, store: Store, fingerprint: Fingerprint) -> None:
+
+class _Writer:
+    """The accounts of one key.
+
+    The holder of a key for a deep directory decides how many accounts an entry is in, so whether it is in one is found
+    out without a look at all directories above it.
+    """
+
+    def __init__(self, store: Store, fingerprint: Fingerprint, awaited: _Awaited) -> None:
         self._store = store
-        self._written = {placed.entry.hash: _written(placed) for placed in store.entries_by(fingerprint)}
+        self._fingerprint = fingerprint
+        self._awaited = awaited
+        self._written: dict[EntryHash, _Written] = {}
+        #: By path id: what was written there, and the paths directly below at or below which anything was.
+        self._at: dict[int, list[EntryHash]] = {}
+        self._below: dict[int, list[int]] = {}
+        #: Revert or link -> the number of components that its path and that of what it names have in common.
+        self._common: dict[EntryHash, int] = {}
         self._accounts: dict[int, _Account] = {}
+        for placed in store.entries_by(fingerprint):
+            self.add(placed)
 
     def account(self, path_id: int) -> _Account:
         """What the key has written at and below a path."""
         account = self._accounts.get(path_id)
         if account is None:
-            account = self._accounts[path_id] = _Account()
-            for hash, written in self._written.items():
-                if hash not in account.stamps and path_id in self._store.paths.upwards(written.path_id):
-                    self._put(account, path_id, hash)
+            account = self._accounts[path_id] = _Account(len(self._store.paths.upwards(path_id)) - 1)
+            todo = [path_id]
+            while todo:
+                at = todo.pop()
+                todo += self._below.get(at, ())
+                for hash in self._at.get(at, ()):
+                    if hash not in account.stamps:
+                        self._put(account, path_id, hash)
         return account
 
     def add(self, placed: Placed) -> None:
         """An entry of the key came; `count` comes next, once all that came with it are added."""
         self._written[placed.entry.hash] = _written(placed)
+        at = placed.path_id
+        while at not in self._at:
+            self._at[at] = []
+            above = self._store.paths.above(at)
+            if not above:
+                break
+            self._below.setdefault(above, []).append(at)
+            at = above
+        self._at[placed.path_id].append(placed.entry.hash)
 
     def count(self, hash: EntryHash) -> list[EntryHash]:
         """Take an entry of the key into the accounts; returns the entries that are over a quota by it."""
@@ -181,24 +213,25 @@ class _Writer:
                 pushed += self._put(account, path_id, hash)
         return pushed
 
-    def release(self, hash: EntryHash) -> list[EntryHash]:
-        """An entry of any key came; returns the entries that have a place by it, and those that these push out.
+    def release(self, path_id: int, hash: EntryHash) -> list[EntryHash]:
+        """An entry of any key came; returns the entries that have a place in an account by it, and those that these
+        push out.
 
         Each one that has waited is looked at once for each of the two that it follows and names.
         """
         changed: list[EntryHash] = []
-        for path_id, account in self._accounts.items():
-            todo = [hash]
-            while todo:
-                for waiting in account.held.pop(todo.pop(), ()):
-                    if account.stamps[waiting] < _NEVER:
-                        continue
-                    del account.stamps[waiting]
-                    account.size -= self._written[waiting].size
-                    changed += self._put(account, path_id, waiting)
-                    if account.stamps[waiting] < _NEVER:
-                        changed.append(waiting)
-                        todo.append(waiting)
+        account = self._accounts[path_id]
+        todo = [hash]
+        while todo:
+            for waiting in account.held.pop(todo.pop(), ()):
+                if account.stamps[waiting] < _NEVER:
+                    continue
+                del account.stamps[waiting]
+                account.size -= self._written[waiting].size
+                changed += self._put(account, path_id, waiting)
+                if account.stamps[waiting] < _NEVER:
+                    changed.append(waiting)
+                    todo.append(waiting)
         return changed
 
     def judged(self) -> Iterator[tuple[EntryHash, int, Quota, bool]]:
@@ -214,7 +247,7 @@ class _Writer:
         todo = [hash]
         while todo:
             written = self._written[todo[-1]]
-            before = [other for other in (written.parent, written.named) if self._is_in(other, path_id)]
+            before = self._before(account, path_id, todo[-1])
             if missing := [other for other in before if other not in account.stamps]:
                 # What a revert names may have come after it.  Nothing names itself: an entry holds these hashes.
                 todo += missing
@@ -222,25 +255,44 @@ class _Writer:
             last = todo.pop()
             if last not in account.stamps:
                 stamps = [account.stamps[other] + 1 for other in before]
-                never = _NEVER if written.named is not None and not self.holds(written.named, path_id) else 0
-                pushed += account.put(last, max(written.made, never, *stamps), written.size)
+                named = written.named
+                is_here = named is None or named in before or (named not in self._written and named in self._store)
+                pushed += account.put(last, max(written.made, 0 if is_here else _NEVER, *stamps), written.size)
                 causes = [other for other in before if account.stamps[other] >= _NEVER]
-                if never and written.named is not None and written.named not in self._written:
-                    causes.append(written.named)
+                if not is_here and named is not None and named not in self._written:
+                    causes.append(named)
+                    self._awaited.setdefault(named, {})[self._fingerprint, path_id] = None
                 for cause in causes:
                     account.held.setdefault(cause, []).append(last)
         return pushed
 
-    def _is_in(self, hash: EntryHash | None, path_id: int) -> TypeGuard[EntryHash]:
-        """Whether an entry belongs to the account of a path."""
-        written = None if hash is None else self._written.get(hash)
-        return written is not None and path_id in self._store.paths.upwards(written.path_id)
+    def _before(self, account: _Account, path_id: int, hash: EntryHash) -> list[EntryHash]:
+        """The entries of an account that one of them follows or names."""
+        written = self._written[hash]
+        found = []
+        parent = self._written.get(written.parent)
+        # That is on the same path, or the directory that holds it.
+        if parent is not None and (parent.path_id == written.path_id or written.path_id != path_id):
+            found.append(written.parent)
+        if written.named in self._written and self._shared(hash, written) >= account.depth:
+            found.append(written.named)
+        return found
+
+    def _shared(self, hash: EntryHash, written: _Written) -> int:
+        """How many components the path of a revert or link has in common with that of what it names."""
+        found = self._common.get(hash)
+        if found is None:
+            assert written.named is not None
+            own, other = (
+                self._store.paths.upwards(id)[::-1] for id in (written.path_id, self._written[written.named].path_id)
+            )
+            found = self._common[hash] = sum(one == two for one, two in zip(own, other, strict=False)) - 1
+        return found
 
     def holds(self, named: EntryHash, path_id: int) -> bool:
         """Whether a revert or link may be within a quota of an account by what it names."""
-        if named in self._written:
-            return self._is_in(named, path_id)
-        return named in self._store
+        written = self._written.get(named)
+        return named in self._store if written is None else path_id in self._store.paths.upwards(written.path_id)
 
 
 class Quotas:
@@ -252,6 +304,7 @@ class Quotas:
         self._seen = 0
         self._rewinds = 0
         self._pushed: dict[EntryHash, None] = {}
+        self._awaited: _Awaited = {}
 
     def is_over(self, placed: Placed, limits: Mapping[int, Quota]) -> bool:
         """Whether an entry of the log is over the quotas of its key.
@@ -309,13 +362,14 @@ class Quotas:
             self._rewinds, self._seen = self._store.version[0], self._store.entry_count()
         writer = self._writers.get(fingerprint)
         if writer is None:
-            writer = self._writers[fingerprint] = _Writer(self._store, fingerprint)
+            writer = self._writers[fingerprint] = _Writer(self._store, fingerprint, self._awaited)
         return writer
 
     def _catch_up(self) -> None:
         """Take in what came into the log since the last time, or has vanished from it."""
         rewinds = self._store.version[0]
         if rewinds != self._rewinds:
+            self._awaited.clear()
             for fingerprint in self._writers:
                 self._renew(fingerprint)
         elif (seen := self._store.entry_count()) != self._seen:
@@ -327,8 +381,10 @@ class Quotas:
                 pushed = self._writers[placed.entry.fingerprint].count(placed.entry.hash)
                 self._pushed.update(dict.fromkeys(pushed))
             for placed in new:
-                for writer in self._writers.values():
-                    self._pushed.update(dict.fromkeys(writer.release(placed.entry.hash)))
+                # Only the accounts that wait for it: somebody may have made very many.
+                for fingerprint, path_id in self._awaited.pop(placed.entry.hash, ()):
+                    released = self._writers[fingerprint].release(path_id, placed.entry.hash)
+                    self._pushed.update(dict.fromkeys(released))
             self._seen = seen
             return
         self._rewinds, self._seen = rewinds, self._store.entry_count()
@@ -336,7 +392,7 @@ class Quotas:
     def _renew(self, fingerprint: Fingerprint) -> None:
         """Count a key's entries again after a rollback, and note those for which the result is another one."""
         before = self._writers[fingerprint]
-        after = self._writers[fingerprint] = _Writer(self._store, fingerprint)
+        after = self._writers[fingerprint] = _Writer(self._store, fingerprint, self._awaited)
         for hash, path_id, quota, was_over in before.judged():
             account = after.account(path_id)
             if hash not in account.stamps or account.is_over(hash, quota) != was_over:

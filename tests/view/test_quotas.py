@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.history import RevisionStatus
+from tests.support.cost import calls
 from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, copy_replica, make_replica, path
 from tests.view.stories import Story
 
@@ -298,3 +300,40 @@ def test_actions(story: Story) -> None:
     story.sign(ALICE, d.directory, Action(64), "", b"note")
     d.write("a")
     assert d.names() == "a"
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+def test_each_directory_with_a_quota_costs_the_same(story: Story) -> None:
+    """However deep: of a key that is granted on all directories above its entries, which are over each quota."""
+    costs = []
+    for depth in (20, 40, 80):
+        deep = Story(story.directory)
+        parent = deep.root
+        for _ in range(depth):
+            parent = deep.mkdir(ROOT_KEY, parent, "d")
+            deep.grant(ROOT_KEY, parent, ALICE, entries(0))
+        for number in range(60):
+            deep.write(ALICE, parent, b"", str(number))
+        replica = make_replica(deep.directory / str(depth), born=[])
+        replica.apply(deep.entries, [])
+        costs.append(calls(replica.live_paths) / depth)
+        replica.close()
+    assert costs[2] <= 1.25 * costs[0]
+
+
+def test_quotas_of_others_cost_an_entry_nothing(story: Story) -> None:
+    replica = make_replica(story.directory / "node", born=[])
+    mine = story.write(ROOT_KEY, story.root, b"", "f")
+    costs = []
+    for number in range(200):
+        directory = story.mkdir(ROOT_KEY, story.root, str(number))
+        story.grant(ROOT_KEY, directory, ALICE, entries(1))
+        story.write(ALICE, directory, b"", "f")
+        replica.apply(story.entries, [])
+        replica.live_paths()
+        mine = story.write(ROOT_KEY, mine, b"")
+        costs.append(calls(partial(replica.apply, [mine], [])))
+    assert costs[-1] <= 1.1 * costs[10]
+    replica.close()
