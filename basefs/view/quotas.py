@@ -305,6 +305,8 @@ class Quotas:
         self._rewinds = 0
         self._pushed: dict[EntryHash, None] = {}
         self._awaited: _Awaited = {}
+        #: The accounts before the log was first rolled back since `pushed` was called.
+        self._before: dict[Fingerprint, _Writer] = {}
 
     def is_over(self, placed: Placed, limits: Mapping[int, Quota]) -> bool:
         """Whether an entry of the log is over the quotas of its key.
@@ -352,6 +354,9 @@ class Quotas:
         if not self._writers:
             return []
         self._catch_up()
+        before, self._before = self._before, {}
+        for fingerprint, writer in before.items():
+            self._compare(writer, self._writers[fingerprint])
         pushed, self._pushed = self._pushed, {}
         return [placed for hash in pushed if (placed := self._store.get(hash)) is not None]
 
@@ -370,8 +375,11 @@ class Quotas:
         rewinds = self._store.version[0]
         if rewinds != self._rewinds:
             self._awaited.clear()
-            for fingerprint in self._writers:
-                self._renew(fingerprint)
+            # A look at the past is such a rollback, and another one ends it: what is between is never shown.
+            self._before = self._writers | self._before
+            self._writers = {
+                fingerprint: _Writer(self._store, fingerprint, self._awaited) for fingerprint in self._writers
+            }
         elif (seen := self._store.entry_count()) != self._seen:
             new = self._store.entries_behind(self._seen)
             own = [placed for placed in new if placed.kind.is_state and placed.entry.fingerprint in self._writers]
@@ -389,10 +397,8 @@ class Quotas:
             return
         self._rewinds, self._seen = rewinds, self._store.entry_count()
 
-    def _renew(self, fingerprint: Fingerprint) -> None:
-        """Count a key's entries again after a rollback, and note those for which the result is another one."""
-        before = self._writers[fingerprint]
-        after = self._writers[fingerprint] = _Writer(self._store, fingerprint, self._awaited)
+    def _compare(self, before: _Writer, after: _Writer) -> None:
+        """Note the entries of a key for which the result is another one since the log was rolled back."""
         for hash, path_id, quota, was_over in before.judged():
             account = after.account(path_id)
             if hash not in account.stamps or account.is_over(hash, quota) != was_over:

@@ -337,3 +337,22 @@ def test_quotas_of_others_cost_an_entry_nothing(story: Story) -> None:
         costs.append(calls(partial(replica.apply, [mine], [])))
     assert costs[-1] <= 1.1 * costs[10]
     replica.close()
+
+
+def test_a_look_at_the_past_changes_nothing(story: Story) -> None:
+    d = Shared(story, entries(1000))
+    for number in range(100):
+        d.write(str(number), b"")
+    replica = node_of(story, ROOT_KEY)
+    replica.live_paths()
+
+    def write() -> int:
+        return calls(partial(replica.commit, lambda author: author.write(path("/f"), b"")))
+
+    write()
+    cost = write()
+    assert len(replica.plan(lambda author: author.past.live(path("/d"), 5))) < 10
+    # What a key has written is counted again, and no path is resolved again.
+    assert write() <= cost + 100 * 100
+    assert replica.check_view() == []
+    replica.close()
