@@ -1,4 +1,4 @@
-"""What other nodes had when this one stopped, or fetched its log: recorded beside it, for `unmount` and `remove`."""
+"""What other nodes had when this one stopped: recorded beside the log, for `unmount` and `remove`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = "handover.json"
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The record of a hand-over: who has everything in a log.
+    """Who has a log.
 
     Attributes:
         root: the root hash of the log, in hex.
@@ -45,14 +45,21 @@ class HandOver:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    @staticmethod
-    def forget(directory: Path) -> None:
-        """The log is used from now on.  Raises OSError."""
+    @classmethod
+    def take(cls, directory: Path) -> HandOver | None:
+        """What was recorded last, which is forgotten: the log is used from now on.  Raises OSError."""
+        found = cls.load(directory)
         (directory / _FILE).unlink(missing_ok=True)
+        return found
+
+    @staticmethod
+    def holder_before(before: HandOver | None, root: str) -> str:
+        """Who had all of the log when it was used before, '' where nobody had or where it has changed since."""
+        return "" if before is None or before.root != root else before.holder
 
     @classmethod
     def warning(cls, directory: Path, name: str, root: str | None = None) -> str:
-        """What is to be said of a filesystem of which others are known, '' if one of them has all of it.
+        """What is to be said of a filesystem that other machines have had, '' if one of them has all of it.
 
         `root`: the root hash of its log now, in hex; `None`: it has just stopped.
         """
@@ -60,17 +67,19 @@ class HandOver:
         found = cls.load(directory)
         if found is None or root not in (None, found.root):
             return f"{text} since it was used last"
-        # Where no other one was seen since the start, nothing is known of what they lack.
-        return "" if found.holder else ": ".join(filter(None, (text, "; ".join(found.lacking))))
+        if found.holder:
+            return ""
+        return f"{text}: {'; '.join(found.lacking)}" if found.lacking else text
 
 
 def lack_of(name: str, lag: Lag | None, *, answers: bool) -> str:
     """Why a member is not known to have everything, as far as it has told."""
-    if lag is None or not answers:
-        return f"{name} does not answer"
     lacks = []
-    if lag.behind:
+    if lag is not None and lag.behind:
         lacks.append("1 entry" if lag.behind == 1 else f"{lag.behind} entries")
-    if lag.waiting:
+    if lag is not None and lag.waiting:
         lacks.append(("1 content" if lag.waiting == 1 else f"{lag.waiting} contents") + ", for which it has no room")
-    return f"{name} lacks {' and '.join(lacks)}" if lacks else f"{name} has another log"
+    what = " and ".join(lacks)
+    if lag is None or not answers:
+        return f"{name} does not answer" + (f", and lacked {what} at its last answer" if lacks else "")
+    return f"{name} lacks {what}" if lacks else f"{name} has another log"

@@ -18,6 +18,7 @@ from basefs.daemon.api.messages import LostRevision, Request
 from basefs.daemon.api.services import NodeServices
 from basefs.daemon.config import Home
 from basefs.daemon.conflicts import ConflictWatch
+from basefs.daemon.handover import HandOver
 from basefs.daemon.network import Network, cancel
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
@@ -149,12 +150,18 @@ class EventLoopServices:
         self, stack: contextlib.AsyncExitStack, departure: contextlib.AsyncExitStack
     ) -> Network | None:
         if self._options.single:
+            stack.callback(self._keep_hand_over, HandOver.take(self._replica.directory))
             return None
         rundir = self._home.run_directory() / self._options.name
         rundir.mkdir(exist_ok=True, mode=0o700)
         network = Network(self._options, self._replica, rundir)
         await stack.enter_async_context(network.running(departure))
         return network
+
+    def _keep_hand_over(self, before: HandOver | None) -> None:
+        """Nobody was met: who had everything has it if nothing was added."""
+        root = self._replica.root_hash().hex()
+        HandOver(root, HandOver.holder_before(before, root)).save(self._replica.directory)
 
     async def _watch_room(self) -> None:
         """Notice that a full disk has room again, also where nothing happens."""

@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
-from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
 from basefs.daemon.notify import ServiceManager
@@ -69,8 +68,6 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     with contextlib.ExitStack() as departure, contextlib.ExitStack() as stack:
         stack.enter_context(exclusive(directory, options.name, patience=LOCK_PATIENCE))
         departure.enter_context(only_agent(directory, options.name))
-        # Also where there will be no network: what is written from now on is here alone at first.
-        HandOver.forget(directory)
         limits = DiskLimits(options.settings.max_log_bytes, options.settings.min_free)
         replica = Replica(directory, options.keys, limits=limits)
         stack.callback(replica.close)

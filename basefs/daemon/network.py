@@ -109,20 +109,26 @@ class Network:
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
             stack.push_async_callback(cancel, tasks)
             stack.push_async_callback(self._propagation.stop)
-            stack.push_async_callback(self._hand_over)
+            stack.push_async_callback(self._hand_over, HandOver.take(self._replica.directory))
             yield
 
-    async def _hand_over(self) -> None:
-        """Give others what they lack, and record what they have then."""
+    async def _hand_over(self, before: HandOver | None) -> None:
+        """Give others what they lack, and record what they have then.  `before`: what was recorded the last time."""
         await self.sync.hand_over(self._alive_peers)
-        peers = {peer.sync_address: peer for peer in self.gossip.peers if peer.status != "left"}
-        called = display_names(list(peers.values()))
-        names = {address: called[peer.name] for address, peer in peers.items()}
+        peers = {peer.sync_address: peer for peer in self.gossip.expected}
+        names = display_names(list(filter(self.gossip.is_ours, self.gossip.members())))
+        root = self._replica.root_hash().hex()
         holder = self.sync.holder(list(peers))
-        answering = {at for at, peer in peers.items() if peer.status == "alive" and not self._is_away(at)}
-        lacking = [lack_of(names[at], self.sync.lag(at), answers=at in answering) for at in peers]
-        name = "" if holder is None else names[Address(*holder)]
-        HandOver(self._replica.root_hash().hex(), name, () if name else tuple(lacking)).save(self._replica.directory)
+        name = HandOver.holder_before(before, root) if holder is None else names[peers[Address(*holder)].name]
+        lacking = [
+            lack_of(
+                names[peer.name],
+                self.sync.lag(address),
+                answers=peer.status == "alive" and not self._is_away(address),
+            )
+            for address, peer in peers.items()
+        ]
+        HandOver(root, name, () if name else tuple(lacking)).save(self._replica.directory)
 
     def _is_away(self, address: Address) -> bool:
         return self.sync.contact(address).away

@@ -174,7 +174,7 @@ class Gossip:
 
     @property
     def expected(self) -> list[Peer]:
-        """The peers among `members`: also those that Serf has not heard of since its start, and those that have left."""
+        """The peers among `members`: those of whom Serf has not heard since its start, and those that left, too."""
         return self._filter.peers(self.members(), self.config.agent_name)
 
     @property

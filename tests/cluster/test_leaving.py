@@ -92,3 +92,40 @@ def test_what_was_saved_a_moment_before_is_elsewhere(network: Callable[[int], Na
     assert two.spawn("unmount", NAME).stderr == ""
     assert two.spawn("remove", NAME, "--yes").stderr == "", "another machine has all of it"
     assert not list((two.home / "fs").iterdir())
+
+
+def test_what_only_a_node_alone_has(network: Callable[[int], NamespaceNetwork]) -> None:
+    """Serf knows nothing of a member that was away when it began; one that has left does not get what is new."""
+    cluster = Cluster.start(network(2))
+    one, two = cluster.nodes
+    nobody = f"no other machine has confirmed that it has all of {NAME}"
+    cluster.wait_until_equal(PATIENCE)
+    wait_until(lambda: is_in_step_with_all(one), PATIENCE, "the other one has told that it has all")
+    (name,) = (row["name"] for row in ask(one, "members") if not row["own"])
+    two.kill(NAME)
+    assert nobody not in one.spawn("unmount", NAME).stderr
+    one.mount(NAME, "--owners")
+    assert nobody not in one.spawn("unmount", NAME).stderr, "nothing was added"
+    one.mount(NAME, "--owners")
+    (one.mountpoint / "alone").write_bytes(b"1")
+    for command in ("unmount", "remove"):
+        assert f"{nobody}: {name} does not answer\n" in one.spawn(command, NAME).stderr
+
+    one.mount(NAME, "--owners")
+    two.mount(NAME, "--owners")
+    cluster.wait_until_equal(PATIENCE)
+    two.basefs("unmount", NAME)
+    statuses_until_left(one, name)
+    (one.mountpoint / "again").write_bytes(b"2")
+    for command in ("unmount", "remove"):
+        assert nobody in one.spawn(command, NAME).stderr
+
+    two.mount(NAME, "--owners")
+    one.mount(NAME, "--owners")
+    cluster.wait_until_equal(PATIENCE)
+    wait_until(lambda: is_in_step_with_all(one), PATIENCE, "the other one has told that it has all")
+    assert nobody not in one.spawn("unmount", NAME).stderr
+    one.basefs("mount", NAME, one.mountpoint, "--single-node")
+    (one.mountpoint / "without a network").write_bytes(b"3")
+    for command in ("unmount", "remove"):
+        assert nobody in one.spawn(command, NAME).stderr

@@ -1,25 +1,48 @@
-"""The record of who has everything."""
+"""What is said of a log when it stops, by what was recorded of the others."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from basefs.daemon.handover import HandOver
+import pytest
 
-WARNING = "no other machine has confirmed that it has all of conf"
+from basefs.daemon.handover import HandOver, lack_of
+from basefs.sync.net.peers import Lag
 
-
-def test_a_member_that_has_everything_is_enough(tmp_path: Path) -> None:
-    HandOver("00", "beta").save(tmp_path)
-    assert HandOver.warning(tmp_path, "conf") == HandOver.warning(tmp_path, "conf", "00") == ""
-    assert HandOver.warning(tmp_path, "conf", "01") == f"{WARNING} since it was used last"
+ROOT = "ab" * 28
+NOBODY = "no other machine has confirmed that it has all of conf"
 
 
-def test_what_the_others_lack_is_said(tmp_path: Path) -> None:
-    HandOver("00", "", ("beta lacks 1 entry", "gamma does not answer")).save(tmp_path)
-    assert HandOver.warning(tmp_path, "conf", "00") == f"{WARNING}: beta lacks 1 entry; gamma does not answer"
+def test_a_log_that_some_other_has_needs_no_word(tmp_path: Path) -> None:
+    HandOver(ROOT, "beta").save(tmp_path)
+    assert HandOver.warning(tmp_path, "conf") == HandOver.warning(tmp_path, "conf", ROOT) == ""
+    assert HandOver.warning(tmp_path, "conf", "cd" * 28) == f"{NOBODY} since it was used last"
 
 
-def test_others_that_were_not_seen_have_confirmed_nothing(tmp_path: Path) -> None:
-    HandOver("00", "").save(tmp_path)
-    assert HandOver.warning(tmp_path, "conf") == HandOver.warning(tmp_path, "conf", "00") == WARNING
+@pytest.mark.parametrize("lacking", [("beta lacks 1 entry", "gamma does not answer"), ()])
+def test_a_log_that_nobody_is_known_to_have(tmp_path: Path, lacking: tuple[str, ...]) -> None:
+    HandOver(ROOT, "", lacking).save(tmp_path)
+    details = f": {'; '.join(lacking)}" if lacking else ""
+    assert HandOver.warning(tmp_path, "conf", ROOT) == NOBODY + details
+
+
+def test_who_had_a_log_has_it_until_it_changes(tmp_path: Path) -> None:
+    HandOver(ROOT, "beta").save(tmp_path)
+    before = HandOver.take(tmp_path)
+    assert HandOver.load(tmp_path) is None
+    assert HandOver.holder_before(before, ROOT) == "beta"
+    assert HandOver.holder_before(before, "cd" * 28) == HandOver.holder_before(None, ROOT) == ""
+
+
+@pytest.mark.parametrize(
+    ("lag", "answers", "text"),
+    [
+        (None, True, "beta does not answer"),
+        (Lag(in_step=True), False, "beta does not answer"),
+        (Lag(behind=1), False, "beta does not answer, and lacked 1 entry at its last answer"),
+        (Lag(behind=2, waiting=1), True, "beta lacks 2 entries and 1 content, for which it has no room"),
+        (Lag(ahead=1), True, "beta has another log"),
+    ],
+)
+def test_why_a_member_may_not_have_everything(lag: Lag | None, answers: bool, text: str) -> None:
+    assert lack_of("beta", lag, answers=answers) == text

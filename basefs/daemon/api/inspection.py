@@ -136,3 +136,8 @@ def _files(directory: Path) -> Iterator[Path]:
 def known_peers(home: Home, name: str) -> list[str]:
     """The addresses, "ip:port", of the peers of a filesystem that have not left; the one seen last first."""
     return [peer.address for peer in PeerBook(home.existing(name) / PEERS_FILE).missed]
+
+
+def has_peers(home: Home, name: str) -> bool:
+    """Whether a filesystem has had peers that were not forgotten, those that have left included."""
+    return bool(PeerBook(home.existing(name) / PEERS_FILE).addresses)

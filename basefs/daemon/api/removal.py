@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from basefs.daemon.api.inspection import known_peers
+from basefs.daemon.api.inspection import has_peers
 from basefs.daemon.api.messages import GetSummary, ListKeys, Request
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
@@ -45,7 +45,7 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
         granted = [one for one in ask(ListKeys()) if one.path == "/"]
     except BaseFSError as error:
         return [*found, f"the log of {name} cannot be read: {error}"]
-    if not known_peers(home, name):
+    if not has_peers(home, name):
         found.append(f"no other machine is known that has {name}: its {summary.entries} entries may be nowhere else")
     elif warning := HandOver.warning(directory, name, summary.root_hash):
         found.append(warning)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
-from basefs.daemon.api.inspection import known_peers
+from basefs.daemon.api.inspection import has_peers
 from basefs.daemon.api.messages import Stop
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
@@ -79,7 +79,7 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
         run_file.remove()
         raise NotRunning(f"{name} is not running")
     ended = _wait_for_end(home, name, mount, how, users)
-    if ended and running and known_peers(home, name) and (warning := HandOver.warning(home.existing(name), name)):
+    if ended and running and has_peers(home, name) and (warning := HandOver.warning(home.existing(name), name)):
         how.warn(warning)
     if not running:
         run_file.remove()
