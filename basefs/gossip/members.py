@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import logging
@@ -191,7 +192,8 @@ class PeerBook:
 
     1. The file is replaced as a whole (`basefs/durable.py`), so it is never half.
     2. All but `save` change memory only; `save` writes if something has changed since it was loaded or saved.
-    3. A file that cannot be read costs the peers in it and nothing else: a WARNING, and an empty book.
+    3. A file that cannot be read costs the peers in it and nothing else: it is kept under another name, a WARNING says
+       what to do, and the book is empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -280,5 +282,13 @@ def _load(path: Path) -> list[KnownPeer]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        log.warning("cannot read %s, starting without known peers: %s", path, error)
+        aside = path.with_name(f"{path.name}.damaged")
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        log.warning(
+            "%s is damaged (%s) and kept as %s: nodes known before count again once they are met, -j names one",
+            path,
+            error,
+            aside.name,
+        )
         return []

@@ -57,6 +57,7 @@ def test_a_damaged_file_costs_a_warning(tmp_path: Path, content: bytes, caplog: 
         book = PeerBook(path)
     assert book.addresses == []
     assert str(path) in caplog.text
+    assert (tmp_path / "peers.json.damaged").read_bytes() == content
     book.add(["192.0.2.1:1"])
     book.save()
     assert [peer["address"] for peer in json.loads(path.read_bytes())] == ["192.0.2.1:1"]
