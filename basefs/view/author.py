@@ -121,7 +121,7 @@ class Author:
                 raise exceeded(path)
 
     def _may_link(self, key: SigningKey, directory: Node, target: EntryHash) -> bool:
-        """Whether a link by a key in a directory is within its quota by what it names."""
+        """Whether a link by a key in a directory, or below it, is within its quota by what it names."""
         limits = directory.authority.limits.get(key.fingerprint)
         return limits is None or self._tree.resolver.quotas.fits(
             key.fingerprint, directory.path_id, limits, _NOTHING, (target,)
@@ -249,7 +249,7 @@ class Author:
         keys = self._signer.valid(authority)
         key = next((key for key in keys if self._tree.resolver.may_change(key.fingerprint, state)), None)
         target = state.link or self._beginning(node)
-        if key is None or not self._may_link(key, self._directory(path[:-1]), target):
+        if key is None or not self._may_link(key, self._tree.nearest(path[:-1]), target):
             self._copy(draft, keys[0] if key is None else key, parent, name, node)
             return
         link = key.sign(parent, self._signer.now(), Action.LINK, name, target)
