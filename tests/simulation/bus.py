@@ -18,7 +18,7 @@ from typing import Any
 
 from basefs.errors import AgentError, RemoteProtocolError
 from basefs.gossip.events import MAX_EVENT, GossipEvent, decode_event
-from basefs.gossip.members import Peer
+from basefs.gossip.members import Peer, join_host_port
 from basefs.gossip.outgoing import Outbox, Pacer
 from basefs.gossip.service import Counters
 from tests.simulation.loop import PROCESS, Loop, Trace
@@ -168,6 +168,11 @@ class SimulatedGossip:
     def peers(self) -> list[Peer]:
         """As `Gossip.peers`."""
         return [Peer(host, host, GOSSIP_PORT, SYNC_PORT, status) for host, status in sorted(self._status.items())]
+
+    @property
+    def sync_addresses(self) -> set[str]:
+        """As `Gossip.sync_addresses`."""
+        return {join_host_port(*peer.sync_address) for peer in self.peers}
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """As `Gossip.send`."""
