@@ -189,14 +189,15 @@ class Gossip:
         return member.tags.get(TAG_FS) == self.config.tags[TAG_FS]
 
     async def forget(self, name: str) -> None:
-        """Forget a member that will not come back, here and where Serf still knows it, also if this node's does not.
+        """Forget a member that will not come back, here and, where Serf still knows it, on the other nodes.
 
         `name`: of its agent.  Raises AgentError, OSError; it is forgotten here all the same.
         """
         self._book.forget(name)
         await asyncio.to_thread(self._book.save)
-        await self.call("force-leave", {"Node": name})
-        self._members_changed.set()
+        if any(member.name == name for member in self._members):
+            await self.call("force-leave", {"Node": name})
+            self._members_changed.set()
 
     async def start(self, timeout: float = START_TIMEOUT) -> None:
         """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
