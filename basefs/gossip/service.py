@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ POLL_LINGER = 10.0
 NAMESAKE_INTERVAL = 1.0
 #: Seconds after which that is logged: a node that returns at another address has its former one leave within these.
 NAMESAKE_PATIENCE = 5.0
+#: How often the others are told that a former agent of this node leaves.
+_TIMES_TOLD = 5
 #: What Serf calls members that leave by themselves, or because some node has asked for it.
 _LEAVING = ("leaving", "left")
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
@@ -122,6 +125,8 @@ class Gossip:
         self._last_sent = clock() - POLL_LINGER
         #: Names that several members have -> since when, and whether that was logged.
         self._shared: dict[str, tuple[float, bool]] = {}
+        #: How often the others were told that a former agent of this node leaves.
+        self._told: Counter[str] = Counter()
 
     @property
     def queue_depth(self) -> int:
@@ -332,7 +337,9 @@ class Gossip:
     async def _watch_members(self, client: Client) -> None:
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._members_changed.wait(), NAMESAKE_INTERVAL if self._shared else None)
+                await asyncio.wait_for(
+                    self._members_changed.wait(), NAMESAKE_INTERVAL if self._shared or self._told else None
+                )
             self._members_changed.clear()
             self._members = await client.members()
             if await self._leave_former():
@@ -356,19 +363,25 @@ class Gossip:
         """Make the former agents of this node, of another name or address, leave; returns whether there were any.
 
         After a crash the others would count them for ever.  Serf tells an agent that joins nothing of members that are
-        suspected or lost, so the others are told in any case.  An agent that runs refutes it: its home was copied.
+        suspected or lost, so the others are told in any case; and several times, because an agent that has just joined
+        may be behind their logical clock, and what it says then counts as old.  An agent that runs refutes it: its home
+        was copied.
         """
         if all(member.name == self.config.agent_name or member.status != "alive" for member in self._members):
             return False
         former = sorted(self._book.former(self.config.agent_name))
         for name in former:
-            log.info("this node was %s before: that member is made to leave", name)
+            if not self._told[name]:
+                log.info("this node was %s before: that member is made to leave", name)
             try:
                 await self.call("force-leave", {"Node": name})
             except AgentError as error:
                 log.info("cannot make %s leave: %s", name, error)
                 continue
-            self._book.forget(name)
+            self._told[name] += 1
+            if self._told[name] == _TIMES_TOLD:
+                del self._told[name]
+                self._book.forget(name)
         return bool(former)
 
     def _report_namesakes(self) -> None:
