@@ -373,6 +373,7 @@ def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.logs(r"members are called copy")
 def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path, is_lost: bool) -> None:
     """The home of `copy` says that it was `a`, which runs, and an agent that has crashed.
 
