@@ -95,7 +95,7 @@ class Namespace:
                 raise NotPermitted(
                     f"no key of this node may write {display(target)}, so it gets no second name: copy it"
                 )
-            working.check_move(target, path)
+            working.check_move(target, inode, attributes, path)
             if inode is None:
                 assert attributes is not None
                 inode = working.adopt(target, attributes)
@@ -186,7 +186,7 @@ class Namespace:
                 return
             working.check_writable(source, attributes)
             working.check_writable(target, above if existing is None else existing.attributes)
-            working.check_move(source, target)
+            working.check_move(source, inode, attributes, target)
             is_directory = _kind(inode, attributes) is Kind.DIRECTORY
             if existing is not None and not exchange:
                 self._check_replace(is_directory, existing, target)

@@ -708,6 +708,11 @@ class Replica:
             here = {placed.entry.hash for placed in self._store.entries_at(node.path_id)}
             return [grant for grant in node.authority.grants if grant.entry.hash in here]
 
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any grant ever had a quota: without one, nobody need wait for the lock to look for it."""
+        return self._store.has_quotas
+
     def quota_left(self, path: Path) -> dict[Path, Use] | None:
         """What is left of the quotas of this node's key that signs at a path, by directory; `None` without any.
 

@@ -331,11 +331,10 @@ class WorkingSet:
         if path is not None and self._is_limited(path):
             self._check_quotas(path, inode, size)
 
-    def check_move(self, source: Path, target: Path) -> None:
-        """Raise `QuotaExceeded` where a file does not fit into the quota of another path."""
+    def check_move(self, source: Path, inode: Inode | None, attributes: Attributes | None, target: Path) -> None:
+        """Raise `QuotaExceeded` where what was found at a path does not fit into the quota of another one."""
         if not self._is_limited(target):
             return
-        inode, attributes = self.find(source)
         size = attributes.size if attributes is not None else 0 if inode is None else inode.size
         left, before = self.replica.quota_left(target), self.replica.quota_left(source)
         # Within its quotas a file is moved by a link, otherwise it is copied.
@@ -345,11 +344,12 @@ class WorkingSet:
 
     def _is_limited(self, path: Path) -> bool:
         """Whether the key of this node that signs at a path has a quota."""
-        while True:
+        while self.replica.has_quotas:
             try:
                 return self.replica.attributes(path).limited
             except (NotFound, NotADirectory):
                 path = path[:-1]
+        return False
 
     def _check_quotas(self, path: Path, inode: Inode | None, size: int) -> None:
         """Raise `QuotaExceeded` if a change at a path does not fit with what is staged; `size`: of this inode."""
