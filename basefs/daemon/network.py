@@ -116,7 +116,7 @@ class Network:
         """Give others what they lack, and record what they have then.  `before`: what was recorded the last time."""
         await self.sync.hand_over(self._alive_peers)
         peers = {peer.sync_address: peer for peer in self.gossip.expected}
-        names = display_names(list(filter(self.gossip.is_ours, self.gossip.members())))
+        names = display_names(self.gossip.ours())
         root = self._replica.root_hash().hex()
         holder = self.sync.holder(list(peers))
         name = HandOver.holder_before(before, root) if holder is None else names[peers[Address(*holder)].name]
@@ -124,14 +124,11 @@ class Network:
             lack_of(
                 names[peer.name],
                 self.sync.lag(address),
-                answers=peer.status == "alive" and not self._is_away(address),
+                answers=peer.status == "alive" and not self.sync.contact(address).away,
             )
             for address, peer in peers.items()
         ]
         HandOver(root, name, () if name else tuple(lacking)).save(self._replica.directory)
-
-    def _is_away(self, address: Address) -> bool:
-        return self.sync.contact(address).away
 
     async def _wait_for_port(self) -> None:
         """Serf would say no more than that it has ended.  Raises `AgentError`."""

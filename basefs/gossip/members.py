@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 #: Tags that make a member a BaseFS peer: the filesystem's identity (hex) and the port of the sync protocol.
 TAG_FS = "fs"
 TAG_SYNC = "sync"
+#: What Serf calls members that leave by themselves, or because some node has asked for it.
+_LEAVING = ("leaving", "left")
 #: Names of strangers that were already logged; a cluster with more strangers than this is logged again.
 MAX_STRANGERS = 1024
 
@@ -49,6 +51,11 @@ class Member:
         """What people call it."""
         return node_name_of(self.name, self.gossip_address)
 
+    @property
+    def leaves(self) -> bool:
+        """Whether it has left, or is about to."""
+        return self.status in _LEAVING
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -69,6 +76,11 @@ class Peer:
     def node_name(self) -> str:
         """What people call it."""
         return node_name_of(self.name, join_host_port(self.host, self.gossip_port))
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it has left, or is about to."""
+        return self.status in _LEAVING
 
 
 def node_name_of(agent_name: str, address: str) -> str:
@@ -118,7 +130,7 @@ def namesakes(members: Sequence[Member]) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for member in members:
-        if member.status not in ("leaving", "left"):
+        if not member.leaves:
             found.setdefault(member.node_name, []).append(member.gossip_address)
     return {name: sorted(addresses) for name, addresses in found.items() if len(addresses) > 1}
 
@@ -286,7 +298,7 @@ def _load(path: Path) -> list[KnownPeer]:
         with contextlib.suppress(OSError):
             path.replace(aside)
         log.warning(
-            "%s is damaged (%s) and kept as %s: nodes known before count again once they are met, -j names one",
+            "%s is damaged (%s) and was renamed to %s: former nodes count again once they are met; --join names one",
             path,
             error,
             aside.name,

@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,14 +51,13 @@ log = logging.getLogger(__name__)
 START_TIMEOUT = 15.0
 #: Seconds after the last event for which Serf's queue is watched.
 POLL_LINGER = 10.0
-#: Seconds between looks at the members while two of them have one name: Serf does not tell when one begins to leave.
+#: Seconds between looks at the members while two of them have one name, since Serf does not tell when one begins to
+#: leave; and at least between two times that the others are told of a former agent.
 NAMESAKE_INTERVAL = 1.0
 #: Seconds after which that is logged: a node that returns at another address has its former one leave within these.
 NAMESAKE_PATIENCE = 5.0
 #: How often the others are told that a former agent of this node leaves.
 _TIMES_TOLD = 5
-#: What Serf calls members that leave by themselves, or because some node has asked for it.
-_LEAVING = ("leaving", "left")
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -125,8 +123,8 @@ class Gossip:
         self._last_sent = clock() - POLL_LINGER
         #: Names that several members have -> since when, and whether that was logged.
         self._shared: dict[str, tuple[float, bool]] = {}
-        #: How often the others were told that a former agent of this node leaves.
-        self._told: Counter[str] = Counter()
+        #: Former agents of this node -> how often the others were told that it leaves, and when last.
+        self._told: dict[str, tuple[int, float]] = {}
 
     @property
     def queue_depth(self) -> int:
@@ -169,7 +167,7 @@ class Gossip:
         Peers that Serf has lost sight of count as failed.  A node that has returned at another address is one member.
         """
         names = {member.name for member in self._members}
-        found = [member for member in self._members if member.status not in _LEAVING or member.name in self._book]
+        found = [member for member in self._members if not member.leaves or member.name in self._book]
         for peer in self._book.missed:
             if peer.name and peer.name not in names:
                 host, port = split_host_port(peer.address)
@@ -185,13 +183,17 @@ class Gossip:
     @property
     def sync_addresses(self) -> set[str]:
         """Where the members answer the sync protocol, "ip:port": all that have not left, without this node."""
-        here = {peer.sync_address for peer in self.peers if peer.status not in _LEAVING}
+        here = {peer.sync_address for peer in self.peers if not peer.leaves}
         missed = {(split_host_port(peer.address)[0], peer.sync_port) for peer in self._book.missed}
         return {join_host_port(*address) for address in here | missed}
 
     def is_ours(self, member: Member) -> bool:
         """Whether a member is one of this filesystem."""
         return member.tags.get(TAG_FS) == self.config.tags[TAG_FS]
+
+    def ours(self) -> list[Member]:
+        """Those of `members` that are of this filesystem."""
+        return list(filter(self.is_ours, self.members()))
 
     async def forget(self, name: str) -> None:
         """Forget a member that will not come back, here and, where Serf still knows it, on the other nodes.
@@ -269,7 +271,7 @@ class Gossip:
     async def clocks(self, timeout: float) -> list[ClockReading]:
         """The clocks of all other nodes that answer within `timeout` seconds.  Raises AgentError."""
         readings: dict[str, ClockReading] = {}
-        called = display_names(list(filter(self.is_ours, self.members())))
+        called = display_names(self.ours())
         missing = {peer.name for peer in self.peers if peer.status == "alive"}
         if not missing:
             return []
@@ -363,30 +365,34 @@ class Gossip:
         """Make the former agents of this node, of another name or address, leave; returns whether there were any.
 
         After a crash the others would count them for ever.  Serf tells an agent that joins nothing of members that are
-        suspected or lost, so the others are told in any case; and several times, because an agent that has just joined
-        may be behind their logical clock, and what it says then counts as old.  An agent that runs refutes it: its home
-        was copied.
+        suspected or lost, so the others are told in any case; and several times, a while apart: an agent that has just
+        joined may be behind their logical clock, and what it says then counts as old.  An agent that runs refutes it:
+        its home was copied.
         """
         if all(member.name == self.config.agent_name or member.status != "alive" for member in self._members):
             return False
-        former = sorted(self._book.former(self.config.agent_name))
-        for name in former:
-            if not self._told[name]:
+        has_told = False
+        for name in sorted(self._book.former(self.config.agent_name)):
+            times, last = self._told.get(name, (0, 0.0))
+            if not times:
                 log.info("this node was %s before: that member is made to leave", name)
+            elif self._clock() - last < NAMESAKE_INTERVAL:
+                continue
             try:
                 await self.call("force-leave", {"Node": name})
             except AgentError as error:
                 log.info("cannot make %s leave: %s", name, error)
                 continue
-            self._told[name] += 1
-            if self._told[name] == _TIMES_TOLD:
+            has_told = True
+            self._told[name] = times + 1, self._clock()
+            if times + 1 == _TIMES_TOLD:
                 del self._told[name]
                 self._book.forget(name)
-        return bool(former)
+        return has_told
 
     def _report_namesakes(self) -> None:
         now = self._clock()
-        found = namesakes(list(filter(self.is_ours, self.members())))
+        found = namesakes(self.ours())
         for name in self._shared.keys() - found.keys():
             if self._shared.pop(name)[1]:
                 log.info("only one member is called %s now", name)
@@ -404,7 +410,7 @@ class Gossip:
         self._book.see(present)
         self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind)
         for peer in peers:
-            if peer.status in _LEAVING and peer.node_name in here:
+            if peer.leaves and peer.node_name in here:
                 # Its node is a member under another address.
                 self._book.forget(peer.name)
             elif peer.status == "left" and before.get(peer.name) == "failed":

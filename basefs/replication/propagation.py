@@ -278,7 +278,7 @@ class Propagation:
                 self._puller.lost(address)
         self._failed = failed
         for peer in peers:
-            if peer.status in ("leaving", "left"):
+            if peer.leaves:
                 self._puller.found(peer.sync_address)
 
     def on_result(self, address: tuple[str, int], result: Result) -> None:

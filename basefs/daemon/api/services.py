@@ -326,8 +326,7 @@ class NodeServices:
         await sync.confirm([peer.sync_address for peer in asked])
         standing = set(sync.standing)
         found = gossip.members()
-        ours = [member for member in found if gossip.is_ours(member)]
-        names, shared = display_names(ours), namesakes(ours)
+        names, shared = display_names(gossip.ours()), namesakes(gossip.ours())
         members = {}
         for member in found:
             name = names.get(member.name, member.node_name)
