@@ -166,7 +166,7 @@ class EventLoopServices:
     async def _watch_room(self) -> None:
         """Notice that a full disk has room again, also where nothing happens."""
         while True:
-            self._replica.room.is_short()
+            self._replica.room.look()
             await asyncio.sleep(_ROOM_SECONDS)
 
     async def _report_status(self, network: Network | None) -> None:

@@ -57,7 +57,6 @@ class Filesystem:
         Raises:
             StoreError: what an earlier process left cannot be read.
         """
-        self._replica = replica
         self.working = WorkingSet(replica, owners, clock, scratch)
         self.publisher = Publisher(self.working, quiet)
         self.files = Files(self.working, self.publisher)
@@ -86,7 +85,7 @@ class Filesystem:
     def failed(self, error: BaseFSError) -> None:
         """An application got this error: what it wrote may not have fitted."""
         if isinstance(error, NoSpace):
-            self._replica.room.ran_out()
+            self.working.replica.room.ran_out()
 
     def unpublished(self) -> int:
         """How many names wait for being published; scratch names never do."""

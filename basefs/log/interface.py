@@ -25,7 +25,11 @@ class Digest(NamedTuple):
 
     def same_entries(self, other: Digest | None) -> bool:
         """Whether the other log has the same entries, whatever waits in either."""
-        return other is not None and self[:2] == other[:2]
+        return other is not None and self.entries_alone() == other.entries_alone()
+
+    def entries_alone(self) -> Digest:
+        """The same without what waits, which comes and goes while the entries stay."""
+        return self._replace(waiting=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,14 @@ class Room:
         if self._is_short and (same or self._clock() >= self._try_at):
             self._is_over()
 
-    def is_short(self) -> bool:
-        """Whether something did not fit, and nothing shows that it would now."""
+    def look(self) -> None:
+        """Look whether there is room again."""
         if self._is_short and self._free(self._directory) >= self._needed:
             self._is_over()
+
+    def is_short(self) -> bool:
+        """Whether something did not fit, and nothing shows that it would now."""
+        self.look()
         return self._is_short
 
     def is_full(self) -> bool:

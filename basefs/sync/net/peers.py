@@ -159,7 +159,7 @@ class LogPast:
 
     def note(self, log: Digest, now: float) -> None:
         """The log is this one now."""
-        log = _bare(log)
+        log = log.entries_alone()
         with self._lock:
             if log == self._current:
                 return
@@ -173,14 +173,9 @@ class LogPast:
 
     def left(self, log: Digest) -> float | None:
         """When the log grew beyond this one; `None` if it is so still, or if it is unknown here."""
-        log = _bare(log)
+        log = log.entries_alone()
         with self._lock:
             return None if log == self._current else self._left.get(log)
-
-
-def _bare(log: Digest) -> Digest:
-    """The entries alone: what waits comes and goes while these stay."""
-    return log._replace(waiting=0)
 
 
 @dataclass(frozen=True, slots=True)

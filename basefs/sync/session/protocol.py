@@ -506,7 +506,7 @@ class SyncProtocol:
                 self._on_hash(message)
             case Same(port):
                 self._follow(SessionEvent.SAME)
-                self._greeted(Hash(VERSION, self._log.identity, self._greeted_with._replace(waiting=0), port))
+                self._greeted(Hash(VERSION, self._log.identity, self._greeted_with.entries_alone(), port))
                 self._close = Close(0, self._greeted_with)
                 self._queue.ask(self._views.begin())
             case Root(log, kept):
