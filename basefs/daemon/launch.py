@@ -44,7 +44,7 @@ class LaunchOptions:
     """What a command line asks for, as it stands there; see `basefs mount --help`.
 
     `mountpoint`: `None` to run without a mount.  `push`, `profile`, `max_log_bytes`, `min_free`: `None` for what the
-    settings say.  The options from `inotify` on are of a mount.
+    settings say.  The options from `inotify` on are of a mount; `owners`: `None` for whether root mounts.
     """
 
     name: str
@@ -73,7 +73,7 @@ class LaunchOptions:
     fuse_options: Sequence[str] = ()
     uid: int | None = None
     gid: int | None = None
-    owners: bool = False
+    owners: bool | None = None
 
 
 def launch(home: Home, wanted: LaunchOptions) -> bool:
@@ -83,7 +83,7 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     """
     name = wanted.name
     home.existing(name)
-    if wanted.owners and os.geteuid() != 0:
+    if wanted.owners and not _is_root():
         raise UsageError("only root can keep owners: mount without --owners")
     if wanted.mountpoint is not None:
         clear_dead(wanted.mountpoint)
@@ -124,7 +124,7 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         fuse_options=parse_options(",".join(wanted.fuse_options)),
         uid=os.geteuid() if wanted.uid is None else wanted.uid,
         gid=os.getegid() if wanted.gid is None else wanted.gid,
-        keep_owners=wanted.owners,
+        keep_owners=_is_root() if wanted.owners is None else wanted.owners,
         single=wanted.single_node,
         handlers=HandlerSettings(rules, wanted.handler_jobs, wanted.handler_timeout, wanted.handler_delay),
         encrypt_key=None if secret is None else _read_secret(secret),
@@ -132,6 +132,10 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         inotify=wanted.inotify,
         metrics=None if wanted.metrics is None else _with_port(wanted.metrics),
     )
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
 
 
 class _Ready:

@@ -9,6 +9,10 @@ from functools import lru_cache
 from basefs.errors import NotPermitted
 from basefs.view.states import Owner
 
+#: The id that shows for a name without one on this machine: the kernel's own for owners that it cannot map (nobody,
+#: nogroup).  Never that of the mounting user: programs trust what root owns.
+STRANGER = 65534
+
 
 class Owners:
     """Maps the names in the log to ids on this machine and back.
@@ -17,17 +21,17 @@ class Owners:
     """
 
     def __init__(self, uid: int, gid: int, *, keep: bool) -> None:
-        """`uid` and `gid` own whatever has no owner of its own; `keep` is the option `--owners`."""
+        """`uid` and `gid` own whatever has no owner of its own; `keep`: whether owners are stored and shown."""
         self.uid = uid
         self.gid = gid
         self._keep = keep
 
     def ids(self, owner: Owner | None) -> tuple[int, int]:
-        """User and group id of a path.  Names unknown here belong to who mounts."""
+        """User and group id of a path; `STRANGER` for a name that is unknown here."""
         if owner is None or not self._keep:
             return self.uid, self.gid
         uid, gid = _user_id(owner[0]), _group_id(owner[1])
-        return self.uid if uid is None else uid, self.gid if gid is None else gid
+        return STRANGER if uid is None else uid, STRANGER if gid is None else gid
 
     def maker(self, uid: int, gid: int) -> Owner | None:
         """The names to record for what a user makes; `None` for who mounts, or if owners are not kept."""
@@ -43,7 +47,7 @@ class Owners:
         if self._keep:
             return _user_name(uid), _group_name(gid)
         if (uid, gid) != (self.uid, self.gid):
-            raise NotPermitted("owners are not kept: mount with --owners")
+            raise NotPermitted("owners are not kept: mount as root, without --no-owners")
         return None
 
 

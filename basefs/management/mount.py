@@ -39,7 +39,11 @@ from basefs.management.target import parse_name
     default=True,
     help="Emit inotify events for remote changes, and enable kernel caching (default: on).",
 )
-@click.option("--owners", is_flag=True, help="Store owner and group, as set by chown; root only.")
+@click.option(
+    "--owners/--no-owners",
+    default=None,
+    help="Store and show owner and group of each file; root only (default: on for root).",
+)
 @click.option("-w", "--wait", is_flag=True, help="Return once a member has the same log.")
 @click.option(
     "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="With --wait: seconds to wait."

@@ -599,10 +599,31 @@ class TestAttributes:
 
     def test_chown(self, here: Path) -> None:
         (here / "f").touch()
+        os.chown(here / "f", NOBODY, -1)
+        os.chown(here / "f", -1, NOBODY)
+        assert owner_of(here / "f") == (NOBODY, NOBODY)
+        assert as_nobody(lambda: os.chown(here / "f", 0, -1)) == errno.EPERM
         os.chown(here / "f", os.getuid(), os.getgid())
-        assert errno_from(lambda: os.chown(here / "f", NOBODY, -1)) == errno.EPERM
-        assert errno_from(lambda: os.chown(here / "f", -1, NOBODY)) == errno.EPERM
-        assert (here / "f").stat().st_uid == os.getuid()
+        assert owner_of(here / "f") == (os.getuid(), os.getgid())
+
+    def test_what_another_user_makes_is_never_shown_as_roots(self, here: Path, mounted: Node) -> None:
+        here.chmod(0o777)
+        assert as_nobody(lambda: (here / "file").write_text("* * * * * root id")) == 0
+        assert as_nobody((here / "directory").mkdir) == 0
+        assert as_nobody(lambda: (here / "link").symlink_to("file")) == 0
+        assert as_nobody(lambda: (here / "hard").hardlink_to(here / "file")) == 0
+        assert as_nobody(lambda: os.mknod(here / "node")) == 0
+        names = ("file", "directory", "link", "hard", "node")
+        assert {owner_of(here / name) for name in names} == {(NOBODY, NOBODY)}
+        # What is in the log is the same.
+        mounted.settle(NAME)
+        assert {owner_of(here / name) for name in names} == {(NOBODY, NOBODY)}
+        # Its maker can go on with it, and root's own things stay root's where others may write.
+        assert as_nobody(lambda: (here / "file").chmod(0o600)) == 0
+        (here / "shared").touch()
+        (here / "shared").chmod(0o666)
+        assert as_nobody(lambda: (here / "shared").write_text("x")) == 0
+        assert owner_of(here / "shared") == (0, 0)
 
     def test_statfs(self, here: Path, mounted: Node) -> None:
         space = os.statvfs(here)
@@ -628,15 +649,42 @@ class TestAttributes:
         assert (here / "f").read_text() == "changed"
 
 
+def owner_of(path: Path) -> tuple[int, int]:
+    """User and group id."""
+    status = path.lstat()
+    return status.st_uid, status.st_gid
+
+
 def _size_of_disk(path: Path) -> int:
     space = os.statvfs(path)
     return space.f_blocks * space.f_frsize
 
 
 @pytest.mark.fuse
+class TestSystemConfiguration:
+    """The /etc of this machine, with the owners, modes and links that it has."""
+
+    @pytest.fixture
+    def archive(self, scratch: Path) -> Path:
+        run("tar", "-C", "/", "-cf", scratch / "etc.tar", "etc")
+        return scratch / "etc.tar"
+
+    @pytest.mark.parametrize("tool", ["cp", "rsync", "tar"])
+    def test_a_copy_of_etc_ends_with_success_and_has_its_owners(self, here: Path, archive: Path, tool: str) -> None:
+        commands: dict[str, tuple[str | Path, ...]] = {
+            "cp": ("cp", "-a", "/etc", here),
+            "rsync": ("rsync", "-a", "/etc", here),
+            "tar": ("tar", "-C", here, "-xpf", archive),
+        }
+        run(*commands[tool])
+        found = {path: owner_of(here / path.relative_to("/")) for path in Path("/etc").rglob("*")}
+        assert found == {path: owner_of(path) for path in Path("/etc").rglob("*")}
+
+
+@pytest.mark.fuse
 class TestRemount:
     def test_what_is_kept(self, node: Node, source: Path) -> None:
-        point = node.mount(NAME, "--owners")
+        point = node.mount(NAME)
         run("cp", "-a", f"{source}/.", point / "tree")
         os.chown(point / "tree" / "main.conf", NOBODY, NOBODY)
         os.chown(point / "tree" / "conf.d", -1, NOBODY)
@@ -652,8 +700,10 @@ class TestRemount:
         assert snapshot(point) == before
         assert {path: (path.lstat().st_uid, path.lstat().st_gid) for path in point.rglob("*")} == owners
         node.basefs("unmount", NAME)
-        node.mount(NAME, "--uid", "5", "--gid", "6")
+        node.mount(NAME, "--uid", "5", "--gid", "6", "--no-owners")
         assert {(path.lstat().st_uid, path.lstat().st_gid) for path in point.rglob("*")} == {(5, 6)}
+        assert errno_from(lambda: os.chown(point / "tree", NOBODY, -1)) == errno.EPERM
+        assert errno_from(lambda: os.chown(point / "tree", -1, NOBODY)) == errno.EPERM
 
     def test_names_that_are_never_published_can_be_more(self, node: Node) -> None:
         point = node.mount(NAME)

@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from basefs.errors import NotPermitted
-from basefs.fs.owners import Owners
+from basefs.fs.owners import STRANGER, Owners
 from basefs.view.states import decode_mode, encode_mode
 
 #: An id that no system gives to anybody.
@@ -41,8 +41,9 @@ def test_ids_without_a_name_travel_as_digits(keeping: Owners) -> None:
 
 
 @pytest.mark.parametrize("name", [b"no such user", b"\xff\xfe", b"9" * 255, b"\xc2\xb2", b"-1"])
-def test_names_unknown_here_belong_to_the_mount(keeping: Owners, name: bytes) -> None:
-    assert keeping.ids((name, name)) == (7, 8)
+def test_names_unknown_here_belong_to_nobody_and_never_to_who_mounts(keeping: Owners, name: bytes) -> None:
+    assert keeping.ids((name, name)) == (STRANGER, STRANGER)
+    assert keeping.ids((b"root", name)) == (0, STRANGER)
 
 
 def test_what_has_no_owner_belongs_to_the_mount(keeping: Owners) -> None:
@@ -57,5 +58,5 @@ def test_every_user_of_this_machine_survives_the_way_through_an_entry(keeping: O
         assert keeping.ids(owner)[0] == user.pw_uid
 
 
-def test_a_name_that_no_system_can_hold_belongs_to_who_mounts() -> None:
-    assert Owners(7, 8, keep=True).ids((b"no\x00body", b"\xff")) == (7, 8)
+def test_a_name_that_no_system_can_hold_belongs_to_nobody() -> None:
+    assert Owners(7, 8, keep=True).ids((b"no\x00body", b"\xff")) == (STRANGER, STRANGER)
