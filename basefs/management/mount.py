@@ -31,7 +31,9 @@ from basefs.management.target import parse_name
 @click.argument("name")
 @click.argument("mountpoint", type=click.Path(path_type=Path))
 @daemon_options
-@click.option("-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, such as ro.")
+@click.option(
+    "-o", "fuse_options", multiple=True, metavar="OPT[,OPT]", help="Options for FUSE, such as ro; nosymfollow."
+)
 @click.option("--uid", type=int, help="Default owner (default: the mounting user).")
 @click.option("--gid", type=int, help="Default group (default: the mounting user's).")
 @click.option(

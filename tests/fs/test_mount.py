@@ -50,6 +50,15 @@ class TestOptions:
         with pytest.raises(UsageError, match=name):
             parse_options(f"ro,{name}=1")
 
+    @pytest.mark.root
+    def test_only_root_can_mount_with_nosymfollow(self) -> None:
+        def refused() -> None:
+            with pytest.raises(UsageError, match="only root can mount with nosymfollow"):
+                parse_options("ro,nosymfollow")
+
+        assert as_nobody(refused) == 0
+        assert parse_options("nosymfollow") == {"nosymfollow": True}
+
     def test_a_mount_point_must_be_a_directory(self, scratch: Path) -> None:
         (scratch / "file").touch()
         for text in ("file", "missing"):
@@ -760,6 +769,24 @@ class TestRemount:
         assert os.listdir(point) == []
         assert errno_from(lambda: (point / "f").write_text("x")) == errno.EROFS
         assert errno_from((point / ".cluster").unlink) == errno.EROFS
+
+    def test_links_that_nobody_follows(self, node: Node) -> None:
+        point = node.mount(NAME, "-o", "nosymfollow,noexec")
+        options = run("findmnt", "-n", "-o", "VFS-OPTIONS", point).strip().split(",")
+        assert {"nosymfollow", "noexec", "nosuid", "nodev", "rw"} <= set(options)
+        (point / "d").mkdir()
+        (point / "d" / "f").write_text("x")
+        (point / "out").symlink_to("/etc")
+        (point / "passwd").symlink_to("/etc/passwd")
+        (point / "within").symlink_to("d/f")
+        for call in ((point / "out" / "passwd").read_text, (point / "passwd").read_text, (point / "within").read_text):
+            assert errno_from(call) == errno.ELOOP
+        assert errno_from(lambda: os.listdir(point / "out")) == errno.ELOOP
+        assert os.readlink(point / "out") == "/etc" and (point / "d" / "f").read_text() == "x"
+        # Also once more, after another mount: the option is of the mount, not of the tree.
+        node.basefs("unmount", NAME)
+        node.mount(NAME)
+        assert (point / "within").read_text() == "x" and (point / "out" / "passwd").exists()
 
     def test_a_killed_daemon(self, node: Node) -> None:
         point = node.mount(NAME)

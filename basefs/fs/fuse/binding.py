@@ -44,6 +44,10 @@ _READDIRPLUS = 1 << 13 | 1 << 14
 _RESERVED = frozenset(
     {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
 )
+#: mount_setattr(2): its number (the same on every machine), the flag that keeps symbolic links of a mount from being
+#: followed (Linux 5.14), and the length of `struct mount_attr`.
+_MOUNT_SETATTR, _NOSYMFOLLOW, _MOUNT_ATTR_SIZE = 442, 0x00200000, 32
+_AT_FDCWD = -100
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
@@ -55,11 +59,27 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     anything else.
     """
 
-    def __init__(self, operations: Operations, mountpoint: str, kernel: Kernel, **options: Any) -> None:
+    def __init__(
+        self, operations: Operations, mountpoint: str, kernel: Kernel, *, follows: bool, **options: Any
+    ) -> None:
+        """`follows`: whether the kernel follows symbolic links on this mount.  Raises `MountFailed` where it must not
+        and does."""
         self._kernel = kernel
+        self._forbidden = None if follows else mountpoint
+        self._failure: MountFailed | None = None
         super().__init__(operations, mountpoint, **options)
+        if self._failure is not None:
+            raise self._failure
 
     def init_fuse_3(self, connection: Any, config: Any) -> None:
+        try:
+            # The kernel sends no other request before this one is answered, so no link is followed earlier.
+            if self._forbidden is not None:
+                _forbid_following(self._forbidden)
+        except MountFailed as error:
+            self._failure = error
+            mfusepy.fuse_exit()
+            return
         fuse = int(mfusepy._libfuse.fuse_get_context().contents.fuse)
         self._kernel.attach(mfusepy._libfuse, fuse, config.contents)
         if self.operations.is_mirrored:
@@ -145,8 +165,35 @@ def parse_options(text: str) -> dict[str, str | bool]:
         name, equals, value = part.partition("=")
         if name in _RESERVED:
             raise UsageError(f"the mount option {name} is BaseFS's own: leave it out")
+        if part == "nosymfollow":
+            _check_nosymfollow()
         options[name] = value if equals else True
     return options
+
+
+def _check_nosymfollow() -> None:
+    """Raise `UsageError` where this user or this kernel cannot keep symbolic links from being followed."""
+    if os.geteuid() != 0:
+        raise UsageError("only root can mount with nosymfollow: leave it out, or mount as root")
+    # Of a path that never exists, so that nothing but the flag is tried.
+    if _set_nosymfollow("") != errno.ENOENT:
+        raise UsageError("this kernel has no nosymfollow for FUSE, which Linux 5.14 brought: leave it out")
+
+
+def _forbid_following(mountpoint: str) -> None:
+    """Keep the kernel from following symbolic links on a mount.  Raises `MountFailed`."""
+    number = _set_nosymfollow(mountpoint)
+    if number:
+        raise MountFailed(f"cannot set nosymfollow on {mountpoint}: {os.strerror(number)}; mount without it")
+
+
+def _set_nosymfollow(path: str) -> int:
+    """mount_setattr(2); returns 0 or the errno.  libfuse has no such option, and the flag can be added afterwards."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    attributes = (ctypes.c_uint64 * (_MOUNT_ATTR_SIZE // 8))(_NOSYMFOLLOW)
+    size = ctypes.c_size_t(_MOUNT_ATTR_SIZE)
+    failed = libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), 0, ctypes.byref(attributes), size)
+    return ctypes.get_errno() if failed else 0
 
 
 def check_mountpoint(path: Path) -> None:
@@ -167,6 +214,8 @@ def check_mountpoint(path: Path) -> None:
 
 def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, options: dict[str, str | bool]) -> None:
     """Mount and serve until unmounted or told to stop by a signal; in the main thread.  Raises `MountFailed`."""
+    options = dict(options)
+    follows = not options.pop("nosymfollow", False)
     defaults: dict[str, str | bool] = {"nosuid": True, "nodev": True}
     if os.geteuid() == 0:
         # The services that read their configuration do not run as root.
@@ -176,6 +225,7 @@ def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, o
             operations,
             str(mountpoint),
             kernel,
+            follows=follows,
             foreground=True,
             nothreads=True,
             fsname=f"basefs:{name}",
