@@ -1,4 +1,9 @@
-"""What a daemon logs, and where: to a terminal or a file, to systemd's journal, or as JSON for other collectors."""
+"""What a daemon logs, and where: to a terminal or a file, to systemd's journal, or as JSON for other collectors.
+
+Names of files, keys and nodes, the words of peers and the output of handlers are in it, whatever bytes they hold: here,
+and nowhere else, control characters become escapes, so that a message is one line, and a line of a traceback cannot
+pass as another message, since it is indented.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from basefs.path import escaped
+
 #: What `--log-format` takes; without it the journal is recognised, and everything else gets text.
 FORMATS = ("text", "journal", "json")
 #: Bytes of the log of a daemon in the background, twice that on disk: the one before is kept as NAME.log.1.
@@ -21,7 +28,22 @@ _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), 
 _DEBUG_PRIORITY = 7
 
 
-class JournalFormatter(logging.Formatter):
+class TextFormatter(logging.Formatter):
+    """A line for each message, in front of it what the format says, and indented lines of a traceback after it."""
+
+    def __init__(self, format: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
+        super().__init__(format)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback."""
+        return "\n".join("  " + escaped(line) for line in super().formatException(ei).splitlines())
+
+
+class JournalFormatter(TextFormatter):
     """Lines that begin with their priority (sd-daemon(3)); the journal knows the time by itself."""
 
     def __init__(self) -> None:
@@ -77,7 +99,7 @@ def _formatter(name: str, style: str) -> logging.Formatter:
         return JournalFormatter()
     if style == "json":
         return JsonFormatter(name)
-    return logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return TextFormatter()
 
 
 def _is_journal() -> bool:

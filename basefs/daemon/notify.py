@@ -6,6 +6,8 @@ import contextlib
 import os
 import socket
 
+from basefs.path import escaped
+
 
 class ServiceManager:
     """The service manager of a `Type=notify` service; messages are dropped where there is none."""
@@ -37,7 +39,7 @@ class ServiceManager:
         """One line about how it is, for people; sent if it is another one than before."""
         if text != self._status:
             self._status = text
-            self._send(f"STATUS={text}")
+            self._send(f"STATUS={escaped(text)}")
 
     def _send(self, message: str) -> None:
         if not self._address:

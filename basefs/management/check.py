@@ -11,7 +11,7 @@ import click
 from basefs.daemon.api.inspection import LogFile
 from basefs.daemon.api.messages import CheckView
 from basefs.daemon.config import Home
-from basefs.management.output import counted, examples, json_option, print_json, print_table
+from basefs.management.output import counted, examples, json_option, note, print_json, print_table
 from basefs.management.progress import count_bar
 from basefs.management.session import ask
 from basefs.management.target import parse_name
@@ -55,8 +55,6 @@ def _print(name: str, rows: list[dict[str, Any]], aside: Path | None) -> None:
     ]
     print_table(("TABLE", "ROW", "PROBLEM", "REMEDY"), cells, f"{name} is intact")
     if aside is not None:
-        click.echo(f"repaired: run {name}, and its peers bring what is missing; the old log is {aside}", err=True)
+        note(f"repaired: run {name}, and its peers bring what is missing; the old log is {aside}")
     elif rows:
-        click.echo(
-            f"basefs: {name} is damaged, {counted(len(rows), 'finding')}: 'basefs check {name} --repair'", err=True
-        )
+        note(f"basefs: {name} is damaged, {counted(len(rows), 'finding')}: 'basefs check {name} --repair'")

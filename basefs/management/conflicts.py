@@ -24,7 +24,17 @@ from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.differences import differences, print_difference
 from basefs.management.log import is_by, signer, size_of
-from basefs.management.output import SHORT, counted, examples, json_option, moment, print_json, print_table, printable
+from basefs.management.output import (
+    SHORT,
+    counted,
+    examples,
+    json_option,
+    moment,
+    note,
+    print_json,
+    print_table,
+    printable,
+)
 from basefs.management.revert import UNASKED, confirm_deletions, deletions, summary
 from basefs.management.session import ask
 from basefs.management.target import parse_target
@@ -124,7 +134,7 @@ def _print_sides(one: LostRevision) -> None:
     click.secho(printable(one.path), bold=True)
     for title, row in (("lost", one.lost), ("to", one.won)):
         click.echo(f"  {title:<4}  {row.entry[:SHORT]}  {moment(row.time)}  {_kind(row)} by {printable(signer(row))}")
-    click.echo(f"  rule  {one.rule}")
+    click.echo(f"  rule  {printable(one.rule)}")
 
 
 def _kind(row: RevisionRow) -> str:
@@ -141,7 +151,7 @@ def _print_differences(home: Home, name: str, found: list[LostRevision], as_json
         print_json([{**encode(one), "patch": difference.encoded()} for one, difference in both])
         return
     if not found:
-        click.echo("no conflicts", err=True)
+        note("no conflicts")
     for one, difference in zip(found, compared, strict=True):
         _print_sides(one)
         if difference.differs:
@@ -158,14 +168,14 @@ def _print_accepted(found: list[SettledConflict], name: str, as_json: bool) -> N
         if not settled.settled:
             lost = settled.conflict.lost
             place = f"{printable(lost.path)}: {lost.entry[:SHORT]}"
-            click.echo(f"{place} is left as it is, because another name of the file shows it", err=True)
+            note(f"{place} is left as it is, because another name of the file shows it")
     rows = [
         ("accepted", one.path, *(f"{row.entry[:SHORT]} {signer(row)}" for row in (one.won, one.lost))) for one in done
     ]
     if rows or not found:
         print_table(("WHAT", "PATH", "STAYS", "SETTLED"), rows, "no conflicts")
     if done and sys.stdout.isatty():
-        click.echo(f"{counted(len(done), 'conflict')} settled", err=True)
+        note(f"{counted(len(done), 'conflict')} settled")
 
 
 def _restore(home: Home, name: str, found: list[LostRevision], as_json: bool, *, yes: bool) -> None:
@@ -178,9 +188,9 @@ def _restore(home: Home, name: str, found: list[LostRevision], as_json: bool, *,
     if as_json:
         print_json([{**encode(one), **encode(outcome)} for one, outcome in zip(found, outcomes, strict=True)])
     elif not found:
-        click.echo("that key has lost nothing there", err=True)
+        note("that key has lost nothing there")
     else:
-        click.echo(summary([change for outcome in outcomes for change in outcome.changed]))
+        click.echo(printable(summary([change for outcome in outcomes for change in outcome.changed])))
 
 
 def _why(row: RevisionRow) -> str:

@@ -7,7 +7,7 @@ import click
 from basefs.daemon.api.messages import ListDifferences
 from basefs.daemon.config import Home
 from basefs.management.differences import differences, print_difference
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import examples, json_option, note, print_json
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 from basefs.management.times import parse_moment
@@ -40,7 +40,7 @@ def diff(target: str, old: str | None, new: str | None, as_json: bool) -> None:
     if as_json:
         print_json([one.encoded() for one in compared])
     elif not found:
-        click.echo("no differences", err=True)
+        note("no differences")
     else:
         for one in compared:
             print_difference(one)

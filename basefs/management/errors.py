@@ -8,6 +8,7 @@ from typing import NoReturn
 import click
 
 from basefs import errors
+from basefs.management.output import note
 
 
 class ExitCode(enum.IntEnum):
@@ -39,5 +40,5 @@ def exit_code_of(error: errors.BaseFSError) -> ExitCode:
 
 def decline(message: str) -> NoReturn:
     """End a command whose question was answered with no: that is no error, and nothing was done."""
-    click.echo(message, err=True)
+    note(message)
     raise click.exceptions.Exit(ExitCode.DECLINED)

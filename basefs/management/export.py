@@ -15,7 +15,7 @@ from basefs.daemon.api.archives import open_export
 from basefs.daemon.config import Home
 from basefs.durable import replacement
 from basefs.errors import UsageError
-from basefs.management.output import counted, examples, json_option, print_json, size
+from basefs.management.output import counted, examples, json_option, note, print_json, size
 from basefs.management.progress import transfer_bar
 from basefs.management.target import parse_target
 
@@ -46,7 +46,7 @@ def export(target: str, file: Path, as_json: bool) -> None:
     click.echo(f"{parsed.name} {amounts}", err=to_pipe)
     if written.unpublished:
         names = counted(written.unpublished, "name")
-        click.echo(f"not in it: {names} with changes on this node that cannot be published", err=True)
+        note(f"not in it: {names} with changes on this node that cannot be published")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from basefs.daemon.api.messages import ListKeys
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import make_key, own_key_files
 from basefs.errors import BaseFSError, UsageError
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import examples, json_option, note, print_json
 from basefs.management.session import ask
 
 
@@ -36,12 +36,11 @@ def genkey(keypath: Path | None, force: bool, as_json: bool) -> None:
     else:
         click.echo(f"{made.file}\npublic key {made.public}\nfingerprint {made.fingerprint}")
     if made.former is not None:
-        click.echo(f"kept what was there as {made.former}", err=True)
+        note(f"kept what was there as {made.former}")
     if needed:
-        click.echo(
+        note(
             f"the old key may write in {', '.join(needed)}: grant the new key there with 'basefs grant' before you "
             "restart the daemon or delete the old key",
-            err=True,
         )
 
 

@@ -8,7 +8,7 @@ from basefs.daemon.api.creation import Fetched, fetch, parse_identity
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import ensure_default_key
 from basefs.management.grant import grant_line
-from basefs.management.output import counted, examples, json_option, print_json, size
+from basefs.management.output import counted, examples, json_option, note, print_json, size
 from basefs.management.progress import progress_line
 from basefs.management.session import connections, notify
 
@@ -41,7 +41,7 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
             address,
             pinned,
             lambda so_far: show(f"{_amounts(so_far)}, {size(so_far.bytes)}"),
-            lambda reason: click.echo(reason, err=True),
+            note,
         )
     if as_json:
         print_json({"name": name, "identity": found.identity, "entries": found.entries, "blocks": found.blocks})

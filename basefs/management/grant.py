@@ -13,7 +13,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
-from basefs.management.output import SHORT, examples, json_option, print_json, print_table, printable
+from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable
 from basefs.management.revert import described
 from basefs.management.session import ask
 from basefs.management.target import parse_changed
@@ -66,7 +66,7 @@ def grant(
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:
-        click.echo("that key is granted there already: nothing to do", err=True)
+        note("that key is granted there already: nothing to do")
     else:
         if not dry_run:
             click.echo(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
@@ -105,7 +105,7 @@ def print_plan(plan: GrantOutcome, *, dry_run: bool) -> None:
     """What a grant or revoke does; once it is done, only what the user would not expect, on stderr."""
     if not dry_run:
         for change in plan.changed:
-            click.echo(f"{printable(change.path)} has changed: {_sides(change)}", err=True)
+            note(f"{printable(change.path)} has changed: {_sides(change)}")
         return
     rows = [("acknowledged", path, "") for path in plan.acks]
     rows += [("changed", change.path, _sides(change)) for change in plan.changed]

@@ -17,7 +17,7 @@ from basefs.daemon.api.archives import import_archive
 from basefs.daemon.api.creation import parse_identity
 from basefs.daemon.config import Home
 from basefs.errors import ArchiveError, UsageError
-from basefs.management.output import counted, examples, json_option, print_json
+from basefs.management.output import counted, examples, json_option, note, print_json
 from basefs.management.progress import transfer_bar
 
 
@@ -46,9 +46,8 @@ def import_(name: str, file: Path, identity: str | None, salvaging: bool, as_jso
         return
     click.echo(f"{name} {found.identity} {counted(found.entries, 'entry')}, {found.new} new")
     if found.problems:
-        click.echo(
+        note(
             f"basefs: {file} is damaged, {counted(len(found.problems), 'finding')}, the first: {found.problems[0]}",
-            err=True,
         )
 
 

@@ -11,7 +11,7 @@ import click
 from basefs.daemon.serf.program import default_directory, find_installed, install_package, install_release
 from basefs.daemon.serf.release import URL, VERSION, Release
 from basefs.errors import UsageError
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import examples, json_option, note, print_json
 from basefs.management.progress import transfer_bar
 
 _SHA256_DIGITS = 64
@@ -50,8 +50,8 @@ def installserf(
     else:
         click.echo(f"{found.file} {found.version}")
     if shutil.which("serf") is None:
-        click.echo(f"{Path(found.file).parent} is not on PATH, where 'basefs mount' looks: add it", err=True)
+        note(f"{Path(found.file).parent} is not on PATH, where 'basefs mount' looks: add it")
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    note(text)

@@ -9,7 +9,7 @@ import click
 from basefs.daemon.api.client import Look
 from basefs.daemon.api.messages import GetSummary, Summary, encode
 from basefs.daemon.config import Home
-from basefs.management.output import examples, json_option, print_json, print_table, size
+from basefs.management.output import examples, json_option, note, print_json, print_table, size
 from basefs.management.session import client
 
 #: What is said where a list of filesystems is empty.
@@ -31,7 +31,7 @@ def list(as_json: bool) -> None:
     )
     for look in found:
         if look.failure is not None:
-            click.echo(f"basefs: {look.name}: {look.failure.error}", err=True)
+            note(f"basefs: {look.name}: {look.failure.error}")
 
 
 def hint_other_home(home: Home) -> None:
@@ -39,7 +39,7 @@ def hint_other_home(home: Home) -> None:
     other = home.other()
     if other is not None:
         names = ", ".join(other.names())
-        click.echo(f"this is {home.path}; for {names} set BASEFS_HOME={other.path}", err=True)
+        note(f"this is {home.path}; for {names} set BASEFS_HOME={other.path}")
 
 
 def _cells(look: Look[Summary]) -> tuple[Any, ...]:

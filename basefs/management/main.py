@@ -17,6 +17,7 @@ from basefs import __version__
 from basefs.errors import BaseFSError, UsageError, suggestion
 from basefs.management.completion import VARIABLE
 from basefs.management.errors import ExitCode, exit_code_of
+from basefs.management.output import note
 
 #: The commands as `basefs --help` lists them.  Each has a module of its own, with a click command of its name.
 GROUPS = {
@@ -166,5 +167,5 @@ def _explained(error: click.UsageError, words: Sequence[str]) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"basefs: {' '.join(message.split())}", err=True)
+    note(f"basefs: {' '.join(message.split())}")
     sys.exit(code)

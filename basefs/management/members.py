@@ -9,7 +9,17 @@ import click
 
 from basefs.daemon.api.messages import ClusterMember, ForgetMember, GetNetwork, ListMembers, encode
 from basefs.daemon.config import Home
-from basefs.management.output import counted, examples, json_option, print_json, print_table, printable, size, span
+from basefs.management.output import (
+    counted,
+    examples,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    printable,
+    size,
+    span,
+)
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
 
@@ -39,9 +49,9 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     found = sorted(ask_daemon(home, name, ListMembers()), key=lambda member: member.name)
     network = ask_daemon(home, name, GetNetwork())
     if not network.serf_connected:
-        click.echo("the Serf agent is not running: STATUS is the last known status", err=True)
+        note("the Serf agent is not running: STATUS is the last known status")
     elif network.serf_trouble and not any(member.same_filesystem and not member.own for member in found):
-        click.echo(f"nobody else has joined: {printable(network.serf_trouble)}", err=True)
+        note(f"nobody else has joined: {printable(network.serf_trouble)}")
     if as_json:
         print_json(encode(found))
         return

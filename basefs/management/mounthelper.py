@@ -16,6 +16,7 @@ import click
 from basefs.daemon.config import command_line
 from basefs.errors import BaseFSError, UsageError
 from basefs.management.errors import exit_code_of
+from basefs.management.output import note
 
 USAGE = "mount -t fuse.basefs basefs:NAME DIRECTORY [-o OPTION[=VALUE],...]"
 #: For mount(8) itself, or what is the default anyway.
@@ -30,7 +31,7 @@ def main() -> None:
     try:
         command, home = translate(sys.argv[1:], _options_of_mount())
     except BaseFSError as error:
-        click.echo(f"mount.fuse.basefs: {error}", err=True)
+        note(f"mount.fuse.basefs: {error}")
         sys.exit(exit_code_of(error))
     if home is not None:
         os.environ["BASEFS_HOME"] = home

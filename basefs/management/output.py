@@ -37,6 +37,11 @@ def printable(text: str) -> str:
     return escaped(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
+def note(text: str) -> None:
+    """Print one line on stderr, whatever names or words of other nodes are in it."""
+    click.echo(printable(text), err=True)
+
+
 def print_json(value: Any, *, err: bool = False) -> None:
     """One JSON document, on stderr if asked for; bytes that are not UTF-8 stay surrogate escapes."""
     click.echo(json.dumps(value, indent=2), err=err)
@@ -49,7 +54,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
     `empty`: what to say on stderr where there are none.
     """
     if not rows:
-        click.echo(empty, err=True)
+        note(empty)
         return
     cells = [[printable(_cell(value)) for value in row] for row in rows]
     if not sys.stdout.isatty():
@@ -112,11 +117,11 @@ def print_fields(fields: Mapping[str, str]) -> None:
     """Names with a value each, aligned and wrapped between words; in a pipe, a line each with a tab between them."""
     if not sys.stdout.isatty():
         for name, value in fields.items():
-            click.echo(f"{name}\t{value}")
+            click.echo(f"{name}\t{printable(value)}")
         return
     indent = " " * (max(map(_width, fields)) + 2)
     for name, value in fields.items():
-        first, *others = _wrapped(value, indent) or [indent]
+        first, *others = _wrapped(printable(value), indent) or [indent]
         click.echo(coloured(name, bold=True) + first[_width(name) :].rstrip())
         for line in others:
             click.echo(line)

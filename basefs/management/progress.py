@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from basefs.management.output import size
+from basefs.management.output import printable, size
 
 #: Seconds between two texts.
 _INTERVAL = 0.1
@@ -27,7 +27,7 @@ def progress_line() -> Iterator[Callable[[str], None]]:
         now = time.monotonic()
         if now >= last + _INTERVAL:
             last = now
-            sys.stderr.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.write(f"\r{printable(text)[: shutil.get_terminal_size().columns - 1]}\x1b[K")
             sys.stderr.flush()
 
     try:

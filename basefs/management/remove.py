@@ -10,7 +10,7 @@ from basefs.daemon.api.removal import losses, remove_filesystem
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.errors import decline
-from basefs.management.output import examples
+from basefs.management.output import examples, note
 from basefs.management.session import ask
 from basefs.management.target import parse_name
 
@@ -28,7 +28,7 @@ def remove(target: str, yes: bool) -> None:
     home = Home.from_environment()
     name = parse_name(home, target)
     for line in losses(home, name, lambda request: ask(home, name, request)):
-        click.echo(line, err=True)
+        note(line)
     if not yes and not sys.stdin.isatty():
         raise UsageError(f"{name} was not removed: -y removes it without a question")
     if not yes and not click.confirm(f"Remove {name} from this machine?", err=True):

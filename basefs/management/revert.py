@@ -14,7 +14,7 @@ from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.differences import became
 from basefs.management.errors import decline
-from basefs.management.output import counted, examples, json_option, print_json, print_table, printable, size
+from basefs.management.output import counted, examples, json_option, note, print_json, print_table, printable, size
 from basefs.management.progress import waiting
 from basefs.management.session import ask
 from basefs.management.target import Target, parse_changed
@@ -84,13 +84,13 @@ def revert(
     if outcome.kept:
         paths = ", ".join(map(printable, outcome.kept[:3])) + (", ..." if len(outcome.kept) > 3 else "")
         what = "where a directory and something else have changed places"
-        click.echo(f"kept {counted(len(outcome.kept), 'path')}, {what}: {paths}", err=True)
+        note(f"kept {counted(len(outcome.kept), 'path')}, {what}: {paths}")
     if outcome.entries:
         _print(outcome, _where(parsed), dry_run=dry_run)
         if entry is not None and any(change.path == path and _is_new_directory(change) for change in outcome.changed):
-            click.echo("this is the directory alone: revert with --at to restore what was in it", err=True)
+            note("this is the directory alone: revert with --at to restore what was in it")
     elif not outcome.kept:
-        click.echo("nothing to do: the path is in that state already", err=True)
+        note("nothing to do: the path is in that state already")
 
 
 def _where(target: Target) -> str:
@@ -112,7 +112,7 @@ def confirm_deletions(changed: Sequence[PathChange], where: str, choices: str, *
     what = f"this deletes {counted(doomed, 'path')}{where}: {choices}"
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{what}, -y deletes them; nothing was changed")
-    click.echo(f"{summary(changed)} ({what})", err=True)
+    note(f"{summary(changed)} ({what})")
     if not click.confirm("Revert?", err=True):
         decline("nothing was changed")
     return doomed
@@ -123,7 +123,7 @@ def _print(outcome: RevertOutcome, where: str, *, dry_run: bool) -> None:
         rows = [(became(change), change.path, _detail(change)) for change in outcome.changed]
         print_table(("WHAT", "PATH", "DETAIL"), rows, "no path would change")
     else:
-        click.echo(summary(outcome.changed) + where)
+        click.echo(printable(summary(outcome.changed) + where))
 
 
 def summary(changed: Sequence[PathChange]) -> str:

@@ -8,11 +8,10 @@ import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
-import click
-
 from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.messages import Request
 from basefs.daemon.config import Home
+from basefs.management.output import note
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +34,7 @@ def connections() -> Iterator[None]:
 def notify(text: str) -> None:
     """Print a line on a terminal."""
     if sys.stderr.isatty():
-        click.echo(text, err=True)
+        note(text)
 
 
 def ask(home: Home, name: str, request: Request[Answer]) -> Answer:

@@ -24,6 +24,7 @@ from basefs.management.output import (
     examples,
     json_option,
     moment,
+    note,
     print_fields,
     print_json,
     printable,
@@ -57,7 +58,7 @@ def status(target: str | None, as_json: bool) -> None:
     if target is None:
         hint_other_home(home)
     if not found:
-        click.echo(NONE_HERE, err=True)
+        note(NONE_HERE)
     for number, (look, disk) in enumerate(found):
         if number:
             click.echo()

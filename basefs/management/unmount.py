@@ -6,7 +6,7 @@ import click
 
 from basefs.daemon.api.shutdown import STOP_TIMEOUT, Ending, stop
 from basefs.daemon.config import Home
-from basefs.management.output import examples
+from basefs.management.output import examples, note
 from basefs.management.session import notify
 
 
@@ -33,6 +33,6 @@ def unmount(target: str, lazy: bool, timeout: float) -> None:
     mount namespace, such as a container or a service: the daemon cannot end before them. A mount whose daemon is dead
     is cleared.
     """
-    how = Ending(lambda text: click.echo(f"basefs: {text}", err=True), notify, lazy=lazy, timeout=timeout)
+    how = Ending(lambda text: note(f"basefs: {text}"), notify, lazy=lazy, timeout=timeout)
     if not stop(Home.from_environment(), target.removesuffix(":/"), how):
-        click.echo("the daemon ends when the last file that is open in the mount is closed", err=True)
+        note("the daemon ends when the last file that is open in the mount is closed")

@@ -12,7 +12,7 @@ from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.messages import Watch, WatchItem, encode
 from basefs.daemon.config import Home
 from basefs.errors import DaemonGone, NotRunning
-from basefs.management.output import SHORT, examples, moment, printable
+from basefs.management.output import SHORT, examples, moment, note, printable
 from basefs.management.session import client
 from basefs.management.target import parse_target
 
@@ -55,7 +55,7 @@ def _follow(daemon: FilesystemClient, path: str, since: str | None, as_json: boo
     try:
         for item in daemon.follow(Watch(path, since)):
             if since is None and not as_json:
-                click.echo(f"from {item.token}", err=True)
+                note(f"from {item.token}")
             since = item.token
             _print(item, as_json)
     except NotRunning:

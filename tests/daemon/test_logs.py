@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ def test_the_journal_gets_priorities(style: str | None, journal: bool) -> None:
         "<3>basefs.x: level 40",
         "<2>basefs.x: level 50",
     ]
-    assert lines[5:7] == ["<3>basefs.x: two", "<3>lines"]
+    assert lines[5:7] == ["<3>basefs.x: two\\nlines", "<3>  Traceback (most recent call last):"]
     assert all(line.startswith("<3>") for line in lines[5:])
 
 
@@ -105,3 +106,37 @@ def test_a_daemon_in_front_and_behind(node: Node, conf: Cli) -> None:
     node.basefs("unmount", "conf")
     _, err = in_front.communicate(timeout=60)
     assert all(line.startswith("<") for line in err.splitlines())
+
+
+_HOSTILE = """
+import logging, sys
+from basefs.daemon import logs
+logs.configure("conf", debug=True, style={style!r}, file=None)
+forged = {forged!r}
+log = logging.getLogger("basefs.x")
+log.warning("handler %s", forged)
+log.warning(forged)
+log.warning("%r %s", forged, OSError(2, forged, forged))
+try:
+    raise ValueError(forged) from KeyError(forged)
+except ValueError:
+    log.exception("failed: %s", forged)
+"""
+
+
+@pytest.mark.parametrize("style", logs.FORMATS)
+def test_nothing_that_is_logged_forges_a_line_or_controls_a_terminal(style: str) -> None:
+    controls = "".join(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E, 0x2066, 0xDCFF]))
+    forged = "".join(f"{one}2026-01-01 00:00:00,000 INFO basefs.x: forged{one}<0>forged" for one in controls)
+    program = _HOSTILE.format(style=style, forged=forged)
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, check=True, timeout=60)
+    lines = done.stderr.decode().split("\n")[:-1]
+    assert len(lines) > 3 and all(line.isprintable() for line in lines)
+    if style == "json":
+        assert len([json.loads(line) for line in lines]) == 4
+        return
+    messages = [line for line in lines if not re.match(r"(<\d>)?  ", line)]
+    assert len(messages) == 4
+    beginning = r"<[34]>basefs.x: " if style == "journal" else r"\S+ \S+ (WARNING|ERROR) basefs.x: "
+    assert all(re.match(beginning, line) for line in messages)
+    assert all(line.startswith("<3>  ") for line in lines[4:]) or style == "text"

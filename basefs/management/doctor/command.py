@@ -14,7 +14,7 @@ from basefs.daemon.mounts import mounts
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
 from basefs.management.doctor.machine import examine_clock, examine_fuse, examine_home, examine_mount, examine_serf
-from basefs.management.output import coloured, counted, examples, json_option, print_json, print_table, printable
+from basefs.management.output import coloured, counted, examples, json_option, note, print_json, print_table, printable
 from basefs.management.target import parse_name
 
 
@@ -46,7 +46,7 @@ def doctor(target: str | None, bind: str, as_json: bool) -> None:
     else:
         _print(found)
         if problems:
-            click.echo(f"basefs: {counted(problems, 'problem')} found", err=True)
+            note(f"basefs: {counted(problems, 'problem')} found")
     sys.exit(1 if problems else 0)
 
 
@@ -59,7 +59,7 @@ def _print(found: list[Diagnosis]) -> None:
     for one in found:
         colour = "red" if one.severity is Severity.PROBLEM else "yellow"
         severity = coloured(one.severity.value, fg=colour, bold=True)
-        click.echo(f"{severity}  {one.subject}: {printable(one.what)}\n         {printable(one.remedy)}")
+        click.echo(f"{severity}  {printable(one.subject)}: {printable(one.what)}\n         {printable(one.remedy)}")
 
 
 def _machine(node: Home) -> Iterator[Diagnosis]:
