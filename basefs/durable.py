@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace `path` with `data`, atomically and durably.  Raises OSError."""
     with replacement(path, mode=mode) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def replacement(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+def replacement(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     """A file that takes the place of `path`, atomically and durably, unless the body raises.  Raises OSError."""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

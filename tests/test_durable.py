@@ -13,9 +13,9 @@ from basefs.durable import write_file
 
 def test_the_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "f"
-    write_file(file, b"one", mode=0o600)
+    write_file(file, b"one")
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"one", 0o600)
-    write_file(file, b"two")
+    write_file(file, b"two", mode=0o644)
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"two", 0o644)
     assert os.listdir(tmp_path) == ["f"]
 

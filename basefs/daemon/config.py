@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import re
 import secrets
 import socket
+import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from basefs.durable import write_file
 from basefs.errors import NotFound, UsageError, suggestion
 from basefs.gossip.members import join_host_port
 from basefs.log.hashes import sha224
+
+log = logging.getLogger(__name__)
 
 #: Gossip port, TCP and UDP, unless told otherwise; sync listens on the next one.
 DEFAULT_PORT = 18374
@@ -118,14 +122,20 @@ class Home:
         return directory
 
     def make(self) -> None:
-        """Make the directory if it is missing, readable by its owner only."""
+        """Make the directory if it is missing, for its owner only.
+
+        One that was there stays as it is where somebody chose it, with all that is in it; `basefs doctor` looks at it.
+        """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.path in (Path.home() / ".basefs", SYSTEM_HOME):
+            _close(self.path)
 
     def subdirectory(self, name: str) -> Path:
-        """A directory in the home, which is made if it is missing."""
+        """A directory in the home, which is made if it is missing; only its owner can enter it."""
         self.make()
         directory = self.path / name
         directory.mkdir(exist_ok=True, mode=0o700)
+        _close(directory)
         return directory
 
     def names(self) -> list[str]:
@@ -162,6 +172,15 @@ class Home:
             self.make()
             write_file(path, f"{digits} {here}\n".encode())
         return f"{socket.gethostname().split('.')[0][:48]}-{digits}"
+
+
+def _close(directory: Path) -> None:
+    """Take a directory of this user away from all others, and say so where they had it."""
+    status = directory.stat()
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+        directory.chmod(0o700)
+        mode = stat.S_IMODE(status.st_mode)
+        log.warning("%s was open to other users of this machine (mode %04o), and is not any more", directory, mode)
 
 
 def _machine() -> bytes:

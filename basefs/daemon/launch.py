@@ -93,6 +93,9 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     if pipe is None and not wanted.foreground:
         _start_in_background(home, name)
         return True
+    # What a daemon makes is its owner's alone, whatever directory it is in.
+    inherited = os.umask(0o077)
+    options = replace(options, handlers=replace(options.handlers, umask=inherited))
     file = None if pipe is None else home.log_path(name)
     logs.configure(name, debug=wanted.debug, style=wanted.log_format, file=file)
     # A peer that hangs up is an error of its connection; the commands' default would end the whole daemon.
@@ -107,6 +110,8 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     except BaseFSError as error:
         ready.fail(str(error))
         raise
+    finally:
+        os.umask(inherited)
     return False
 
 
@@ -164,7 +169,7 @@ def _start_in_background(home: Home, name: str) -> None:
     log_path = home.log_path(name)
     reading, writing = os.pipe()
     environment = {**os.environ, _PIPE_VARIABLE: str(writing)}
-    with log_path.open("ab") as log_file:
+    with open(log_path, "ab", opener=_open_private) as log_file:
         child = subprocess.Popen(
             command_line(sys.argv[1:]),
             stdin=subprocess.DEVNULL,
@@ -181,6 +186,10 @@ def _start_in_background(home: Home, name: str) -> None:
         return
     child.wait()
     raise DaemonError(answer.decode("utf-8", "replace") or f"the daemon of {name} ended at once: {log_path} says why")
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _bind(text: str) -> NodeAddress:

@@ -243,7 +243,9 @@ def _digest(entry: EntryHash, data: bytes) -> bytes:
 
 
 def _open_rows(path: Path) -> sqlite3.Connection:
-    """Open the file of rows.  Raises `sqlite3.Error`."""
+    """Open the file of rows, which is its owner's alone.  Raises `sqlite3.Error`, OSError."""
+    # SQLite gives its side files the same mode.
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode = WAL")

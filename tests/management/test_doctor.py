@@ -171,7 +171,7 @@ class TestHome:
         well.home.path.chmod(0o777)
         well.home.default_key.chmod(0o644)
         rows = findings(well, "-b", f"127.0.0.1:{free_port()}")["home"]
-        assert [row["remedy"].split()[1] for row in rows] == ["go-w", "600"]
+        assert [row["remedy"].split()[1] for row in rows] == ["700", "600"]
 
     @pytest.mark.root
     def test_of_somebody_else(self, well: Cli) -> None:

@@ -21,8 +21,8 @@ OUTPUT_PATIENCE = 0.5
 KILL_PATIENCE = 2.0
 
 
-async def run(command: str, environment: Mapping[str, str], timeout: float) -> tuple[int | None, str]:
-    """Run a command to its end, in the event loop.
+async def run(command: str, environment: Mapping[str, str], timeout: float, umask: int = -1) -> tuple[int | None, str]:
+    """Run a command to its end, in the event loop; `umask`: its own, or -1 for that of this process.
 
     After `timeout` seconds, and when the task is cancelled, it is killed with all processes of its group.  Returns the
     exit code (negative: the signal; `None`: its time was over) and the beginning of what it printed on both streams.
@@ -41,6 +41,7 @@ async def run(command: str, environment: Mapping[str, str], timeout: float) -> t
             # In a mount it would keep the filesystem from being unmounted.
             cwd="/",
             start_new_session=True,
+            umask=umask,
             env={**os.environ, **environment},
         )
     except BaseException:

@@ -37,12 +37,14 @@ class HandlerSettings:
         at_most: how many run at a time.
         timeout: seconds after which one is ended, with all processes that it started.
         delay: seconds without another change of its paths before one runs, once for all of them; 0: for each change.
+        umask: of the handlers; -1: the daemon's own.
     """
 
     rules: Sequence[Rule] = ()
     at_most: int = 4
     timeout: float = 60.0
     delay: float = 0.0
+    umask: int = -1
 
 
 class Runner:
@@ -148,7 +150,8 @@ class Runner:
             "BASEFS_EVENT_FINGERPRINT": job.event.fingerprint,
             "BASEFS_EVENT_CHANGES": str(job.event.changes),
         }
-        code, output = await run(job.rule.command, {**self._environment, **event}, self._settings.timeout)
+        settings = self._settings
+        code, output = await run(job.rule.command, {**self._environment, **event}, settings.timeout, settings.umask)
         for line in output.splitlines():
             log.info("handler %r, %s %s: %s", job.rule.command, job.event.type, path, line)
         if code is None:

@@ -140,7 +140,7 @@ def _home_directory(path: Path) -> list[Diagnosis]:
         what = f"{path} belongs to another user (id {status.st_uid}), who can replace everything in it"
         found.append(problem("home", what, f"chown -R {os.geteuid()} {path}, or set BASEFS_HOME"))
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found.append(problem("home", f"{path} is writable by other users", f"chmod go-w {path}"))
+        found.append(problem("home", f"{path} is writable by other users", f"chmod 700 {path}"))
     if not os.access(path, os.W_OK | os.X_OK):
         what = f"{path} is not writable by this user"
         found.append(problem("home", what, f"chown -R {os.geteuid()} {path}, or set BASEFS_HOME"))
