@@ -135,7 +135,7 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         encrypt_key=None if secret is None else _read_secret(secret),
         settings=_settings(home, wanted),
         inotify=wanted.inotify,
-        metrics=None if wanted.metrics is None else _with_port(wanted.metrics),
+        metrics=None if wanted.metrics is None else _metrics_address(wanted.metrics),
     )
 
 
@@ -205,11 +205,12 @@ def _node_name(text: str) -> str:
     return text
 
 
-def _with_port(text: str) -> tuple[str, int]:
+def _metrics_address(text: str) -> tuple[str, int]:
+    """An address for metrics, which have no password: of this machine alone unless another one is named."""
     try:
-        return split_host_port(text)
+        return split_host_port(text if ":" in text else f"127.0.0.1:{text}")
     except ValueError as error:
-        raise UsageError(f"--metrics takes IP:PORT: {error}") from None
+        raise UsageError(f"--metrics takes PORT or IP:PORT: {error}") from None
 
 
 def _settings(home: Home, wanted: LaunchOptions) -> Settings:

@@ -82,8 +82,8 @@ def daemon_options(command: _Command) -> _Command:
         ),
         click.option(
             "--metrics",
-            metavar="IP:PORT",
-            help="Serve Prometheus metrics at this address, to anyone who can connect.",
+            metavar="[IP:]PORT",
+            help="Serve Prometheus metrics at this address, to anyone who can connect (default IP: 127.0.0.1).",
         ),
         click.option(
             "--max-log-bytes",
@@ -118,9 +118,7 @@ def start(name: str, mountpoint: Path | None, options: dict[str, Any]) -> bool:
     return launch(home, LaunchOptions(name=parse_name(home, name), mountpoint=mountpoint, **options))
 
 
-@click.command(
-    epilog=examples("basefs run etc", "basefs run etc -b 10.0.0.2 --metrics 127.0.0.1:9464", "basefs run -f etc")
-)
+@click.command(epilog=examples("basefs run etc", "basefs run etc -b 10.0.0.2 --metrics 9464", "basefs run -f etc"))
 @click.argument("name")
 @daemon_options
 def run(name: str, **options: Any) -> None:

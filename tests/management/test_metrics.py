@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from basefs import __version__
@@ -68,6 +70,41 @@ def test_a_port_that_is_taken(node: Node, conf: Cli, port: int) -> None:
     assert f"cannot serve metrics on 127.0.0.1:{port}" in done.stderr
 
 
+def test_a_port_alone_is_of_this_machine_alone(node: Node, conf: Cli, port: int) -> None:
+    node.basefs("run", "conf", "-s", "--metrics", str(port))
+    assert value(scrape(port), "basefs_entries") == 3
+    (listening,) = {
+        connection.laddr.ip
+        for connection in psutil.Process(node.daemon("conf")).net_connections()
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    }
+    assert listening == "127.0.0.1"
+
+
+def test_programs_that_hold_connections_cost_four_threads_and_are_gone_soon(node: Node, conf: Cli, port: int) -> None:
+    node.basefs("run", "conf", "-s", "--metrics", str(port))
+    scrape(port)
+    daemon = psutil.Process(node.daemon("conf"))
+    before = daemon.num_threads()
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            # Some that are turned away are gone already.
+            with contextlib.suppress(OSError):
+                silent.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        assert daemon.num_threads() <= before + 4
+        # They have a place for some seconds only, so that others are served again while they still hold on.
+        wait_until(lambda: _is_served(port), "a scrape is answered")
+    node.basefs("unmount", "conf")
+
+
+def _is_served(port: int) -> bool:
+    try:
+        return value(scrape(port), "basefs_entries") == 3
+    except OSError:
+        return False
+
+
 @pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "::1:9100"])
 def test_what_is_no_address(conf: Cli, text: str) -> None:
-    assert "--metrics takes IP:PORT" in conf.fails("run", "conf", "-s", "--metrics", text, code=2)
+    assert "--metrics takes PORT or IP:PORT" in conf.fails("run", "conf", "-s", "--metrics", text, code=2)

@@ -110,7 +110,7 @@ STOPPED = [
         "cannot read the encryption key /nonexist: No such file or directory",
     ),
     ("mount etc mnt -k /etc/passwd", 2, "/etc/passwd is not an unencrypted private key in PEM format"),
-    ("mount etc mnt --metrics 9464", 2, "--metrics takes IP:PORT: '9464' is not ADDRESS:PORT"),
+    ("mount etc mnt --metrics here:", 2, "--metrics takes PORT or IP:PORT: 'here:' is not ADDRESS:PORT"),
     ("run nope", 1, "there is no filesystem nope in BASE/home"),
     ("run etc:/nginx", 2, "this command takes a whole filesystem, not a path: write etc"),
     ("unmount", 2, "see 'basefs unmount --help'"),

@@ -25,8 +25,8 @@ from basefs.daemon.api.messages import (
 
 _Answer = TypeVar("_Answer")
 
-#: Seconds for which a status counts: it asks all members for their logs, and several programs may scrape.  Not longer
-#: than what "in step" means.
+#: Seconds for which an answer counts: a status asks all members for their logs, and several programs may scrape.  Not
+#: longer than what "in step" means.
 STATUS_SECONDS = 2.0
 
 
@@ -37,20 +37,28 @@ class Ask(Protocol):
 
 
 class DaemonCollector(Collector):
-    """Asks the daemon for each scrape, but for a status no more often than every `STATUS_SECONDS`."""
+    """Asks the daemon for what is scraped, no more often than every `STATUS_SECONDS`."""
 
     def __init__(self, name: str, version: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
         """`name` of the filesystem, `version` of this program."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._status: tuple[float, Status] | None = None
+        self._found: tuple[float, list[Metric]] | None = None
         self._name = name
         self._version = version
         self._ask = ask
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> list[Metric]:
         """All families; those of the network only where there is one."""
-        status = self._recent_status()
+        # Who scrapes at the same time waits for the same answer.
+        with self._lock:
+            if self._found is None or self._clock() - self._found[0] > STATUS_SECONDS:
+                families = list(self._families())
+                self._found = self._clock(), families
+            return self._found[1]
+
+    def _families(self) -> Iterator[Metric]:
+        status = self._ask(GetStatus())
         yield from _levels(status)
         info = {"name": self._name, "identity": status.summary.identity, "version": self._version}
         yield InfoMetricFamily("basefs", "The filesystem", value=info)
@@ -66,14 +74,6 @@ class DaemonCollector(Collector):
             if traffic is not None:
                 yield from _traffic(traffic)
             yield from _network(self._ask(GetNetwork()))
-
-    def _recent_status(self) -> Status:
-        # Who scrapes at the same time waits for the same answer.
-        with self._lock:
-            if self._status is None or self._clock() - self._status[0] > STATUS_SECONDS:
-                found = self._ask(GetStatus())
-                self._status = self._clock(), found
-            return self._status[1]
 
     def describe(self) -> list[Metric]:
         """Nothing: the registry would ask for all of it before there is anything to tell."""
