@@ -1,0 +1,82 @@
+"""The systemd unit: how exposed it is, and that a node works under what it forbids.
+
+There is no systemd as init here: `systemd-analyze` judges the unit, and `tests.deploy.confined` applies what a process
+can apply to itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.confined import settings_of
+from tests.support.commands import Cli
+from tests.support.node import COMMAND, Node
+from tests.support.patience import DEADLINE
+from tests.support.ports import free_port
+from tests.support.project import ROOT
+from tests.support.wait import wait_until
+
+UNIT = ROOT / "deploy" / "basefs@.service"
+#: Ten times what `systemd-analyze security` calls the exposure.  What keeps it there needs a mount namespace, in which
+#: nobody else would see the mount (docs/security.md).
+MOST_EXPOSURE = 47
+
+
+@pytest.mark.process
+def test_the_exposure_of_the_units() -> None:
+    tool = shutil.which("systemd-analyze")
+    assert tool is not None, "apt-get install systemd"
+    for unit in (ROOT / "deploy").glob("*.service"):
+        command = [tool, "security", "--offline=yes", "--no-pager", f"--threshold={MOST_EXPOSURE}", str(unit)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_limits_are_set_and_a_handler_that_takes_too_much_ends_alone() -> None:
+    settings = settings_of(UNIT)
+    assert re.fullmatch(r"\d+[MG]", settings["MemoryMax"][0]) and int(settings["TasksMax"][0]) > 0
+    assert settings["OOMPolicy"] == ["continue"]
+
+
+@pytest.mark.fuse
+@pytest.mark.serf
+def test_a_node_with_serf_and_handlers_works_under_the_unit(node: Node, conf: Cli) -> None:
+    """The mount, Serf, a handler that gives a file away, and the end."""
+    point = conf.base / "mnt"
+    point.mkdir()
+    conf.base.chmod(0o755)
+    made = conf.base / "made"
+    node.address, node.port = "127.0.0.1", free_port()
+    handler = f'umask; cp "$BASEFS_MOUNTPOINT$BASEFS_EVENT_PATH" {made} && chown 65534:65534 {made} && chmod 640 {made}'
+    arguments = ["mount", "-f", "conf", point, "-b", node.endpoint, "--profile", "local", "--handler", handler]
+    command = [sys.executable, "-m", "tests.deploy.confined", UNIT, COMMAND, *arguments]
+    with (conf.base / "said").open("w") as said:
+        daemon = subprocess.Popen(command, env=node.environment, cwd=ROOT, stdout=said, stderr=said)
+    try:
+        wait_until(point.is_mount, DEADLINE, "the mount")
+        (point / "file").write_text("hello")
+        os.chown(point / "file", 65534, 65534)
+        (point / "file").chmod(0o600)
+        wait_until(lambda: made.exists() and made.stat().st_uid == 65534, DEADLINE, "the handler ran")
+        assert (point / "file").read_text() == "hello"
+        wait_until(lambda: node.alive("conf") == 1, DEADLINE, "Serf runs")
+        status = Path(f"/proc/{node.daemon('conf')}/status").read_text()
+        assert re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE) and re.search(
+            r"^Seccomp:\t2$", status, re.MULTILINE
+        )
+        assert node.daemon("conf") == daemon.pid
+        node.basefs("unmount", "conf")
+        assert daemon.wait(DEADLINE) == 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+    written = (conf.base / "said").read_text()
+    assert "Traceback" not in written and "WARNING" not in written and "ERROR" not in written, written
+    assert not point.is_mount()
