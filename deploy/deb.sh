@@ -69,7 +69,7 @@ Version: $version
 Architecture: $arch
 Maintainer: BaseFS <basefs@localhost>
 Installed-Size: $size
-Depends: python3 (>= 3.$minor), python3 (<< 3.$((minor + 1))), serf, fuse3, libfuse3-3
+Depends: python3 (>= 3.$minor), python3 (<< 3.$((minor + 1))), serf, fuse3, libfuse3-3, passwd
 Section: admin
 Priority: optional
 Description: configuration filesystem for clusters without a server

@@ -17,6 +17,8 @@ from basefs.daemon.handover import HandOver, lack_of
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.ports import free_pair, try_gossip
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
+from basefs.gossip.account import NAME as SERF_USER
+from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
 from basefs.gossip.members import PEERS_FILE, display_names, join_host_port
@@ -39,7 +41,10 @@ class Network:
     """Gossip and sync of one node.  Made and used in the event loop."""
 
     def __init__(self, options: DaemonOptions, replica: Replica, rundir: Path) -> None:
-        """`rundir`: an existing directory for the Serf agent.  Raises `UsageError` for a bad interface."""
+        """`rundir`: an existing directory for the Serf agent, unless there is an account for it.
+
+        Raises `UsageError` for a bad interface, and `AgentError` where the account cannot be used.
+        """
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
         self._replica = replica
@@ -57,6 +62,13 @@ class Network:
             probability=config.SYNC_PROBABILITY,
             gossips=settings.gossip,
         )
+        snapshot, account = replica.directory / "serf.snapshot", Account.find(replica.directory)
+        if account is not None:
+            try:
+                account.prepare(snapshot)
+            except OSError as error:
+                raise AgentError(f"Serf cannot run as the user {SERF_USER}: {error}") from None
+            snapshot, rundir = account.snapshot, account.directory
         self.gossip = Gossip(
             AgentConfig(
                 node_name=options.node_name,
@@ -65,9 +77,10 @@ class Network:
                 profile=settings.profile,
                 encrypt_key=options.encrypt_key,
                 tags={"sync": str(self._sync_address.port)},
-                snapshot_path=replica.directory / "serf.snapshot",
+                snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
                 peers_path=replica.directory / PEERS_FILE,
+                account=account,
             ),
             rundir=rundir,
             fsid=replica.identity,

@@ -4,8 +4,9 @@
    (PR_SET_PDEATHSIG).  So `start` must be called from a thread that lives as long as the daemon: the event loop's.
    SIGKILL and not SIGTERM, because a node that crashed has failed, not left: the others must go on looking for it.
 2. It runs in a session of its own: Ctrl-C in our terminal reaches us, and we stop it in good order.
-3. Secrets go through a file of mode 0600, never through argv or the environment.
-4. Every run has a new RPC port (the system's choice) and a new random RPC key.
+3. Where there is an account for it, it runs as that user.
+4. Secrets go through a file of mode 0600, never through argv or the environment.
+5. Every run has a new RPC port (the system's choice) and a new random RPC key.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from basefs.gossip.binary import find_serf
 from basefs.gossip.client import Client
 from basefs.gossip.config import AgentConfig, write_config
 
+log = logging.getLogger(__name__)
 #: Where the agent's own output goes.
 serf_log = logging.getLogger("basefs.serf")
 
@@ -43,14 +45,20 @@ _LINE_LIMIT = 65536
 
 # Runs in the child between fork and Serf.  A `preexec_fn` would run Python in a copy of a process with other threads,
 # where any lock may be held for ever; a fresh interpreter that becomes Serf by exec costs 15 ms and has no such trap.
-# The parent may have died before prctl: then getppid is no longer the number we were given.
+# Another user comes first, since that clears what prctl sets.  The parent may have died before prctl: then getppid is
+# no longer the number we were given.
 _GUARD = """
 import ctypes, os, signal, sys
+uid, gid = int(sys.argv[2]), int(sys.argv[3])
+if uid:
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
 ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-os.execv(sys.argv[2], sys.argv[2:])
+os.execv(sys.argv[4], sys.argv[4:])
 """
 
 _LEVELS = {
@@ -86,13 +94,18 @@ class Agent:
         binary = find_serf(config.serf_path)
         port = _free_port()
         auth_key = secrets.token_hex(16)
+        account = config.account
+        if account is not None and not account.may_run(binary):
+            log.warning("Serf runs as root, since other users cannot run %s: install it where they can", binary)
+            account = None
+        uid, gid = (0, 0) if account is None else (account.uid, account.gid)
         try:
             rundir.mkdir(mode=0o700, parents=True, exist_ok=True)
             if config.snapshot_path is not None:
                 config.snapshot_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = write_config(rundir, config.as_serf(port, auth_key))
+            path = write_config(rundir, config.as_serf(port, auth_key), None if account is None else gid)
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())),
+                *(sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(uid), str(gid)),
                 *(binary, "agent", "-config-file", str(path)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

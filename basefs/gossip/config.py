@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from basefs.durable import write_file
 from basefs.errors import AgentError
+from basefs.gossip.account import Account
 from basefs.gossip.outgoing import PROFILES
 
 #: Serf's limit for a user event after encoding, bytes.  Encoding adds 30 B (measured), the length of the name, and up
@@ -22,16 +24,16 @@ USER_EVENT_SIZE_LIMIT = 1024
 class AgentConfig:
     """The settings of an agent.
 
-    `node_name`: what people call this node.  `bind`: "ip:port" (TCP and UDP).
-    `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
-    that is 0.0.0.0.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes.
-    `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
-    `join`: "host:port" of nodes to join.  `log_level`: Serf's (debug, info, warn, err); at info it logs every event,
-    which costs it more than delivering the event.  `serf_path`: the binary, if it is not to be searched for.
-    `statsd`: "ip:port" that is sent Serf's counters.  `poll_interval`: seconds between looks at Serf's queue while this
-    node sends.  `probe_interval`: seconds between two of them while it does not, since an agent that hangs does not
-    answer and is replaced; sooner is work on an idle node, later the others take the node for failed for as long.
-    `peers_path`: our own file of known addresses.
+    `node_name`: what people call this node. `bind`: "ip:port" (TCP and UDP). `advertise`: "ip:port" that others should
+    use, where a NAT is between. `interface`: taken instead of the address if that is 0.0.0.0. `profile`: wan, lan or
+    local. `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes. `tags`: at most 512 bytes in all.
+    `snapshot_path`: file where Serf keeps its clock and its members across restarts. `join`: "host:port" of nodes to
+    join. `log_level`: Serf's (debug, info, warn, err); at info it logs every event, which costs it more than delivering
+    the event. `serf_path`: the binary, if it is not to be searched for. `statsd`: "ip:port" that is sent Serf's
+    counters. `poll_interval`: seconds between looks at Serf's queue while this node sends. `account`: the user as which
+    it runs, `None` for ours. `probe_interval`: seconds between two of them while it does not, since an agent that hangs
+    does not answer and is replaced; sooner is work on an idle node, later the others take the node for failed for as
+    long. `peers_path`: our own file of known addresses.
     """
 
     node_name: str
@@ -49,6 +51,7 @@ class AgentConfig:
     poll_interval: float = 1.0
     probe_interval: float = 15.0
     peers_path: Path | None = None
+    account: Account | None = None
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -99,8 +102,14 @@ class AgentConfig:
         return values
 
 
-def write_config(directory: Path, values: Mapping[str, Any]) -> Path:
-    """Write `serf.json` into the directory, readable by its owner only (it holds keys).  Raises OSError."""
+def write_config(directory: Path, values: Mapping[str, Any], group: int | None = None) -> Path:
+    """Write `serf.json` into the directory, readable by its owner only (it holds keys), or by a group as well.
+
+    Raises OSError.
+    """
     path = directory / "serf.json"
     write_file(path, json.dumps(values, indent=1).encode(), mode=0o600)
+    if group is not None:
+        os.chown(path, -1, group)
+        path.chmod(0o640)
     return path

@@ -25,6 +25,7 @@ from basefs.errors import AlreadyRunning, BaseFSError
 from basefs.fs.owners import Owners
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.fs.staging.workingset import WorkingSet
+from basefs.gossip.account import Account
 from basefs.replica.replica import Replica
 
 
@@ -67,11 +68,14 @@ def _unpublished(directory: Path, name: str, scratch: ScratchNames) -> int:
 def remove_filesystem(home: Home, name: str) -> None:
     """Delete it, and what its daemon left.  Raises `NotFound`, `AlreadyRunning`, OSError."""
     directory = home.existing(name)
+    account = Account.find(directory)
     with exclusive(directory, name), only_agent(directory, name):
         # A name of its own first: what is half deleted is no filesystem any more.
         aside = Path(tempfile.mkdtemp(prefix=".removed-", dir=directory.parent))
         directory.rename(aside / name)
         sync_directory(directory.parent)
     shutil.rmtree(aside)
+    if account is not None:
+        account.remove()
     RunFile(home, name).remove()
     home.log_path(name).unlink(missing_ok=True)

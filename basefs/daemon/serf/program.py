@@ -14,6 +14,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.serf import packages
 from basefs.daemon.serf.release import Progress, Release
 from basefs.errors import AgentError
+from basefs.gossip.account import Account
 from basefs.gossip.binary import OLDEST, dotted, find_serf, version_of
 
 
@@ -92,7 +93,8 @@ def install_release(
 
 def serf_command(home: Home, name: str) -> SerfCommand:
     """How to run Serf's own commands on the agent of a running filesystem.  Raises `AgentError`."""
-    path = home.run_directory() / name / "serf.json"
+    account = Account.find(home.directory(name))
+    path = (home.run_directory() / name if account is None else account.directory) / "serf.json"
     try:
         config = json.loads(path.read_text())
         # In the environment: arguments can be read by everybody on the machine.
