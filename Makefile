@@ -16,7 +16,7 @@ AGAIN = echo "The failed tests once more, one at a time; what passes now is dist
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
 .PHONY: help install demo check test simulate lint format bench bench-fs bench-log bench-contents bench-growth \
-  bench-hostile bench-net posix saving eval storm man deb test-deb captures clean
+  bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo "make saving          measure each way to save, for docs/saving.md"
 	@echo "make storm           measure readers on one node while another delivers 5000 changes"
 	@echo "make man             build the manual pages, into build/man"
+	@echo "make pins            renew the versions and hashes of what the Debian package bundles"
 	@echo "make deb             build a Debian package for this release, into build/"
 	@echo "make test-deb        install it in a fresh Debian, use it and purge it"
 	@echo "make captures        record the transcripts in the documents from the real programs"
@@ -159,6 +160,14 @@ storm: install
 man: install
 	@$(PYTHON) -m deploy.manpages build/man
 	@echo "build/man has them: man -l build/man/basefs.1"
+
+# What the package bundles, anew: the latest versions that setup.py allows, with their hashes.
+pins: $(VENV)/.checkable
+	@test -x $(VENV)/bin/uv || $(PYTHON) -m pip install --quiet --disable-pip-version-check uv
+	@{ sed -n '/^#/p' deploy/requirements.txt; echo 'setuptools>=61' | \
+		$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
+		--extra fast setup.py -; } > deploy/requirements.new
+	@mv deploy/requirements.new deploy/requirements.txt
 
 deb:
 	@sh install.sh python3 python3-venv

@@ -21,7 +21,7 @@ setup(
     packages=find_packages(include=["basefs", "basefs.*"]),
     package_data={"basefs": ["py.typed"]},
     install_requires=[
-        "bsdiff4>=1.2",
+        "bsdiff4>=1.3",
         "click>=8.1",
         "cryptography>=41",
         "dnspython>=2.3",

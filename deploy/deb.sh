@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the Debian package of this machine's Debian release and architecture.
-#   deb.sh VERSION DIRECTORY     makes DIRECTORY/basefs_VERSION_ARCH.deb
+#   deb.sh VERSION DIRECTORY     makes DIRECTORY/basefs_VERSION_ARCH.deb, and .cdx.json, the list of what it bundles
 # What BaseFS needs of Python is inside, in a virtual environment of its own: libfuse's binding and bsdiff are not in Debian,
-# and what is there may be too old.  Serf, FUSE and Python itself come from Debian.
+# and what is there may be too old.  requirements.txt has the versions and hashes.  Serf, FUSE and Python itself come from Debian.
 set -eu
 version=$1 target=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,7 +10,8 @@ source=$(dirname "$here")
 python=/usr/bin/python3
 home=/usr/lib/basefs
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+report=$(mktemp)
+trap 'rm -rf "$root" "$report"' EXIT
 chmod 755 "$root"
 
 minor=$($python -c 'import sys; print(sys.version_info.minor)')
@@ -22,7 +23,10 @@ pip() { "$root$home/bin/python3" -m pip --quiet --disable-pip-version-check "$@"
 # From a copy: what earlier builds left here would be installed as well.
 mkdir "$root/copy"
 cp -r "$source/basefs" "$source/setup.py" "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" "$root/copy/"
-pip install --no-compile "$root/copy[fast]"
+# Nothing is built here but BaseFS itself, with tools that are pinned as well.
+pip install --no-compile --require-hashes --only-binary :all: --report "$report" -r "$here/requirements.txt"
+pip install --no-compile --no-deps --no-build-isolation "$root/copy"
+pip check
 rm -rf "$root/copy"
 pip uninstall --yes setuptools pip
 # What belongs to the place where it was built, and what nobody needs here.
@@ -59,6 +63,8 @@ gzip -9n "$root"/usr/share/man/man?/*
 run -m basefs completion bash > "$root/usr/share/bash-completion/completions/basefs"
 run -m basefs completion zsh > "$root/usr/share/zsh/vendor-completions/_basefs"
 run -m basefs completion fish > "$root/usr/share/fish/vendor_completions.d/basefs.fish"
+run -m deploy.sbom "$version" "$report" "$root/usr/share/doc/basefs/sbom.cdx.json"
+chmod 644 "$root/usr/share/doc/basefs/sbom.cdx.json"
 find "$root/usr" -type d -exec chmod 755 {} +
 
 # -- what dpkg reads
@@ -83,4 +89,5 @@ done
 (cd "$root" && find usr lib -type f -exec md5sum {} + > DEBIAN/md5sums)
 mkdir -p "$target"
 dpkg-deb --root-owner-group -Zxz --build "$root" "$target/basefs_${version}_$arch.deb" >/dev/null
+install -m 644 "$root/usr/share/doc/basefs/sbom.cdx.json" "$target/basefs_${version}_$arch.cdx.json"
 echo "$target/basefs_${version}_$arch.deb"

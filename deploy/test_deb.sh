@@ -47,6 +47,8 @@ say "install"
 quietly within apt-get update
 # What it depends on comes first, so that afterwards only it is gone.
 quietly within apt-get install -y --no-install-recommends python3 serf fuse3 man-db findutils
+# Nor the copies that useradd keeps.
+quietly within sh -c 'useradd --system --user-group someone && userdel someone'
 files > "$work/before"
 quietly within apt-get install -y --no-install-recommends /basefs.deb
 within dpkg -L basefs | grep -cE 'man[18]/|completions|\.service$' | sed 's/$/ unit, man pages and completions/'
@@ -63,6 +65,11 @@ within sh -eu -c '
     echo hello > /mnt/greeting
     test "$(cat /mnt/greeting)" = hello
     basefs members conf
+    # Serf is a user of its own.
+    for name in /proc/[0-9]*/comm; do
+        test "$(cat "$name" 2>/dev/null)" != serf || stat -c "Serf runs as %U" "${name%/comm}"
+    done | grep "Serf runs as basefs-serf"
+    test -s /usr/share/doc/basefs/sbom.cdx.json
     basefs list
     basefs export conf /tmp/archive
     basefs import again /tmp/archive
@@ -82,4 +89,5 @@ say "purge"
 quietly within apt-get purge -y basefs
 if within findmnt /mnt; then exit 1; fi
 files > "$work/after"
+if within getent passwd basefs-serf; then exit 1; fi
 diff "$work/before" "$work/after" && say "nothing is left"
