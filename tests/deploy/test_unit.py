@@ -1,7 +1,6 @@
 """The systemd unit: how exposed it is, and that a node works under what it forbids.
 
-There is no systemd as init here: `systemd-analyze` judges the unit, and `tests.deploy.confined` applies what a process
-can apply to itself.
+`systemd-analyze` judges the unit, and `tests.deploy.confined` applies what a process can apply to itself.
 """
 
 from __future__ import annotations
