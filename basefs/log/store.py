@@ -257,12 +257,17 @@ class Store:
         )
 
     def keys_at(self, path_id: int) -> list[Placed]:
-        """The grants and revokes of one path, in order of arrival."""
+        """The grants, revokes and admits of one path, in order of arrival."""
         # The sign keeps SQLite from the index of all keys: a path has few entries.
         rows = self._db.execute(
             f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ? AND +kind = {EntryKind.KEY:d} ORDER BY seq", (path_id,)
         )
         return self._all_placed(rows)
+
+    def key_paths(self) -> set[int]:
+        """The ids of the paths on which any grant, revoke or admit hangs."""
+        rows = self._db.execute(f"SELECT DISTINCT path FROM entries WHERE kind = {EntryKind.KEY:d}")
+        return {path_id for (path_id,) in rows}
 
     def entries_under(self, path_id: int, directories: Collection[EntryHash]) -> dict[PathRow, list[Placed]]:
         """The entries of all paths directly below `path` in these incarnations of it, by path; in one query."""

@@ -67,6 +67,7 @@ from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
+from basefs.view.members import members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
@@ -700,13 +701,19 @@ class Replica:
             return [(path, node.state.kind) for path, node in self._view.tree.walk()]
 
     def grants(self, path: Path) -> list[Grant]:
-        """The grants in force that hang on a path; none where nothing is."""
+        """The grants and admits in force that hang on a path; none where nothing is."""
         with self._lock:
             node = self._view.tree.find(path)
             if node is None:
                 return []
             here = {placed.entry.hash for placed in self._store.entries_at(node.path_id)}
-            return [grant for grant in node.authority.grants if grant.entry.hash in here]
+            counting = (*node.authority.grants, *node.authority.admits)
+            return [grant for grant in counting if grant.entry.hash in here]
+
+    def members(self) -> frozenset[bytes]:
+        """The raw public keys of those who may read the filesystem; none before the root entry has arrived."""
+        with self._lock:
+            return frozenset() if self._live is None else members(self._store, self._live.tree)
 
     @property
     def has_quotas(self) -> bool:

@@ -564,6 +564,10 @@ class Author:
         """The entries of `KeyHolder.grant`, without the rest of its plan."""
         return self.key_holder.grant(path, key_name, public, quota).draft
 
+    def admit(self, path: Path, key_name: bytes, public: bytes) -> Draft:
+        """The entries of `KeyHolder.admit`, without the rest of its plan."""
+        return self.key_holder.admit(path, key_name, public).draft
+
     def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
         """The entries of `KeyHolder.revoke`, without the rest of its plan."""
         return self.key_holder.revoke(path, key_name, fingerprint, discard=discard).draft

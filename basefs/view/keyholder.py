@@ -37,8 +37,8 @@ class GrantPlan:
         draft: the acks, then the grants or the revoke; empty if there is nothing to do.
         acks: the paths that are acknowledged, hard links that are made again among them.
         changed: the paths that will be something else all the same.
-        fallen: the grants that do not count any more, with the path on which they hang.
-        gained: the grants that count then.
+        fallen: the grants and admits that do not count any more, with the path on which they hang.
+        gained: the grants and admits that count then.
     """
 
     draft: Draft
@@ -89,23 +89,52 @@ class KeyHolder:
         fingerprint = fingerprint_of(public)
         in_force = grants_in_force(self._store, self._tree)
         for at, grant in in_force:
-            same = grant.fingerprint == fingerprint and grant.entry.name == key_name
+            same = grant.entry.action is Action.GRANT and grant.fingerprint == fingerprint
+            same = same and grant.entry.name == key_name
             if at == path and same and (grant.entry.fingerprint, grant.quota) == (signer.fingerprint, quota):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
             signer.sign(end, stamp, Action.GRANT, key_name, public, Extensions(quota=quota))
-            for end in self._chain_ends(node, fingerprint)
+            for end in self._chain_ends(node, fingerprint, node.authority.grants)
         ]
-        plan = self._plan(path, entries, in_force, keep=True)
-        if not any(at == path and grant.fingerprint == fingerprint for at, grant in plan.gained):
+        return self._effective(self._plan(path, entries, in_force, keep=True), path, Action.GRANT, fingerprint)
+
+    def admit(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
+        """Let a public key read the filesystem, and write nothing; `path` decides only who may take it back.
+
+        Raises as `grant`.
+        """
+        node = self._tree.node(path)
+        self._require_place(node)
+        signer = self._granter(node, path)
+        fingerprint = fingerprint_of(public)
+        in_force = grants_in_force(self._store, self._tree)
+        for at, admit in in_force:
+            same = (admit.entry.action, admit.entry.name, admit.fingerprint) == (Action.ADMIT, key_name, fingerprint)
+            if same and (at, admit.entry.fingerprint) == (path, signer.fingerprint):
+                return GrantPlan(Draft())
+        stamp = self._signer.now()
+        entries = [
+            signer.sign(end, stamp, Action.ADMIT, key_name, public)
+            for end in self._chain_ends(node, fingerprint, node.authority.admits)
+        ]
+        return self._effective(self._plan(path, entries, in_force, keep=True), path, Action.ADMIT, fingerprint)
+
+    @staticmethod
+    def _effective(plan: GrantPlan, path: Path, action: Action, fingerprint: Fingerprint) -> GrantPlan:
+        """A plan to grant or admit a key.  Raises `PermissionDenied` where that would not count."""
+        if not any(
+            (at, grant.entry.action, grant.fingerprint) == (path, action, fingerprint) for at, grant in plan.gained
+        ):
+            what = "a grant" if action is Action.GRANT else "an admit"
             raise PermissionDenied(
-                f"a grant at {display(path)} would have no effect: a key with higher authority has revoked it"
+                f"{what} at {display(path)} would have no effect: a key with higher authority has revoked it"
             )
         return plan
 
     def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> GrantPlan:
-        """Take a key's grants on a path back; `discard` leaves the acks out.
+        """Take a key's grants and admits on a path back; `discard` leaves the acks out.
 
         Raises `NotFound`, and `PermissionDenied` where no key of this node has the authority.
         """
@@ -119,7 +148,7 @@ class KeyHolder:
         others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
         candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
         stamp = self._signer.now()
-        end = self._chain_ends(node, fingerprint)[-1]
+        end = self._chain_ends(node, fingerprint, node.authority.grants)[-1]
         best: list[Entry] = []
         least = len(ours)
         for key in dict.fromkeys(candidates):
@@ -171,11 +200,12 @@ class KeyHolder:
             # The entry that a grant would hang on lies at another path, or is none that can carry it.
             raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
 
-    def _chain_ends(self, node: Node, fingerprint: Fingerprint) -> list[EntryHash]:
-        """The grants and revokes of a path behind which the next one for a key goes, or the path's own entry.
+    def _chain_ends(self, node: Node, fingerprint: Fingerprint, answers: Sequence[Grant]) -> list[EntryHash]:
+        """The grants, revokes and admits of a path behind which the next one for a key goes, or the path's own entry.
 
         Grants and revokes on several nodes make several chains.  Every revoke of the key must be answered, so these
-        are the ends of all chains with one that is not; otherwise the end of the longest chain alone.
+        are the ends of all chains with one that is not; otherwise the end of the longest chain alone.  `answers`: the
+        grants, or admits, in force on the path.
         """
         # A file's first entry carries its keys through all its writes.
         heads = node.outcome.directories if node.is_directory else (node.state.origin,)
@@ -193,7 +223,7 @@ class KeyHolder:
             revokes, length = chains[entry.parent]
             if entry.action is Action.REVOKE and entry.content == fingerprint:
                 revokes |= {entry.hash}
-            elif any(grant.entry.hash == entry.hash for grant in node.authority.grants):
+            elif any(grant.entry.hash == entry.hash for grant in answers):
                 answered |= revokes if fingerprint_of(entry.content) == fingerprint else set()
             chains[entry.hash] = (revokes, length + 1)
             parents.add(entry.parent)

@@ -1,4 +1,4 @@
-"""Names of keys, for people: what the grant of the highest authority calls a key.
+"""Names of keys, for people: what the grant or admit of the highest authority calls a key.
 
 A holder of one directory, or of a key that was revoked, may sign grants of any key under any name.  So a name counts by
 the grant that gives it: grants in force before others, which count only while their signer is valid; then those on a
@@ -26,7 +26,7 @@ _Rank = tuple[bool, int, int, int, EntryHash]
 def key_names(store: Store, tree: Tree) -> dict[Fingerprint, str]:
     """The names of all keys that have one; where several share one, each with digits of its fingerprint."""
     best: dict[Fingerprint, tuple[_Rank, str]] = {}
-    for path_id in store.granted.paths():
+    for path_id in store.key_paths():
         path = store.paths.path_of(path_id)
         node = tree.find(path)
         # What a key wrote in a deleted directory stays in the history: those who may write above have named it.
@@ -35,7 +35,7 @@ def key_names(store: Store, tree: Tree) -> dict[Fingerprint, str]:
         places: dict[EntryHash, int] = {}
         for entry in (placed.entry for placed in store.keys_at(path_id)):
             places[entry.hash] = place = places.get(entry.parent, -1) + 1
-            if entry.action is not Action.GRANT or not authority.allows(entry.fingerprint):
+            if entry.action is Action.REVOKE or not authority.allows(entry.fingerprint):
                 continue
             distance = distances.get(entry.hash)
             rank = distance is None, len(path), distance or 0, place, entry.hash
@@ -57,13 +57,14 @@ def _authority_above(tree: Tree, path: Path) -> Authority:
 
 
 def _distances(authority: Authority, depth: int, root: Authority) -> dict[EntryHash, int]:
-    """How many keys of this directory stand between each grant in force and the keys valid above."""
+    """How many keys of this directory stand between each grant or admit in force and the keys valid above."""
     signers: dict[Fingerprint, int] = {}
     found: dict[EntryHash, int] = {}
     # Those of a granter come behind the grants that make it one.
-    for grant in authority.grants:
+    for grant in (*authority.grants, *authority.admits):
         signer = grant.entry.fingerprint
         is_above = authority.depths[signer] < depth or root.allows(signer)
         found[grant.entry.hash] = distance = 0 if is_above else signers[signer]
-        signers.setdefault(grant.fingerprint, distance + 1)
+        if grant.entry.action is Action.GRANT:
+            signers.setdefault(grant.fingerprint, distance + 1)
     return found

@@ -11,6 +11,8 @@ such directory, 0 being the root and the highest.  Rules for the effect of a rev
 3. A grant whose signer is not valid at the path gives nothing: it falls with its signer.
 4. A grant whose signer has a quota at the path gives nothing: it could give away more than it has.
 5. The key that signed the root entry stays valid: a filesystem must always be repairable.
+6. An admit names a key that may read.  It counts and falls as a grant by the same signer would, but never makes its key
+   valid: it gives no authority, answers no revoke of a grant, and no grant answers a revoke of it.
 
 Evaluation goes level by level: keys valid above come first, then the keys that they granted here, then the keys that
 those granted.  A key that may revoke a grant always belongs to an earlier level than the grant, so every order of
@@ -33,10 +35,10 @@ from basefs.log.keys import fingerprint_of
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A grant in force.
+    """A grant or admit in force.
 
     Attributes:
-        entry: the grant entry; its name is the key's name.
+        entry: the entry; its name is the key's name.
         fingerprint: the key.
     """
 
@@ -56,19 +58,22 @@ class Authority:
         depths: valid key -> depth of the shallowest directory on which it is granted.
         grants: the grants in force that hang on the nearest path, here or above, that has any.
         limits: valid key whose grants all have a quota -> depth of each directory on which it is granted -> the quota.
+        admits: the admits in force that hang on the same path as the grants.
     """
 
-    __slots__ = ("depths", "grants", "limits")
+    __slots__ = ("admits", "depths", "grants", "limits")
 
     def __init__(
         self,
         depths: Mapping[Fingerprint, int],
         grants: Sequence[Grant] = (),
         limits: Mapping[Fingerprint, Mapping[int, Quota]] | None = None,
+        admits: Sequence[Grant] = (),
     ) -> None:
         self.depths = depths
         self.grants = tuple(grants)
         self.limits = limits or {}
+        self.admits = tuple(admits)
 
     @classmethod
     def of_root_key(cls, root: Entry) -> Authority:
@@ -81,6 +86,7 @@ class Authority:
             and self.depths == other.depths
             and set(self.grants) == set(other.grants)
             and self.limits == other.limits
+            and set(self.admits) == set(other.admits)
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared, never looked up
@@ -94,7 +100,7 @@ class Authority:
         return fingerprint in self.depths and fingerprint not in self.limits
 
     def extended(self, hanging: Iterable[Entry], depth: int) -> Authority:
-        """The authority at a path of this depth, below here, on which these grant and revoke entries hang."""
+        """The authority at a path of this depth, below here, on which these grants, revokes and admits hang."""
         entries = list(hanging)
         if not entries:
             # The same object, so that a tree without grants of its own costs nothing.
@@ -129,7 +135,31 @@ class Authority:
                         depths.setdefault(key, depth)
                     stems[key] = stems.get(key, 0) | reach[signer]
             signers = [key for key in level if key in depths and key in pending and key not in limits]
-        return Authority(depths, accepted, limits)
+        found = Authority(depths, accepted, limits)
+        found.admits = tuple(_admits(entries, found, revokers, stems, granters))
+        return found
+
+
+def _admits(
+    entries: Sequence[Entry],
+    authority: Authority,
+    revokers: _Revokers,
+    stems: Mapping[Fingerprint, int],
+    granters: Collection[Fingerprint],
+) -> list[Grant]:
+    """The admits in force among these entries, once it is known which keys may grant here; `stems` as in `extended`."""
+    pending: dict[Fingerprint, dict[Fingerprint, list[Grant]]] = {}
+    for entry in entries:
+        if entry.action is Action.ADMIT and authority.may_grant(entry.fingerprint):
+            admit = Grant(entry, fingerprint_of(entry.content))
+            pending.setdefault(admit.fingerprint, {}).setdefault(entry.fingerprint, []).append(admit)
+    # Anew, since grants have answered the others.
+    disputes = _disputes(entries, revokers) if pending else {}
+    for key, by_signer in pending.items():
+        if key in disputes:
+            reach = {signer: revokers.bit_of(signer) | stems.get(signer, 0) for signer in by_signer}
+            disputes[key].settle(by_signer, reach, granters)
+    return [admit for by_signer in pending.values() for admits in by_signer.values() for admit in admits]
 
 
 def _limit(limits: dict[Fingerprint, Mapping[int, Quota]], grant: Grant, depth: int, *, is_valid: bool) -> None:
@@ -173,13 +203,13 @@ class _Revokers:
 
 @dataclass(slots=True)
 class _Dispute:
-    """The grants and revokes of one key, of which some may come after others.
+    """The grants, admits and revokes of one key, of which some may come after others.
 
     Attributes:
-        above: grant or revoke -> the nearest revoke of the key that it comes after.
+        above: each -> the nearest revoke of the key that it comes after.
         bits: revoke -> its bit.
-        behind: grant -> the bits of the revokes that come after it.
-        answers: revoke -> the number of grants that count and of answered revokes directly behind it.
+        behind: each -> the bits of the revokes that come after it.
+        answers: revoke -> the number of grants (or admits) that count and of answered revokes directly behind it.
         signers: bit -> its key.
         unanswered: bit -> the number of its revokes without an answer.
         open: the bits that have any.

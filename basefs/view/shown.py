@@ -16,7 +16,7 @@ def _joined(parts: Iterable[bytes]) -> bytes:
 
 
 class OutcomeHashes:
-    """The hashes of outcomes: kind, attributes, the entries that hold the content, and the keys valid there."""
+    """The hashes of outcomes: kind, attributes, the entries that hold the content, the keys there."""
 
     def __init__(self) -> None:
         #: Most paths share the authority of a directory.
@@ -30,7 +30,8 @@ class OutcomeHashes:
         known = self._authorities.get(id(authority))
         if known is None:
             depths = sorted(authority.depths.items())
-            found = sha224(_joined(part for key, depth in depths for part in (key, depth.to_bytes(4, "big"))))
+            parts = [part for key, depth in depths for part in (key, depth.to_bytes(4, "big"))]
+            found = sha224(_joined((*parts, *sorted({admit.fingerprint for admit in authority.admits}))))
             # The object is kept, so that no other one gets its number.
             known = self._authorities[id(authority)] = authority, found
         return known[1]

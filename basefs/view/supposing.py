@@ -85,12 +85,13 @@ def differences(before: dict[Path, Node], after: dict[Path, Node]) -> list[Diffe
 
 
 def grants_in_force(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
-    """Every grant that counts, with the path on which it hangs."""
+    """Every grant and admit that counts, with the path on which it hangs."""
     found = set()
-    for path_id in store.granted.paths():
+    for path_id in store.key_paths():
         path = store.paths.path_of(path_id)
         node = tree.find(path)
         if node is not None:
-            here = {placed.entry.hash for placed in store.entries_at(path_id)}
-            found |= {(path, grant) for grant in node.authority.grants if grant.entry.hash in here}
+            here = {placed.entry.hash for placed in store.keys_at(path_id)}
+            counting = (*node.authority.grants, *node.authority.admits)
+            found |= {(path, grant) for grant in counting if grant.entry.hash in here}
     return found

@@ -19,11 +19,15 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 
 class Depths(dict[bytes, int]):
-    """Valid key -> its authority; and of those that have quotas, by the depths of the directories."""
+    """Valid key -> its authority; and of those that have quotas, by the depths of the directories.
+
+    `named`: the public keys that the grants and admits in force name which gave these depths.
+    """
 
     def __init__(self, depths: dict[bytes, int] | None = None) -> None:
         super().__init__(depths or {})
         self.limits: dict[bytes, dict[int, Quota]] = dict(depths.limits) if isinstance(depths, Depths) else {}
+        self.named: set[bytes] = set()
 
     def grant(self, key: bytes, depth: int, quota: Quota | None) -> None:
         """One more grant of a key."""
@@ -90,6 +94,11 @@ class Oracle:
             for name in self.names_under(branch.directories):
                 todo.append(((*names, name), self.path((*names, name), branch.directories, branch.keys)))
         return shown
+
+    def members(self) -> set[bytes]:
+        """The public keys of those who may read."""
+        first = {e.content for e in self.entries.values() if fingerprint_of(e.content) == self.root.fingerprint}
+        return first.union(*(keys.named for _, keys in self.tree().values()))
 
     # -- quotas -------------------------------------------------------------------------------------------------------
 
@@ -397,25 +406,24 @@ def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
     counting: list[Entry] = []
     left = [entry for entry in hanging if entry.action is Action.GRANT]
     revokes = [entry for entry in hanging if entry.action is Action.REVOKE]
+
+    def falls(grant: Entry, others: list[Entry]) -> bool:
+        key = fingerprint_of(grant.content)
+        granters = {grant.fingerprint, *stems.get(grant.fingerprint, ())}
+        for revoke in revokes:
+            if revoke.content != key or comes_after(grant, revoke):
+                continue
+            higher = revoke.fingerprint in above and above[revoke.fingerprint] < above.get(key, depth)
+            if not (revoke.fingerprint == key or revoke.fingerprint in granters or higher):
+                continue
+            answers = (other for other in others if fingerprint_of(other.content) == key)
+            if comes_after(revoke, grant) or not any(comes_after(answer, revoke) for answer in answers):
+                return True
+        return False
+
     while level := [entry for entry in left if entry.fingerprint in keys and entry.fingerprint not in keys.limits]:
         left = [entry for entry in left if entry not in level]
-
-        def falls(grant: Entry, others: list[Entry]) -> bool:
-            key = fingerprint_of(grant.content)
-            granters = {grant.fingerprint, *stems.get(grant.fingerprint, ())}
-            for revoke in revokes:
-                if revoke.content != key or comes_after(grant, revoke):
-                    continue
-                higher = revoke.fingerprint in above and above[revoke.fingerprint] < above.get(key, depth)
-                if not (revoke.fingerprint == key or revoke.fingerprint in granters or higher):
-                    continue
-                answers = (other for other in others if fingerprint_of(other.content) == key)
-                if comes_after(revoke, grant) or not any(comes_after(answer, revoke) for answer in answers):
-                    return True
-            return False
-
-        while fallen := [grant for grant in level if falls(grant, counting + level)]:
-            level = [grant for grant in level if grant not in fallen]
+        level = standing(level, counting, falls)
         new: dict[bytes, set[bytes]] = {}
         for grant in level:
             key = fingerprint_of(grant.content)
@@ -424,4 +432,14 @@ def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
         for key, granters in new.items():
             stems.setdefault(key, set()).update(granters)
         counting += level
+    admits = [entry for entry in hanging if entry.action is Action.ADMIT]
+    admits = [entry for entry in admits if entry.fingerprint in keys and entry.fingerprint not in keys.limits]
+    keys.named = {entry.content for entry in (*counting, *standing(admits, [], falls))}
     return keys
+
+
+def standing(level: list[Entry], counting: list[Entry], falls: Callable[[Entry, list[Entry]], bool]) -> list[Entry]:
+    """The grants of a level that do not fall, of which each may be the answer for another one."""
+    while fallen := [grant for grant in level if falls(grant, counting + level)]:
+        level = [grant for grant in level if grant not in fallen]
+    return level

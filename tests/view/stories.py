@@ -121,8 +121,12 @@ class Story:
         """Let a key write; `behind` is the directory, or its last grant or revoke."""
         return self.sign(key, behind, Action.GRANT, "key", whom.public, quota=quota)
 
+    def admit(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
+        """Let a key read; `behind` as for `grant`."""
+        return self.sign(key, behind, Action.ADMIT, "key", whom.public)
+
     def revoke(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
-        """Take a key's grants back."""
+        """Take a key's grants and admits back."""
         return self.sign(key, behind, Action.REVOKE, "key", whom.fingerprint)
 
     # -- showing ------------------------------------------------------------------------------------------------------

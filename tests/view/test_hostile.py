@@ -73,6 +73,7 @@ def test_no_order_of_arrival_decides_what_is_shown(history: list[Deed], seed: in
         assert nodes[0].entries.keys() == nodes[1].entries.keys()
         assert seen(first) == seen(second)
         assert shown(first) == oracle_of(nodes[0]).tree()
+        assert first.members() == second.members() == oracle_of(nodes[0]).members()
 
 
 def test_reverts_that_wait_for_each_other_show_the_same_in_any_order(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,185 @@
+"""Who may read: the keys that a grant or an admit in force names, and nobody else."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from basefs.errors import NotPermitted, PermissionDenied
+from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Quota
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_replica, parcels, path
+from tests.view.stories import Story
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    """A filesystem of root and Alice, who are granted on `/`."""
+    return Story(tmp_path, (ROOT_KEY, ALICE))
+
+
+@pytest.fixture
+def home(story: Story) -> Entry:
+    """The directory `/d`."""
+    return story.mkdir(ROOT_KEY, story.root, "d")
+
+
+def members(story: Story) -> set[str]:
+    """The members by name, in any order of arrival; and nobody who is only admitted may write anywhere."""
+    replica = story.replica()
+    found = replica.members()
+    story.tree()
+    for seed in range(4):
+        other = make_replica(story.directory / f"members{seed}-{len(story.entries)}", born=[])
+        for parcel in parcels(story.entries, story.blocks, random.Random(seed)):
+            other.apply(parcel.entries, parcel.blocks)
+            other.members()
+        assert other.members() == found
+        assert other.check_view() == []
+        other.close()
+    replica.close()
+    names = {key.public: name for key, name in NAMES.items()}
+    return {names[public] for public in found}
+
+
+NAMES = {ROOT_KEY: "root", ALICE: "alice", BOB: "bob", CAROL: "carol", DAVE: "dave", STRANGER: "stranger"}
+
+
+def test_every_key_that_is_granted_anywhere_is_a_member(story: Story, home: Entry) -> None:
+    assert members(story) == {"root", "alice"}
+    story.grant(ROOT_KEY, story.mkdir(ROOT_KEY, home, "e"), BOB)
+    story.grant(ROOT_KEY, story.write(ROOT_KEY, home, b"text", "f"), CAROL)
+    assert members(story) == {"root", "alice", "bob", "carol"}
+
+
+def test_an_admitted_key_is_a_member_and_writes_nothing(story: Story, home: Entry) -> None:
+    story.admit(ROOT_KEY, home, BOB)
+    assert members(story) == {"root", "alice", "bob"}
+    assert dict(story.tree()[path("/d")].keys) == {"root": 0, "alice": 0}
+    replica = story.replica(BOB)
+    mine = BOB.sign(home.hash, 5, Action.WRITE, b"f")
+    taken = replica.apply([mine], [])
+    assert not taken.entries and not replica.find_entries(mine.hash.hex())
+    with pytest.raises(PermissionDenied):
+        replica.commit(lambda author: author.write(path("/d/f"), b"text"))
+    replica.close()
+
+
+@pytest.mark.parametrize("action", [Action.GRANT, Action.ADMIT, Action.REVOKE])
+def test_an_admitted_key_hangs_nothing_on_a_path(story: Story, home: Entry, action: Action) -> None:
+    # Its signature can be checked, since it was granted elsewhere once.
+    elsewhere = story.mkdir(ROOT_KEY, home, "e")
+    story.revoke(ROOT_KEY, story.grant(ROOT_KEY, elsewhere, BOB), BOB)
+    last = story.admit(ROOT_KEY, story.grant(ROOT_KEY, story.keys, CAROL), BOB)
+    assert members(story) == {"root", "alice", "bob", "carol"}
+    content = CAROL.fingerprint if action is Action.REVOKE else STRANGER.public
+    story.sign(BOB, elsewhere, action, "key", content)
+    story.write(BOB, elsewhere, b"text", "f")
+    assert members(story) == {"root", "alice", "bob", "carol"}
+    assert story.content("/d/e/f") is None
+    story.revoke(ROOT_KEY, last, BOB)
+    assert members(story) == {"root", "alice", "carol"}
+
+
+def test_a_revoke_takes_a_key_out_and_what_only_it_has_let_in(story: Story, home: Entry) -> None:
+    first = story.grant(ROOT_KEY, home, BOB)
+    second = story.admit(BOB, story.grant(BOB, first, CAROL), DAVE)
+    story.admit(CAROL, story.mkdir(CAROL, home, "e"), STRANGER)
+    assert members(story) == {"root", "alice", "bob", "carol", "dave", "stranger"}
+    story.revoke(ALICE, second, BOB)
+    assert members(story) == {"root", "alice"}
+
+
+def test_an_admit_is_taken_back_by_its_signer_by_more_authority_and_by_its_key(story: Story, home: Entry) -> None:
+    last = story.grant(ROOT_KEY, story.grant(ROOT_KEY, home, BOB), CAROL)
+    last = story.admit(BOB, last, DAVE)
+    # An equal may not.
+    last = story.revoke(CAROL, last, DAVE)
+    assert "dave" in members(story)
+    for signer in (BOB, ALICE):
+        last = story.revoke(signer, last, DAVE)
+        assert "dave" not in members(story)
+        last = story.admit(BOB, last, DAVE)
+        assert "dave" in members(story)
+
+
+def test_grants_and_admits_do_not_answer_each_others_revokes(story: Story, home: Entry) -> None:
+    first = story.grant(ROOT_KEY, home, BOB)
+    # Concurrent with the revoke, which a grant answers: that one counts, and Bob may write.
+    story.admit(ALICE, home, CAROL)
+    revoke = story.revoke(ROOT_KEY, first, CAROL)
+    assert "carol" not in members(story)
+    granted = story.grant(ROOT_KEY, revoke, CAROL)
+    assert "carol" in members(story)
+    story.revoke(ROOT_KEY, granted, CAROL)
+    assert "carol" not in members(story)
+    story.grant(ALICE, home, DAVE)
+    revoke = story.revoke(ROOT_KEY, first, DAVE)
+    story.admit(ROOT_KEY, revoke, DAVE)
+    assert "dave" in members(story)
+    assert "dave" not in story.tree()[path("/d")].keys
+
+
+def test_a_key_with_a_quota_admits_nobody_and_is_a_member(story: Story, home: Entry) -> None:
+    last = story.grant(ROOT_KEY, home, BOB, quota=Quota(1000, 1000))
+    story.admit(BOB, last, CAROL)
+    assert members(story) == {"root", "alice", "bob"}
+
+
+def test_nobody_is_let_in_by_a_directory_that_is_gone(story: Story, home: Entry) -> None:
+    story.admit(ROOT_KEY, home, BOB)
+    story.grant(ROOT_KEY, home, CAROL)
+    story.delete(ROOT_KEY, home)
+    assert members(story) == {"root", "alice"}
+
+
+def test_the_first_root_key_stays_a_member(story: Story) -> None:
+    story.revoke(ROOT_KEY, story.keys, ROOT_KEY)
+    assert members(story) == {"root", "alice"}
+
+
+def test_an_empty_log_has_no_members(tmp_path: Path) -> None:
+    replica = Replica.create(tmp_path, None)
+    assert replica.members() == frozenset()
+    replica.close()
+
+
+def test_a_key_holder_admits_and_revokes(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "log")
+    before = replica.members()
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    replica.commit(lambda author: author.admit(path("/d"), b"reader", BOB.public))
+    assert replica.members() == before | {BOB.public}
+    assert replica.key_names()[BOB.fingerprint] == "reader"
+    assert not replica.commit(lambda author: author.admit(path("/d"), b"reader", BOB.public)).entries
+    # A grant beside it is another thing.
+    assert replica.commit(lambda author: author.grant(path("/d"), b"reader", BOB.public)).entries
+    assert len(replica.grants(path("/d"))) == 2
+    replica.commit(lambda author: author.revoke(path("/d"), b"reader", BOB.fingerprint))
+    assert replica.members() == before
+    replica.commit(lambda author: author.admit(path("/d"), b"reader", BOB.public))
+    assert replica.members() == before | {BOB.public}
+    replica.close()
+
+
+def test_a_key_holder_of_no_authority_or_with_a_quota_admits_nobody(tmp_path: Path) -> None:
+    def replica_of(key: SigningKey, quota: Quota | None) -> Replica:
+        root = make_replica(tmp_path / "root")
+        root.commit(lambda author: author.grant((), b"key", BOB.public, quota))
+        entries = [placed.entry for placed in root._store.entries_behind(0)]
+        root.close()
+        return make_replica(tmp_path / key.fingerprint.hex(), (key,), born=entries)
+
+    replica = replica_of(STRANGER, None)
+    with pytest.raises(PermissionDenied):
+        replica.commit(lambda author: author.admit((), b"reader", CAROL.public))
+    replica.close()
+    (tmp_path / "root").rename(tmp_path / "first")
+    replica = replica_of(BOB, Quota(100, 100))
+    with pytest.raises(NotPermitted):
+        replica.commit(lambda author: author.admit((), b"reader", CAROL.public))
+    replica.close()
