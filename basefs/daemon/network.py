@@ -27,6 +27,7 @@ from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
 from basefs.replication.propagation import Propagation
 from basefs.sync.net.service import SyncService
+from basefs.sync.net.transport import SessionContext
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Network:
             listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
-            room=replica.room,
+            shared=SessionContext(room=replica.room),
         )
 
     @contextlib.asynccontextmanager

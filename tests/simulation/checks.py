@@ -35,7 +35,7 @@ class Checks:
             if not node.running:
                 continue
             for host in self._hosts:
-                if node.sync.banned_for(host) is not None:
+                if node.sync.banned_for((host, 0)) is not None:
                     self.found.append(f"{node.host} has banned {host}")
             self._compare(node)
 

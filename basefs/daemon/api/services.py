@@ -383,7 +383,7 @@ class NodeServices:
             heard=heard,
             sent=contact.sent,
             received=contact.received,
-            banned=sync.banned_for(address[0]),
+            banned=sync.banned_for(address),
             trouble=contact.trouble,
         )
 

@@ -1,4 +1,7 @@
-"""Accepting sessions: how many, from whom, and what the others are told."""
+"""Accepting sessions: how many, from whom, and what the others are told.
+
+In a closed filesystem a connection first proves a key, and everything goes by keys from then on.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from basefs.log.interface import LogState
-from basefs.sync.net.peers import FIRST_BAN, Address, PenaltyBox
-from basefs.sync.net.transport import CHUNK, GRACE, Keeper, Session, SessionContext, core_of, throw_away
+from basefs.sync.net.connection import CHUNK, Connection
+from basefs.sync.net.peers import (
+    FIRST_BAN,
+    HANDSHAKE_SECONDS,
+    Address,
+    PenaltyBox,
+    Strangers,
+    network_of,
+    party,
+)
+from basefs.sync.net.tls import Credentials, Refused
+from basefs.sync.net.transport import GRACE, Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Role
@@ -19,8 +32,13 @@ from basefs.sync.wire.messages import Refusal, Refuse
 
 log = logging.getLogger(__name__)
 
-#: Those of one host that are turned away with a reason at once; the next are cut off, which costs least.
-_TOLD_PER_HOST = 4
+#: Those of one host, or key, that are turned away with a reason at once; the next are cut off, which costs least.
+_TOLD_PER_PARTY = 4
+#: Connections that wait for a place in which to say who they are, of one address and of all, and seconds between two
+#: looks for one.
+_WAITING_PER_ADDRESS = 16
+_WAITING = 128
+_LOOK_AGAIN = 0.02
 
 
 class SyncServer:
@@ -53,7 +71,10 @@ class SyncServer:
         self._on_result = on_result
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._hosts: Counter[str] = Counter()
+        #: By host; in a closed filesystem by key.
+        self._parties: Counter[str] = Counter()
+        self._strangers = Strangers()
+        self._waiting: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
 
     @property
@@ -64,7 +85,7 @@ class SyncServer:
     @property
     def sessions(self) -> int:
         """How many are running."""
-        return self._hosts.total()
+        return self._parties.total()
 
     async def start(self) -> None:
         """Listen.  Raises `OSError` if the address is taken."""
@@ -89,30 +110,35 @@ class SyncServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks[task] = None
-        peer = writer.get_extra_info("peername")
-        host = str(peer[0]) if peer else "?"
+        connection = Connection(reader, writer)
+        host = connection.host
         try:
             with contextlib.suppress(OSError):
-                await self._serve(host, reader, writer)
+                await self._serve(host, connection)
         except asyncio.CancelledError:
             pass  # only `stop` cancels; a task of the server that ends cancelled would be reported as an error
         except Exception:
             log.exception("session with %s failed", host)
         finally:
             self._tasks.pop(task, None)
-            writer.close()
+            connection.close()
 
-    async def _serve(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, host: str, connection: Connection) -> None:
+        credentials = self._shared.credentials
+        if credentials is not None and not await self._meet(host, connection, credentials):
+            return
+        # Whoever shares an address with a member takes nothing from it.
+        who = party(host, connection.peer or b"")
         now = asyncio.get_running_loop().time()
-        if self._penalties.banned(host, now) or self._silent.banned(host, now):
-            return await self._turn_away(host, Refuse(Refusal.BANNED, "come back later"), reader, writer)
-        if self._hosts.total() >= self._max_sessions or self._hosts[host] >= self._shared.per_host:
-            return await self._turn_away(host, Refuse(Refusal.BUSY, "too many sessions"), reader, writer)
+        if self._penalties.banned(who, now) or self._silent.banned(who, now):
+            return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
+        if self._parties.total() >= self._max_sessions or self._parties[who] >= self._shared.per_host:
+            return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
         with contextlib.ExitStack() as slot:
-            self._hosts[host] += 1
-            slot.callback(self._free_slot, host)
+            self._parties[who] += 1
+            slot.callback(self._free_slot, who)
             # Not turned away: the others behind the same address have done nothing.
-            await asyncio.sleep(self._shared.pace.delay(host, asyncio.get_running_loop().time()))
+            await asyncio.sleep(self._shared.pace.delay(who, asyncio.get_running_loop().time()))
             core = core_of(self._state, Role.RESPONDER, host, self._port, self._keeper, self._shared)
 
             def notice(session: Session, what: Notice | None) -> None:
@@ -121,32 +147,63 @@ class SyncServer:
                 if self._keeper is not None:
                     self._keeper.notice(session, what)
 
-            result = await Session(core, reader, writer, (host, 0), self._shared, None, notice).run()
+            result = await Session(core, connection, (host, 0), self._shared, None, notice).run()
         if result.misbehaved:
-            self._penalties.punish(host, asyncio.get_running_loop().time())
+            self._penalties.punish(who, asyncio.get_running_loop().time())
         elif result.reason is Reason.TIMEOUT and not any(result.peer_identity):
-            self._silent.punish(host, asyncio.get_running_loop().time())
+            self._silent.punish(who, asyncio.get_running_loop().time())
         if self._on_result:
             self._on_result((host, result.peer_port), result)
 
-    def _free_slot(self, host: str) -> None:
-        self._hosts[host] -= 1
-        self._hosts += Counter()  # drops the hosts without a session
-
-    async def _turn_away(
-        self, host: str, refuse: Refuse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """Tell why and close; not even that if there are many to be told."""
-        if len(self._tasks) > 4 * self._max_sessions or self._told[host] >= _TOLD_PER_HOST:
-            writer.transport.abort()
-            return
-        self._told[host] += 1
+    async def _meet(self, host: str, connection: Connection, credentials: Credentials) -> bool:
+        """Find out who is on the other side; False for a stranger, which learns nothing but that it is one."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HANDSHAKE_SECONDS
+        if self._waiting[network_of(host)] >= _WAITING_PER_ADDRESS or self._waiting.total() >= _WAITING:
+            connection.abort()
+            return False
+        self._waiting[network_of(host)] += 1
         try:
-            writer.write(encode(refuse))
-            writer.write_eof()
+            while not self._strangers.enter(connection, host, loop.time()):
+                if loop.time() > until:
+                    connection.abort()
+                    return False
+                await asyncio.sleep(_LOOK_AGAIN)
+        finally:
+            self._waiting[network_of(host)] -= 1
+            self._waiting += Counter()
+        try:
+            await asyncio.wait_for(connection.accept(credentials), HANDSHAKE_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            connection.abort()
+            return False
+        except Refused as refused:
+            log.debug("%s: %s: %s", host, refused.reason.value, refused.detail)
+            with contextlib.suppress(OSError, RuntimeError, asyncio.TimeoutError):
+                connection.write_eof()
+                # Unread, what it has sent would reset the connection, and it might never see the reason.
+                await asyncio.wait_for(connection.throw_away(CHUNK), GRACE)
+            return False
+        finally:
+            self._strangers.leave(connection)
+        return True
+
+    def _free_slot(self, who: str) -> None:
+        self._parties[who] -= 1
+        self._parties += Counter()  # drops those without a session
+
+    async def _turn_away(self, who: str, refuse: Refuse, connection: Connection) -> None:
+        """Tell why and close; not even that if there are many to be told."""
+        if len(self._tasks) > 4 * self._max_sessions or self._told[who] >= _TOLD_PER_PARTY:
+            connection.abort()
+            return
+        self._told[who] += 1
+        try:
+            connection.write(encode(refuse))
+            connection.write_eof()
             with contextlib.suppress(asyncio.TimeoutError):
                 # Its greeting: unread, it would reset the connection.  Who does not hang up then has to wait.
-                await asyncio.wait_for(throw_away(reader, CHUNK), GRACE)
+                await asyncio.wait_for(connection.throw_away(CHUNK), GRACE)
         finally:
-            self._told[host] -= 1
+            self._told[who] -= 1
             self._told += Counter()

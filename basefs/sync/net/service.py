@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
-from basefs.log.room import Room
+from basefs.log.keys import fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.peers import (
     FRESH_SECONDS,
+    MAX_KEYS,
     ON_THE_WAY_SECONDS,
     Address,
     Contact,
     Lag,
     Throttle,
     Traffic,
+    party,
 )
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
@@ -31,7 +34,16 @@ from basefs.sync.wire.limits import DEFAULT_LIMITS
 log = logging.getLogger(__name__)
 
 #: Ends that a person should hear of, once in a while.
-_TURNED_AWAY = frozenset({Reason.WRONG_FILESYSTEM, Reason.WRONG_VERSION, Reason.RUBBISH, Reason.ACCUSED})
+_TURNED_AWAY = frozenset(
+    {
+        Reason.WRONG_FILESYSTEM,
+        Reason.WRONG_VERSION,
+        Reason.RUBBISH,
+        Reason.ACCUSED,
+        Reason.NO_TLS,
+        Reason.UNKNOWN_KEY,
+    }
+)
 
 #: Seconds in which a peer should answer: a person waits for it.
 ANSWER_SECONDS = 1.0
@@ -81,20 +93,23 @@ class SyncService:
         max_sessions: int,
         degree: int = 0,
         listener: Listener | None = None,
-        room: Room | None = None,
+        shared: SessionContext | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """`address`: where to listen.  `peers` lists where others do, without ourselves; it is called at each decision.
 
         `max_sessions`: that others may have with this node at once.  `degree`: sessions that stay open for news, 0:
-        none.  `room`: whether the disk of the log takes more; `None`: there is no disk.  `rng`: for all that is left to
-        chance.
+        none.  `shared`: what its sessions share; `None`: there is no disk, and the filesystem is open.  `rng`: for all
+        that is left to chance.
         """
         self._state = state
         self._listener = listener
         self._throttle = Throttle()
-        self._shared = SessionContext(room=room)
+        self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
+        self._trusting = asyncio.Lock()
+        #: The keys that peers have proved where this node called them, the oldest first.
+        self._keys: OrderedDict[Address, bytes] = OrderedDict()
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
         self.neighbours = NeighbourSet(peers, self._began, self._gap, rng or random.Random(), degree)
@@ -141,7 +156,7 @@ class SyncService:
 
     def _present(self, peers: Sequence[Address]) -> list[Address]:
         """Some peers that answer: those of standing sessions, if there are any."""
-        answering = [peer for peer in peers if not self.contact(peer).away and self.banned_for(peer[0]) is None]
+        answering = [peer for peer in peers if not self.contact(peer).away and self.banned_for(peer) is None]
         standing = set(self.standing)
         return sorted(answering, key=lambda peer: peer not in standing)[:_HAND_OVER_PEERS]
 
@@ -189,10 +204,39 @@ class SyncService:
             )
         finally:
             self._talking.pop(address, None)
+        self._note_key(address, result.key)
         if result.misbehaved:
-            self._penalties.punish(address[0], asyncio.get_running_loop().time())
+            self._penalties.punish(party(address[0], result.key), asyncio.get_running_loop().time())
         self._ended(address, result)
         return result.reason
+
+    def _note_key(self, address: Address, key: bytes) -> None:
+        if key:
+            self._keys[address] = key
+            self._keys.move_to_end(address)
+            if len(self._keys) > MAX_KEYS:
+                self._keys.popitem(last=False)
+
+    # Who is let in
+
+    async def trust(self, keys: frozenset[bytes]) -> None:
+        """Let these keys in from now on, and end the sessions of all others.  For a closed filesystem only."""
+        credentials = self._shared.credentials
+        assert credentials is not None, "an open filesystem lets everybody in"
+        async with self._trusting:
+            gone = (credentials.trusted or frozenset()) - keys
+            if keys != credentials.trusted:
+                await asyncio.to_thread(credentials.update, keys)
+        for session in [session for session in self._shared.sessions if session.key not in keys]:
+            digits = fingerprint_of(session.key).hex()[:12]
+            log.info("%s:%d: session ended: the key %s is no member any more", *session.address, digits)
+            session.expel()
+        for address in [address for address, key in self._keys.items() if key in gone]:
+            del self._keys[address]
+
+    def key_at(self, address: Address) -> bytes:
+        """The raw public key that the node at an address has proved lately; empty if none."""
+        return self._keys.get(address, b"")
 
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
@@ -245,7 +289,7 @@ class SyncService:
     def banned(self, address: Address) -> bool:
         """Whether no session with a peer is wanted yet: a ban, or a full disk here, or there and nothing to get."""
         only_lacks = self._shared.contacts.only_lacks(address, asyncio.get_running_loop().time())
-        return only_lacks or self.full or self.banned_for(address[0]) is not None
+        return only_lacks or self.full or self.banned_for(address) is not None
 
     @property
     def full(self) -> bool:
@@ -257,9 +301,10 @@ class SyncService:
         self._shared.ran_out_of_room()
         self.neighbours.leave(Reason.FULL)
 
-    def banned_for(self, host: str) -> float | None:
-        """Seconds for which no session with a host is wanted yet, `None` if it is not banned."""
-        return self._penalties.remaining(host, asyncio.get_running_loop().time())
+    def banned_for(self, address: Address) -> float | None:
+        """Seconds for which no session with a peer is wanted yet, `None` if it is not banned."""
+        who = party(address[0], self.key_at(address))
+        return self._penalties.remaining(who, asyncio.get_running_loop().time())
 
     def contact(self, address: Address) -> Contact:
         """What the sessions with a peer have told of it, and the bytes of those that are open as well."""
@@ -299,6 +344,7 @@ class SyncService:
         while not self._is_confirmed(peer):
             async with places:
                 result = await sync_with(self._state, *peer, own_port=self.port, progress=_hang_up, shared=self._shared)
+            self._note_key(peer, result.key)
             self._ended(peer, result)
             lag = self.lag(peer)
             if result.reason not in (Reason.COMPLETE, Reason.ENOUGH) or lag is None:
@@ -325,7 +371,7 @@ class SyncService:
         if result.counters.refusal and not result.misbehaved:
             if result.counters.offends:
                 # Nor may hanging up in time help.
-                self._penalties.punish(address[0], now)
+                self._penalties.punish(party(address[0], result.key), now)
             self._say(address, "refused", result.counters.refusal, now)
         if self._listener is not None:
             self._listener.on_result(address, result)

@@ -4,21 +4,14 @@ One session is three tasks: one reads and works, one sends, one tells the time. 
 so two nodes that send to each other at once cannot block each other; the core bounds what the reader can pile up.
 Work is done in slices of a few ms with a turn of the loop between them.  Entries, with the blocks next to them, are
 given to the log by a worker thread, since that waits for locks and the disk; the blocks of large contents by this one.
-
-What the kernel knows of a connection is in tcp(7) and `struct tcp_info` of linux/tcp.h.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import socket
-import struct
-import sys
-import termios
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -26,7 +19,9 @@ from typing import Any, Protocol
 from basefs.errors import BaseFSError, NoSpace
 from basefs.log.interface import Digest, LogState
 from basefs.log.room import Room
+from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
 from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Traffic
+from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
@@ -34,98 +29,6 @@ from basefs.sync.session.push import Notice, PushSession
 from basefs.sync.session.result import Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role
 from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, Limits
-
-#: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32.
-_RTT = 68
-_MIN_RTT = 148
-#: Bytes written at once, and kept for who reads.
-CHUNK = 64 * 1024
-#: Bytes read at once, as many as one read of the kernel's brings: what waits is given to the log together.
-_READ = 256 * 1024
-#: Of a connection over which nothing has come back yet.
-_UNKNOWN = 0xFFFFFFFF
-#: The option of linux/tcp.h for the longest time-out, in milliseconds (Linux 6.15); Python has no name for it.
-_TCP_RTO_MAX_MS = 44
-#: Seconds, and round trips, after which the kernel sends again what was not acknowledged, however often that was in
-#: vain.  It would double the time up to two minutes: where half of all packets are lost, a connection then does nothing
-#: most of the time (docs/lab-notes.md).  Less than a second is not allowed, and less than a round trip would send
-#: everything twice.
-RETRY_SECONDS = 1.0
-ROUND_TRIPS = 3
-#: The longest that the kernel allows.
-_RETRY_AT_MOST = 120.0
-
-
-def outstanding(writer: asyncio.StreamWriter) -> int:
-    """Bytes that were written and that the peer has not acknowledged; of a closed connection none."""
-    return writer.transport.get_write_buffer_size() + _in_kernel(writer)
-
-
-def _in_kernel(writer: asyncio.StreamWriter) -> int:
-    connection = writer.get_extra_info("socket")
-    try:
-        answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
-    except (OSError, ValueError):
-        return 0
-    return int.from_bytes(answer, sys.byteorder)
-
-
-def retry_after(round_trip: float) -> float:
-    """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
-    return min(max(RETRY_SECONDS, ROUND_TRIPS * round_trip), _RETRY_AT_MOST)
-
-
-def persist(writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Have the kernel try again and again, and end a connection on which nothing is acknowledged for so many seconds.
-
-    By itself it would go on for a quarter of an hour, with up to two minutes between two attempts.  Call it now and
-    then, since round trips change.  A kernel that does not know one of these options goes on as it does for everybody.
-    """
-    connection = writer.get_extra_info("socket")
-    _, latest = _round_trips(connection)
-    options = (
-        (_TCP_RTO_MAX_MS, round(retry_after(latest) * 1000)),
-        (socket.TCP_USER_TIMEOUT, round(seconds * 1000)),  # RFC 5482
-    )
-    for option, value in options:
-        with contextlib.suppress(OSError):  # not known, or the connection has ended
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-async def read_some(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:
-    """What has come, b"" at the end, however the connection ended; `None` if nothing does for so many seconds."""
-    try:
-        return await asyncio.wait_for(reader.read(_READ), seconds)
-    except asyncio.TimeoutError:
-        # The kernel's time-out of a connection is the same error.
-        return None if reader.exception() is None else b""
-    except OSError:
-        return b""
-
-
-async def throw_away(reader: asyncio.StreamReader, most: int) -> None:
-    """Read until there is no more, or until it is more than so many bytes.  Raises OSError."""
-    while most > 0 and (data := await reader.read(CHUNK)):
-        most -= len(data)
-
-
-def flow(writer: asyncio.StreamWriter, sent: int) -> Flow:
-    """The state of a connection on which `sent` bytes were written."""
-    waiting = outstanding(writer)
-    shortest, latest = _round_trips(writer.get_extra_info("socket"))
-    return Flow(waiting, max(sent - waiting, 0), shortest, latest)
-
-
-def _round_trips(connection: socket.socket) -> tuple[float, float]:
-    """Seconds of the shortest round trip and of one lately; 0 for a closed connection or an old kernel."""
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT + 4)
-    except (OSError, ValueError):
-        return 0.0, 0.0
-    if len(info) < _MIN_RTT + 4:
-        return 0.0, 0.0
-    shortest, latest = (struct.unpack_from("=I", info, place)[0] for place in (_MIN_RTT, _RTT))
-    return 0.0 if shortest == _UNKNOWN else shortest / 1e6, latest / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +45,8 @@ class SessionContext:
         claims: which session brings what.
         contacts: what is known of the peers.
         room: whether the disk of the log takes more; `None`: there is no disk.
+        credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
+        sessions: those that run.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
@@ -158,6 +63,8 @@ class SessionContext:
     claims: RequestTable = field(default_factory=RequestTable)
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
+    credentials: Credentials | None = None
+    sessions: set[Session] = field(default_factory=set)
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -187,6 +94,8 @@ GRACE = 2.0
 _LINGER_BYTES = 1024 * 1024
 #: Seconds for which entries wait for their blocks, to be given to the log with them: the peer may serve others first.
 _PATIENCE = 1.0
+#: Seconds until the connection of an expelled peer is cut that does not close it.
+_EXPELLED_AFTER = 1.0
 #: Seconds between two looks whether it is this session's turn to upload, or to ask.
 _LOOK_AGAIN = 0.02
 #: Seconds until a task that goes on is cancelled again.
@@ -218,8 +127,7 @@ class Session:
     def __init__(
         self,
         core: SyncProtocol,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        connection: Connection,
         address: Address,
         shared: SessionContext,
         progress: Callable[[Session], None] | None = None,
@@ -237,8 +145,9 @@ class Session:
         self._traffic = shared.traffic
         self._adding, self._adding_news = shared.adding, shared.adding_news
         self._stands = False
-        self._reader = reader
-        self._writer = writer
+        self._connection = connection
+        self._sessions = shared.sessions
+        self._credentials = shared.credentials
         self._progress = progress
         self._wake = asyncio.Event()  # the sender may have something to do
         self._ended = asyncio.Event()  # the core has a result, or a task failed
@@ -247,10 +156,21 @@ class Session:
     async def run(self) -> Result:
         """Run to the end and close the connection.  Raises only what is a bug."""
         self._traffic.began(self)
+        self._sessions.add(self)
+        trusted = None if self._credentials is None else self._credentials.trusted
+        if trusted is not None and self.key not in trusted:
+            # A revoke came between the handshake and now.
+            self.expel()
         try:
-            return await self._run()
+            result = await self._run()
         finally:
+            self._sessions.remove(self)
             self._traffic.ended(self)
+        refused = self._connection.refused
+        if refused is not None and result.reason is Reason.LOST:
+            # TLS knows why.
+            result = replace(result, reason=refused.reason, detail=refused.detail, by_peer=refused.by_peer)
+        return replace(result, key=self.key)
 
     async def _run(self) -> Result:
         tasks = [asyncio.ensure_future(self._guard(part())) for part in (self._receive, self._send, self._tick)]
@@ -264,22 +184,20 @@ class Session:
             sender.cancel()  # or it would go on behind the end, once it is its turn or the peer reads again
             if self._core.result and self._core.result.reason is not Reason.COMPLETE:
                 with contextlib.suppress(OSError, RuntimeError):
-                    self._writer.write_eof()
+                    self._connection.write_eof()
                 await asyncio.wait({receiver}, timeout=GRACE)
-            self._writer.close()
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._writer.wait_closed(), GRACE)
+            await self._connection.close_within(GRACE)
         finally:
             if self._stands and self._notice is not None:
                 self._notice(self, None)
             self._uplink.ended(self)
             self._core.end(Reason.FAILURE, "this node is stopping")
             await _cancel(tasks)
-            if self._writer.transport.get_write_buffer_size():
+            if self._connection.unsent:
                 # The peer does not read, and waiting for it could take for ever.
-                self._writer.transport.abort()
+                self._connection.abort()
             self._write_rest()
-            self._writer.close()
+            self._connection.close()
         if self._failure is not None and not isinstance(self._failure, BaseFSError):
             raise self._failure
         result = self._core.result
@@ -289,12 +207,17 @@ class Session:
     @property
     def stuck(self) -> bool:
         """Whether the peer has not received everything that was sent."""
-        return outstanding(self._writer) > 0
+        return self._connection.outstanding > 0
 
     @property
     def acknowledged(self) -> int:
         """Bytes that the peer has received."""
-        return max(self._core.counters.bytes_sent - outstanding(self._writer), 0)
+        return max(self._core.counters.bytes_sent - self._connection.outstanding, 0)
+
+    @property
+    def key(self) -> bytes:
+        """The raw public key that the peer has proved to hold; empty in an open filesystem."""
+        return self._connection.peer or b""
 
     @property
     def role(self) -> Role:
@@ -325,6 +248,11 @@ class Session:
         self._core.end(reason)
         self._signal()
 
+    def expel(self) -> None:
+        """End it because the peer's key is no member any more: nothing that it sends counts from now on."""
+        self.end(Reason.UNKNOWN_KEY)
+        asyncio.get_running_loop().call_later(_EXPELLED_AFTER, self._connection.abort)
+
     @property
     def phase(self) -> Phase:
         """What the peer sends us."""
@@ -332,7 +260,7 @@ class Session:
 
     def flow(self) -> Flow:
         """See `Uploader`."""
-        return flow(self._writer, self._core.counters.bytes_sent)
+        return self._connection.flow(self._core.counters.bytes_sent)
 
     async def _guard(self, part: Coroutine[Any, Any, None]) -> None:
         try:
@@ -348,8 +276,12 @@ class Session:
 
     def _write_rest(self) -> None:
         """Once the core has ended, this is at most what was begun and a line that says why."""
-        if not self._writer.transport.is_closing() and (data := self._core.data_to_send(CHUNK)):
-            self._writer.write(data)
+        if not self._connection.closing and (data := self._core.data_to_send(CHUNK)):
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        self._connection.write(data)
+        self._core.add_overhead(*self._connection.take_overhead())
 
     def _signal(self) -> None:
         self._wake.set()
@@ -365,7 +297,8 @@ class Session:
     async def _receive(self) -> None:
         core = self._core
         while core.result is None:
-            data = await read_some(self._reader, _PATIENCE if core.wants_pause else None)
+            data = await self._connection.read(_PATIENCE if core.wants_pause else None)
+            core.add_overhead(*self._connection.take_overhead())
             core.receive_data(data)
             added = None
             while core.wants_work:
@@ -382,14 +315,14 @@ class Session:
                         added = await asyncio.get_running_loop().run_in_executor(None, write)
             self._signal()
         with contextlib.suppress(OSError):
-            await throw_away(self._reader, _LINGER_BYTES)
+            await self._connection.throw_away(_LINGER_BYTES)
 
     async def _send(self) -> None:
         core = self._core
         while not core.closed:
             held = self._is_held()
             if core.push is not None and core.push.waits:
-                core.push.drain(outstanding(self._writer), asyncio.get_running_loop().time())
+                core.push.drain(self._connection.outstanding, asyncio.get_running_loop().time())
             if core.upload is not Upload.NONE and not held:
                 async with self._my_turn():
                     data = slice_of_answers(core, asyncio.get_running_loop().time)
@@ -398,8 +331,8 @@ class Session:
                 data = core.data_to_send(CHUNK, hold=held)
             if data:
                 try:
-                    self._writer.write(data)
-                    await self._writer.drain()
+                    self._write(data)
+                    await self._connection.drain()
                 except OSError:
                     # The peer may have told us why before it closed: the receiver reads that, and then the end.
                     return
@@ -435,9 +368,9 @@ class Session:
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while self._core.result is None:
-            self._core.tick(self._awake.time(loop.time()), outstanding(self._writer))
+            self._core.tick(self._awake.time(loop.time()), self._connection.outstanding)
             self._signal()
-            persist(self._writer, _UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
+            self._connection.persist(_UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
             await asyncio.sleep(TICK)
 
 
@@ -503,17 +436,18 @@ async def sync_with(
     sessions of this node.  All that can go wrong with the peer or the network is in the result
     (`Result.raise_for_reason` raises it).
     """
+    shared = shared or SessionContext()
     try:
-        opening = asyncio.open_connection(host, port, limit=CHUNK)
-        reader, writer = await asyncio.wait_for(opening, connect_timeout)
+        connection = await asyncio.wait_for(Connection.open(host, port, shared.credentials), connect_timeout)
     except (OSError, asyncio.TimeoutError) as error:
         detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
         return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
-    shared = shared or SessionContext()
+    except Refused as refused:
+        return Result(refused.reason, refused.detail, False, SessionCounters(), by_peer=refused.by_peer)
     asked_at = asyncio.get_running_loop().time()
     core = core_of(state, Role.INITIATOR, host, own_port, keeper, shared, asked_at)
     notice = None if keeper is None else keeper.notice
-    return await Session(core, reader, writer, (host, port), shared, progress, notice).run()
+    return await Session(core, connection, (host, port), shared, progress, notice).run()
 
 
 def core_of(

@@ -193,6 +193,7 @@ def _judged(text: str, *, overtaken: bool = False) -> tuple[Refusal, Reason, str
 _TOLD = {
     Reason.ENOUGH: (Refusal.ENOUGH, "somebody else was quicker"),
     Reason.FULL: (Refusal.FULL, NO_ROOM),
+    Reason.UNKNOWN_KEY: (Refusal.KEY, "your key is no member of this filesystem any more"),
 }
 
 
@@ -274,6 +275,11 @@ class SyncProtocol:
             self._greet()
 
     # Feeding and draining
+
+    def add_overhead(self, sent: int, received: int) -> None:
+        """Count bytes that the connection carried beside those of the session."""
+        self.counters.bytes_sent += sent
+        self.counters.bytes_received += received
 
     def receive_data(self, data: bytes | None) -> None:
         """Take received bytes, which `work` looks at.
@@ -384,7 +390,7 @@ class SyncProtocol:
         """End the session, and tell the peer.
 
         COMPLETE: in peace, if it stands.  ENOUGH: others have brought what it should bring.  FULL: no room here.
-        FAILURE: trouble of ours.
+        UNKNOWN_KEY: the peer is no member any more.  FAILURE: trouble of ours.
         """
         if reason is Reason.COMPLETE:
             if self._stands:

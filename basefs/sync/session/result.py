@@ -29,6 +29,8 @@ class Reason(enum.Enum):
     FULL = "no room"  # the disk of one side takes nothing more
     FAILURE = "failure"  # an error of this node, or the peer reports one of its own
     UNREACHABLE = "unreachable"  # there was no connection
+    NO_TLS = "no TLS"  # one side speaks TLS, the other does not
+    UNKNOWN_KEY = "unknown key"  # the key of one side is no member of the filesystem
 
 
 #: Entries of keys that are granted nowhere here that an honest peer may send in a session: a key was granted, and its
@@ -47,6 +49,8 @@ REFUSED = {
     Refusal.FAILURE: Reason.FAILURE,
     Refusal.ENOUGH: Reason.ENOUGH,
     Refusal.FULL: Reason.FULL,
+    Refusal.TLS: Reason.NO_TLS,
+    Refusal.KEY: Reason.UNKNOWN_KEY,
 }
 
 
@@ -111,6 +115,7 @@ class Result:
         peer_port: the peer's own sync port, 0 if unknown.
         by_peer: the peer ended it, so `detail` are its words.
         stood: it was kept open for news, which were passed on as they came.
+        key: the raw public key that the peer has proved to hold; empty in an open filesystem.
     """
 
     reason: Reason
@@ -121,6 +126,7 @@ class Result:
     peer_port: int = 0
     by_peer: bool = False
     stood: bool = False
+    key: bytes = b""
 
     @property
     def misbehaved(self) -> bool:

@@ -28,6 +28,8 @@ class Refusal(enum.Enum):
     FAILURE = "failure"  # trouble of the sender's own
     ENOUGH = "enough"  # somebody else has brought what was asked for
     FULL = "full"  # the sender's disk takes nothing more
+    TLS = "tls"  # this is not how one talks to the sender: a closed filesystem speaks TLS, an open one does not
+    KEY = "key"  # the key of the peer may not read this filesystem any more
 
 
 class ItemKind(enum.Enum):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from basefs.sync.net.connection import RETRY_SECONDS, ROUND_TRIPS, Connection, retry_after
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.transport import RETRY_SECONDS, ROUND_TRIPS, flow, persist, retry_after, sync_with
+from basefs.sync.net.transport import sync_with
 from tests.support.patience import DEADLINE
 from tests.sync.helpers import Writer
 
@@ -38,7 +39,7 @@ def test_a_session_persists_while_packets_are_lost():
         await server.start()
 
         def look(session):
-            connection = session._writer.get_extra_info("socket")
+            connection = session._connection._writer.get_extra_info("socket")
             seen.append([option(connection, n) for n in (RTO_MAX_MS, socket.TCP_USER_TIMEOUT)])
 
         try:
@@ -60,11 +61,12 @@ def test_a_connection_that_has_ended_is_left_alone():
         server = await asyncio.start_server(lambda reader, writer: writer.close(), HOST, 0)
         reader, writer = await asyncio.open_connection(HOST, server.sockets[0].getsockname()[1])
         await asyncio.wait_for(reader.read(), DEADLINE)
-        persist(writer, 5.0)
-        writer.transport.abort()
+        connection = Connection(reader, writer)
+        connection.persist(5.0)
+        connection.abort()
         await asyncio.sleep(0)
-        persist(writer, 5.0)
-        assert flow(writer, 0).outstanding == 0
+        connection.persist(5.0)
+        assert connection.flow(0).outstanding == 0
         server.close()
         await server.wait_closed()
 

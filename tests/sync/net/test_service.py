@@ -19,6 +19,7 @@ from basefs.sync.net import neighbours, server
 from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Acknowledged
 from basefs.sync.net.peers import PenaltyBox, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
+from basefs.sync.net.transport import SessionContext
 from basefs.sync.session.result import MAX_UNGRANTED, Reason
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
@@ -447,7 +448,8 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
         log, everything = writer.log(), writer.log()
         everything.add(only.entries, only.blocks)
         one = Syncing(log, interval=0.05, degree=1)
-        two = Syncing(full, interval=0.05, degree=1, room=Room(Path(), lambda directory: full.free))
+        room = Room(Path(), lambda directory: full.free)
+        two = Syncing(full, interval=0.05, degree=1, shared=SessionContext(room=room))
         async with running(one, two):
             here, there = (HOST, one.port), (HOST, two.port)
             looks = []

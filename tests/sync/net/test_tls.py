@@ -1,0 +1,474 @@
+"""The TLS filter, byte by byte, and sessions over it on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from basefs.log.keys import SigningKey
+from basefs.sync.net import tls
+from basefs.sync.net.connection import Connection
+from basefs.sync.net.peers import GIVES_WAY_AFTER, STRANGERS, STRANGERS_PER_ADDRESS, Strangers, network_of
+from basefs.sync.net.server import SyncServer
+from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
+from basefs.sync.net.transport import Session, SessionContext, sync_with
+from basefs.sync.session.result import Reason, Result
+from basefs.sync.wire.codec import encode
+from basefs.sync.wire.limits import VERSION
+from basefs.sync.wire.messages import Hash
+from tests.support.asynchronous import until
+from tests.support.memory import MemoryLog
+from tests.support.patience import DEADLINE
+from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer
+
+HOST = "127.0.0.1"
+A, B, STRANGER = (SigningKey.generate() for _ in range(3))
+
+
+def credentials(key: SigningKey, *trusted: SigningKey) -> Credentials:
+    return Credentials(key, [each.public for each in trusted])
+
+
+def parts(data: bytes, size: int) -> Iterable[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def shake(client: TlsFilter, server: TlsFilter, size: int = 1 << 20) -> bytes:
+    """Both sides of a handshake, in pieces of some size; returns what the server has sent."""
+    done = {client: client.shake(b""), server: False}
+    sent = b""
+    while not all(done.values()):
+        moved = False
+        for one, other in ((client, server), (server, client)):
+            data = one.to_send()
+            if one is server:
+                sent += data
+            for piece in parts(data, size):
+                moved = True
+                if done[other]:
+                    other.decrypt(piece)
+                else:
+                    done[other] = other.shake(piece)
+        assert moved, "neither side goes on"
+    return sent
+
+
+def pair(one: Credentials, other: Credentials, size: int = 1 << 20) -> tuple[TlsFilter, TlsFilter]:
+    client, server = one.client(), other.server()
+    shake(client, server, size)
+    return client, server
+
+
+def test_each_side_knows_the_key_of_the_other_one() -> None:
+    client, server = pair(credentials(A, B, STRANGER), credentials(B, STRANGER, A))
+    assert (client.peer, server.peer) == (B.public, A.public)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 21, 1000])
+def test_any_pieces_of_a_handshake_and_of_records_come_through(size: int) -> None:
+    client, server = pair(credentials(A, B), credentials(B, A), size)
+    sent = random.Random(size).randbytes(40_000)
+    for one, other in ((client, server), (server, client)):
+        one.encrypt(sent)
+        one.encrypt(b"and more")
+        got = b"".join(other.decrypt(piece) for piece in parts(one.to_send(), size))
+        assert got == sent + b"and more"
+        assert not other.ended
+
+
+def test_what_is_sent_is_not_readable() -> None:
+    client, _ = pair(credentials(A, B), credentials(B, A))
+    client.encrypt(b"canary" * 100)
+    assert b"canary" not in client.to_send()
+
+
+def test_a_record_that_is_cut_anywhere_waits_for_the_rest() -> None:
+    client, server = pair(credentials(A, B), credentials(B, A))
+    for cut in range(1, 26):
+        client.encrypt(b"text")
+        record = client.to_send()
+        assert len(record) == 26
+        assert server.decrypt(record[:cut]) == (b"" if cut < len(record) else b"text")
+        assert server.decrypt(record[cut:]) == (b"text" if cut < len(record) else b"")
+
+
+def test_a_changed_record_ends_the_connection() -> None:
+    client, server = pair(credentials(A, B), credentials(B, A))
+    client.encrypt(b"text")
+    record = bytearray(client.to_send())
+    record[-1] ^= 1
+    with pytest.raises(Refused) as refused:
+        server.decrypt(bytes(record))
+    assert refused.value.reason is Reason.LOST
+
+
+def refusal(client: TlsFilter, server: TlsFilter) -> tuple[Refused, Refused]:
+    """Why the server refuses the client, and what the client learns."""
+    with pytest.raises(Refused) as by_server:
+        shake(client, server)
+    alert = server.to_send()
+    with pytest.raises(Refused) as by_client:
+        client.decrypt(alert)
+    return by_server.value, by_client.value
+
+
+def test_a_stranger_is_refused_and_told_what_to_do() -> None:
+    theirs, ours = refusal(credentials(STRANGER, B).client(), credentials(B, A).server())
+    assert (theirs.reason, theirs.by_peer) == (Reason.UNKNOWN_KEY, False)
+    assert (ours.reason, ours.by_peer) == (Reason.UNKNOWN_KEY, True)
+    assert "basefs invite" in ours.detail
+
+
+def test_a_client_refuses_a_server_that_is_no_member() -> None:
+    client, server = credentials(A, B).client(), credentials(STRANGER, A).server()
+    with pytest.raises(Refused) as refused:
+        shake(client, server)
+    assert refused.value.reason is Reason.UNKNOWN_KEY and not refused.value.by_peer
+    # It has not shown its own key.
+    assert A.public.hex().encode() not in client.to_send()
+
+
+def test_a_newcomer_trusts_any_server_and_serves_nobody() -> None:
+    newcomer = Credentials(A, None)
+    client, server = pair(newcomer, credentials(B, A))
+    assert client.peer is None and server.peer == A.public
+    refusal(credentials(B, A).client(), newcomer.server())
+
+
+def test_a_stranger_learns_no_key_but_that_of_the_server() -> None:
+    client, server = Credentials(STRANGER, None).client(), credentials(B, A).server()
+    client.shake(b"")
+    server.shake(client.to_send())
+    told = server.to_send()
+    for key in (A, B):
+        assert key.public not in told and key.public.hex().encode() not in told
+
+
+def certificate(
+    subject: str, issuer: str, public: SigningKey | Ed25519PrivateKey, signer: SigningKey, *, ca: bool = False
+) -> x509.Certificate:
+    signer_id = tls._key_id(bytes.fromhex(issuer)) if len(issuer) == 64 else bytes(20)
+    key = public.private.public_key() if isinstance(public, SigningKey) else public.public_key()
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (subject, issuer)]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(names[0])
+        .issuer_name(names[1])
+        .public_key(key)
+        .serial_number(7)
+        .not_valid_before(datetime.datetime(2000, 1, 1))
+        .not_valid_after(datetime.datetime(9999, 12, 31))
+        .add_extension(x509.BasicConstraints(ca, None), critical=True)
+        .add_extension(tls._usage(signs_certificates=ca), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier(bytes(20)), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier(signer_id, None, None), critical=False)
+        .sign(signer.private, None)
+    )
+
+
+def showing(holder: SigningKey | Ed25519PrivateKey, *chain: x509.Certificate) -> TlsFilter:
+    """A client that shows certificates of its own making."""
+    forger = Credentials(STRANGER, None)
+    private = holder.private if isinstance(holder, SigningKey) else holder
+    pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
+    forger._chain = pem + private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    forger.update(None)
+    return forger.client()
+
+
+def test_the_name_of_a_member_is_worth_nothing_without_its_signature() -> None:
+    name = A.public.hex()
+    leaf = certificate("basefs", name, STRANGER, STRANGER)
+    authority = certificate(name, name, STRANGER, STRANGER, ca=True)
+    for chain in ([leaf], [authority], [leaf, authority]):
+        client = showing(STRANGER, *chain)
+        with pytest.raises(Refused) as refused:
+            shake(client, credentials(B, A).server())
+        assert refused.value.reason is Reason.UNKNOWN_KEY
+
+
+def test_a_member_lets_nobody_in_by_a_certificate() -> None:
+    between = certificate("between", A.public.hex(), STRANGER, A, ca=True)
+    client = showing(STRANGER, certificate("basefs", "between", STRANGER, STRANGER), between)
+    with pytest.raises(Refused):
+        shake(client, credentials(B, A).server())
+
+
+def test_an_anchor_names_one_key() -> None:
+    for key in (A, B):
+        found = x509.load_der_x509_certificate(anchor(key.public))
+        assert found.public_key() == key.private.public_key()
+        assert found.subject == found.issuer == tls._name(key.public)
+    assert A.public not in anchor(B.public)
+
+
+def test_a_key_that_is_granted_later_comes_in_and_a_revoked_one_does_not() -> None:
+    server = credentials(B)
+    refusal(credentials(A, B).client(), server.server())
+    server.update([A.public])
+    pair(credentials(A, B), server)
+    server.update([STRANGER.public])
+    refusal(credentials(A, B).client(), server.server())
+
+
+def test_a_key_that_is_revoked_during_its_handshake_does_not_come_in() -> None:
+    server_credentials = credentials(B, A)
+    client, server = credentials(A, B).client(), server_credentials.server()
+    client.shake(b"")
+    server.shake(client.to_send())
+    server_credentials.update([STRANGER.public])
+    assert client.shake(server.to_send())
+    with pytest.raises(Refused):
+        server.shake(client.to_send())
+
+
+def test_an_endless_handshake_is_refused() -> None:
+    server = credentials(B, A).server()
+    hello = ssl.create_default_context()
+    hello.check_hostname = False
+    with pytest.raises(Refused):
+        for _ in range(10_000):
+            server.shake(b"\x16\x03\x01\x00\x05\x01\x00\xff\xff\x00")
+
+
+def test_only_the_newest_tls_is_spoken() -> None:
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        old.wrap_bio(incoming, outgoing).do_handshake()
+    with pytest.raises(Refused):
+        credentials(B, A).server().shake(outgoing.read())
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def serving(log: Any, shared: SessionContext, **options: Any) -> AsyncIterator[SyncServer]:
+    server = SyncServer(log, HOST, 0, **{"max_sessions": 4, **options}, shared=shared)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, DEADLINE))
+
+
+def writer_with(text: bytes) -> Writer:
+    writer = Writer()
+    writer.write((b"file",), text)
+    return writer
+
+
+def test_members_compare_and_count_what_goes_over_the_wire() -> None:
+    async def main() -> None:
+        text = random.Random(1).randbytes(300_000)
+        results: list[Result] = []
+        shared = SessionContext(credentials=credentials(B, A))
+        async with serving(
+            writer_with(text).log(), shared, on_result=lambda address, result: results.append(result)
+        ) as server:
+            ours = SessionContext(credentials=credentials(A, B))
+            result = await sync_with(Writer().log(), HOST, server.port, shared=ours)
+            assert result.equal and result.key == B.public
+            await until(lambda: results)
+        assert results[0].key == A.public
+        # What one side has sent, the other one has received, records and handshake included.
+        assert results[0].counters.bytes_sent == result.counters.bytes_received > len(text)
+        assert result.counters.bytes_sent == results[0].counters.bytes_received
+
+    run(main())
+
+
+async def raw(port: int, data: bytes) -> bytes:
+    """What somebody reads who sends this."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(data)
+    got = await reader.read()
+    writer.close()
+    return got
+
+
+def test_a_closed_filesystem_answers_a_stranger_with_no_byte_of_its_own() -> None:
+    async def main() -> None:
+        writer = writer_with(b"canary")
+        log = writer.log()
+        async with serving(log, SessionContext(credentials=credentials(B, A))) as server:
+            for stranger in (credentials(STRANGER, B), Credentials(STRANGER, None)):
+                result = await sync_with(Writer().log(), HOST, server.port, shared=SessionContext(credentials=stranger))
+                assert result.reason is Reason.UNKNOWN_KEY and result.by_peer
+                assert "basefs invite" in result.detail
+                assert not any(result.peer_identity)
+            greeting = encode(Hash(VERSION, bytes(28), Writer().log().digest(), 0))
+            told = await raw(server.port, greeting)
+            assert told.startswith(b"CLOSE NO tls ") and ROOT.hash.hex().encode() not in told
+            # Nobody was banned: a member behind the same address comes in.
+            assert server._penalties.remaining(HOST, 0.0) is None
+            ours = SessionContext(credentials=credentials(A, B))
+            assert (await sync_with(log, HOST, server.port, shared=ours)).equal
+
+    run(main())
+
+
+def test_an_open_and_a_closed_side_tell_each_other() -> None:
+    async def main() -> None:
+        ours = SessionContext(credentials=credentials(A, B))
+        async with serving(Writer().log(), SessionContext()) as server:
+            result = await sync_with(Writer().log(), HOST, server.port, shared=ours)
+            assert result.reason is Reason.NO_TLS
+            # Not a ban, so that it can come again as it should.
+            assert (await sync_with(Writer().log(), HOST, server.port)).equal
+        async with serving(Writer().log(), SessionContext(credentials=credentials(B, A))) as server:
+            result = await sync_with(Writer().log(), HOST, server.port)
+            assert (result.reason, result.by_peer) == (Reason.NO_TLS, True)
+
+    run(main())
+
+
+def test_another_filesystem_of_the_same_keys_is_refused_as_before() -> None:
+    async def main() -> None:
+        async with serving(Writer().log(), SessionContext(credentials=credentials(B, A))) as server:
+            ours = SessionContext(credentials=credentials(A, B))
+            result = await sync_with(MemoryLog(STRANGER_ROOT.hash), HOST, server.port, shared=ours)
+            assert result.reason is Reason.WRONG_FILESYSTEM
+
+    run(main())
+
+
+def test_a_member_that_breaks_a_rule_is_banned_by_its_key_alone() -> None:
+    async def main() -> None:
+        async with serving(Writer().log(), SessionContext(credentials=credentials(B, A, STRANGER))) as server:
+            other = Credentials(STRANGER, [B.public])
+            connection = await Connection.open(HOST, server.port, other)
+            connection.write(b"rubbish\n" * 10)
+            while await connection.read(DEADLINE):
+                pass
+            await connection.close_within(1.0)
+            await until(lambda: server.sessions == 0)
+            result = await sync_with(Writer().log(), HOST, server.port, shared=SessionContext(credentials=other))
+            assert result.reason is Reason.BANNED
+            ours = SessionContext(credentials=credentials(A, B))
+            assert (await sync_with(Writer().log(), HOST, server.port, shared=ours)).equal
+
+    run(main())
+
+
+def test_strangers_that_say_nothing_take_no_place() -> None:
+    async def main() -> None:
+        shared = SessionContext(credentials=credentials(B, A))
+        async with serving(Writer().log(), shared, max_sessions=1) as server:
+            idle = [await asyncio.open_connection(HOST, server.port) for _ in range(8)]
+            ours = SessionContext(credentials=credentials(A, B))
+            assert (await sync_with(Writer().log(), HOST, server.port, shared=ours)).equal
+            for reader, writer in idle:
+                # Cut off, or waiting for its end.
+                with contextlib.suppress(OSError):
+                    assert await asyncio.wait_for(reader.read(), DEADLINE) == b""
+                writer.close()
+
+    run(main())
+
+
+def test_a_flood_of_strangers_is_bounded() -> None:
+    class Cut:
+        def __init__(self) -> None:
+            self.cut = False
+
+        def abort(self) -> None:
+            self.cut = True
+
+    strangers = Strangers()
+    first = [Cut() for _ in range(STRANGERS_PER_ADDRESS + 1)]
+    entered = [strangers.enter(each, "2001:db8::1", 0.0) for each in first[:-1]]
+    assert entered == [True] * STRANGERS_PER_ADDRESS
+    assert not strangers.enter(first[-1], "2001:db8::2", 0.0), "one /64 is one address"
+    assert strangers.enter(first[-1], "2001:db8::2", GIVES_WAY_AFTER), "the oldest gives way"
+    assert [each.cut for each in first] == [True, *[False] * STRANGERS_PER_ADDRESS]
+    others = [Cut() for _ in range(STRANGERS)]
+    entered = [strangers.enter(each, f"10.0.0.{number}", 0.0) for number, each in enumerate(others)]
+    assert entered.count(True) == STRANGERS - STRANGERS_PER_ADDRESS
+    strangers.leave(others[0])
+    assert strangers.enter(Cut(), "10.0.1.1", 0.0)
+
+
+def test_addresses_of_one_network() -> None:
+    assert network_of("10.0.0.1") == network_of("::ffff:10.0.0.1") != network_of("10.0.0.2")
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("fe80::1%eth0") == network_of("fe80::2")
+
+
+def test_a_revoke_ends_the_sessions_of_its_key() -> None:
+    async def main() -> None:
+        shared = SessionContext(credentials=credentials(B, A))
+        async with serving(Writer().log(), shared) as server:
+            ends: list[Result] = []
+
+            async def member() -> None:
+                connection = await Connection.open(HOST, server.port, credentials(A, B))
+                loop = asyncio.get_running_loop()
+                began = loop.time()
+                # It never closes by itself.
+                while await connection.read(DEADLINE):
+                    pass
+                assert loop.time() - began < DEADLINE
+                connection.abort()
+
+            task = asyncio.create_task(member())
+            await until(lambda: shared.sessions)
+            (session,) = shared.sessions
+            assert isinstance(session, Session) and session.key == A.public
+            began = asyncio.get_running_loop().time()
+            session.expel()
+            await task
+            assert asyncio.get_running_loop().time() - began < 2.0
+            assert not ends
+
+    run(main())
+
+
+def test_tls_leaves_half_a_connection_open() -> None:
+    """The sessions of BaseFS end with a half-closed connection, which asyncio's own TLS cannot have."""
+
+    async def main() -> None:
+        ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = Connection(reader, writer)
+            await connection.accept(credentials(B, A))
+            ready.set_result(connection)
+
+        server = await asyncio.start_server(accept, HOST, 0, family=socket.AF_INET)
+        ours = await Connection.open(HOST, server.sockets[0].getsockname()[1], credentials(A, B))
+        theirs = await ready
+        ours.write(b"last words")
+        ours.write_eof()
+        assert await theirs.read(DEADLINE) == b"last words"
+        assert await theirs.read(DEADLINE) == b""
+        theirs.write(b"answer")
+        assert await ours.read(DEADLINE) == b"answer"
+        await until(lambda: theirs.outstanding == 0)
+        assert theirs.flow(100).acknowledged == 100
+        for connection in (ours, theirs):
+            await connection.close_within(1.0)
+        server.close()
+        await server.wait_closed()
+
+    run(main())
