@@ -14,6 +14,7 @@ from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.config import is_ip, parse_address
 from basefs.daemon.handover import HandOver, lack_of
+from basefs.daemon.membership import Membership
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.ports import free_pair, try_gossip
 from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
@@ -44,7 +45,8 @@ class Network:
     def __init__(self, options: DaemonOptions, replica: Replica, rundir: Path) -> None:
         """`rundir`: an existing directory for the Serf agent, unless there is an account for it.
 
-        Raises `UsageError` for a bad interface, and `AgentError` where the account cannot be used.
+        Raises `UsageError` for a bad interface and for a closed filesystem without a key of this node, and `AgentError`
+        where the account cannot be used.
         """
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
@@ -89,6 +91,8 @@ class Network:
             on_members=self._propagation.on_members,
             on_overflow=self._propagation.announce,
         )
+        self._membership = None if replica.is_open else Membership(replica)
+        credentials = None if self._membership is None else self._membership.credentials
         self.sync = SyncService(
             replica,
             self._sync_address,
@@ -96,7 +100,7 @@ class Network:
             listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
-            shared=SessionContext(room=replica.room),
+            shared=SessionContext(room=replica.room, credentials=credentials),
         )
 
     @contextlib.asynccontextmanager
@@ -111,6 +115,9 @@ class Network:
             except OSError as error:
                 raise AgentError(_why_not(error, *self._sync_address, self._gossip_address.port)) from None
             stack.push_async_callback(self.sync.stop)
+            if self._membership is not None:
+                watch = asyncio.create_task(self._membership.watch(self.sync))
+                stack.push_async_callback(cancel, [watch])
             await self._wait_for_port()
             # Before there is an agent: it replays what this node has missed at once.
             self._propagation.start(self.gossip, self.sync, self._own_address)

@@ -260,6 +260,8 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
         raise InvalidEntry("only a write has a size")
     if extensions.quota is not None and action is not Action.GRANT:
         raise InvalidEntry("only a grant has a quota")
+    if extensions.is_open and (action is not Action.MKDIR or name != ROOT_NAME):
+        raise InvalidEntry("only the root entry says that a filesystem is open")
     check = _CHECKS.get(action)
     if check is not None:
         check(content)

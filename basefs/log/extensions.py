@@ -23,7 +23,7 @@ MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 #: Of a quota.
 NO_LIMIT = 2**64 - 1
 
-_MTIME, _SIZE, _QUOTA = 1, 2, 3
+_MTIME, _SIZE, _QUOTA, _OPEN = 1, 2, 3, 4
 _TIME = struct.Struct(">q")
 _LIMITS = struct.Struct(">QQ")
 
@@ -50,12 +50,14 @@ class Extensions:
         mtime: nanoseconds since 1970, `MIN_TIME` to `MAX_TIME`; `None` without one.
         quota: of a grant; `None` without one.
         unknown: number and value of those that this version does not know, all odd, ascending.
+        is_open: of the root entry: whether anybody may read the filesystem.
     """
 
     size: int = 0
     mtime: int | None = None
     quota: Quota | None = None
     unknown: tuple[tuple[int, bytes], ...] = ()
+    is_open: bool = False
 
     def encode(self) -> bytes:
         """The one encoding of these fields."""
@@ -66,6 +68,8 @@ class Extensions:
             values[_SIZE] = self.size.to_bytes((self.size.bit_length() + 7) // 8, "big")
         if self.quota is not None:
             values[_QUOTA] = _LIMITS.pack(self.quota.bytes, self.quota.entries)
+        if self.is_open:
+            values[_OPEN] = b""
         return b"".join(
             bytes((number,)) + varint.encode(len(value)) + value for number, value in sorted(values.items())
         )
@@ -85,11 +89,11 @@ class Extensions:
                 raise InvalidEntry("the extensions of an entry are cut off or out of order")
             last = number
             values[number] = data[start:at]
-        mtime, size, quota = (values.pop(number, None) for number in (_MTIME, _SIZE, _QUOTA))
+        mtime, size, quota, is_open = (values.pop(number, None) for number in (_MTIME, _SIZE, _QUOTA, _OPEN))
         for number in values:
             if number % 2 == 0:
                 raise UnsupportedEntry(f"an entry with extension {number}")
-        return cls(_size(size), _mtime(mtime), _quota(quota), tuple(values.items()))
+        return cls(_size(size), _mtime(mtime), _quota(quota), tuple(values.items()), _is_open(is_open))
 
 
 NO_EXTENSIONS = Extensions()
@@ -118,3 +122,9 @@ def _quota(value: bytes | None) -> Quota | None:
     if len(value) != _LIMITS.size:
         raise InvalidEntry(f"a quota has {_LIMITS.size} bytes")
     return Quota(*_LIMITS.unpack(value))
+
+
+def _is_open(value: bytes | None) -> bool:
+    if value:
+        raise InvalidEntry("the mark of an open filesystem has no value")
+    return value is not None

@@ -30,7 +30,9 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
     Every hash and signature is verified. Without --id any identity is accepted: compare the printed one with 'basefs
     list' on a node that you trust.
 
-    A node without a key gets one. It can write as soon as another node has granted that key; see 'basefs grant'.
+    A node without a key gets one. It can write as soon as another node has granted that key; see 'basefs grant'. A
+    closed filesystem is sent to its members only, so there the key comes first: 'basefs genkey' here, 'basefs grant' on
+    a node that has the filesystem. Any node at ADDR is believed to be a member: give --id to be sure what you get.
     """
     home = Home.from_environment()
     pinned = None if identity is None else parse_identity(identity)

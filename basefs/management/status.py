@@ -34,6 +34,8 @@ from basefs.management.output import (
 from basefs.management.session import client
 from basefs.management.target import parse_name
 
+_OPEN = "open: whoever reaches the sync port reads everything"
+_CLOSED = "closed: TLS between members, nobody else reads"
 #: Names that are listed before the others are only counted.
 _NAMED = 3
 
@@ -71,6 +73,7 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     lines = {name: "unknown" if status is None else status.summary.identity, "state": _state(look)}
     if status is not None:
         lines["members"], lines["in step"] = _members(name, status.node), _in_step(status.node)
+        lines["access"] = _OPEN if status.summary.open else _CLOSED
         lines["contents"] = _contents(name, status)
         lines["last change"] = _latest(status.latest)
         conflicts = status.conflicts

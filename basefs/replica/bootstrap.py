@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from basefs.log.entries import ROOT_NAME, Action
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
@@ -16,20 +17,23 @@ from basefs.replica.replica import Replica
 CLUSTER_FILE = b".cluster"
 
 
-def bootstrap(directory: Path, keys: Sequence[tuple[bytes, SigningKey]], addresses: Sequence[str]) -> Replica:
+def bootstrap(
+    directory: Path, keys: Sequence[tuple[bytes, SigningKey]], addresses: Sequence[str], *, is_open: bool = False
+) -> Replica:
     """Create a filesystem: its root directory, a grant for each key on it, and `/.cluster`.
 
     Args:
         directory: existing directory for the log.
         keys: the root keys with their names; the first one signs, and can never lose its grant.
         addresses: `ip:port` of nodes to join.
+        is_open: whether anybody may read it, and not only its members; its identity covers this.
 
     The root entry's parent is a random nonce, so two filesystems are never the same.  Raises `StoreError` if the
     directory holds a log already.
     """
     now = time.time_ns()
     signer = keys[0][1]
-    root = signer.sign(os.urandom(HASH_SIZE), now, Action.MKDIR, ROOT_NAME)
+    root = signer.sign(os.urandom(HASH_SIZE), now, Action.MKDIR, ROOT_NAME, extensions=Extensions(is_open=is_open))
     entries = [root]
     for name, key in keys:
         entries.append(signer.sign(entries[-1].hash, now, Action.GRANT, name, key.public))

@@ -734,6 +734,13 @@ class Replica:
             left = self._view.tree.resolver.quotas.left(key.fingerprint, node.path_id, limits)
             return {path[:depth]: use for depth, use in left.items()}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may read the filesystem, as its root entry says; `False` before that has arrived."""
+        with self._lock:
+            root = self._store.get(EntryHash(self.identity))
+            return root is not None and root.entry.extensions.is_open
+
     def is_root_key(self, fingerprint: Fingerprint) -> bool:
         """Whether this key signed the root entry, so that it is valid for ever."""
         with self._lock:

@@ -178,6 +178,7 @@ AT_THE_LIMIT = [
     make(extensions=Extensions(size=7, mtime=MIN_TIME)),
     make(extensions=Extensions(size=7, mtime=MAX_TIME)),
     make(Action.GRANT, extensions=Extensions(quota=Quota(0, 2**64 - 1))),
+    make(Action.MKDIR, name=b"/", extensions=Extensions(is_open=True)),
     make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))),
     make(Action.NODE, content=b"\x02"),
     make(Action.NODE, content=b"\x04" + bytes(8)),
@@ -232,12 +233,15 @@ BEYOND = {
     "time of seven bytes": raw(extensions=b"\x01\x07" + bytes(7) + b"\x02\x01\x07"),
     "quota of a write": raw(extensions=b"\x02\x01\x07\x03\x10" + bytes(16)),
     "quota cut off": raw(Action.GRANT, content=b"\x20" + b"k" * 32, extensions=b"\x03\x0f" + bytes(15)),
+    "open directory": raw(Action.MKDIR, content=b"\x00", extensions=b"\x04\x00"),
+    "open mode of the root": raw(Action.MODE, name=b"\x01/", content=b"\x02\x01\xff", extensions=b"\x04\x00"),
+    "open with a value": raw(Action.MKDIR, name=b"\x01/", content=b"\x00", extensions=b"\x04\x01\x01"),
     "extension twice": raw(extensions=b"\x02\x01\x07" * 2),
     "extensions out of order": raw(extensions=b"\x02\x01\x07\x01\x08" + bytes(8)),
     "extension cut off": raw(extensions=b"\x02\x01\x07\x05"),
     "extension longer than the rest": raw(extensions=b"\x02\x01\x07\x05\x02a"),
     "length of an extension not minimal": raw(extensions=b"\x02\x81\x00\x07"),
-    "unknown even extension": raw(extensions=b"\x02\x01\x07\x04\x00"),
+    "unknown even extension": raw(extensions=b"\x02\x01\x07\x06\x00"),
     "more extensions than there is room for": raw(
         extensions=b"\x02\x01\x07\x05\xfe\x07" + bytes(1022),
     ),
@@ -314,7 +318,7 @@ def test_what_is_signed_obeys_the_same_rules() -> None:
         check_fields(Action.WRITE, b"a/b", b"", NO_EXTENSIONS)
 
 
-@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x04\x00")])
+@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x06\x00")])
 def test_an_entry_of_a_later_version_says_what_to_upgrade(data: bytes) -> None:
     with pytest.raises(UnsupportedEntry, match="upgrade the package basefs on this node"):
         Entry.decode(data)

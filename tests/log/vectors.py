@@ -69,6 +69,8 @@ def entries() -> dict[str, Entry]:
     add("admit", "grant quota", Action.ADMIT, b"reader", other.public)
     add("annotation 64", "mode", Action(64), b"", b"of a later version")
     add("extension 255", "mkdir", Action.MKDIR, b"later", extensions=Extensions(unknown=((255, b"ignored"),)))
+    nonce, is_open = bytes(range(HASH_SIZE)), Extensions(is_open=True)
+    made["root open"] = root.sign(nonce, BIRTH, Action.MKDIR, b"/", extensions=is_open)
     return made
 
 

@@ -28,6 +28,14 @@ def test_a_new_filesystem_and_its_key(cli: Cli) -> None:
     assert (grant["public"], grant["own"]) == (key.public.hex(), True)
 
 
+@pytest.mark.parametrize(("option", "is_open"), [([], True), (["--closed"], False)])
+def test_who_may_read_is_fixed_from_the_beginning(cli: Cli, option: list[str], *, is_open: bool) -> None:
+    cli("bootstrap", "conf", *option)
+    with cli.replica("conf") as replica:
+        assert replica.is_open == is_open
+    assert cli("status", "conf").count("open: whoever reaches the sync port") == is_open
+
+
 def test_addresses_go_to_the_cluster_file(cli: Cli) -> None:
     cli("bootstrap", "conf", "-i", "10.0.0.1", "-i", "10.0.0.2:7000", "-i", "2001:db8::1", "-i", "[2001:db8::2]:9")
     with cli.replica("conf") as replica:

@@ -50,6 +50,26 @@ def test_two_filesystems_of_the_same_keys_differ(tmp_path: Path) -> None:
     second.close()
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_identity_tells_who_may_read(tmp_path: Path, *, is_open: bool) -> None:
+    replica = bootstrap(tmp_path, KEYS, [], is_open=is_open)
+    assert replica.is_open == is_open
+    root = Entry.decode(next(replica.walk(())))
+    assert root.hash == replica.identity
+    assert root.extensions.is_open == is_open
+    assert replica.members() == {ROOT_KEY.public, ALICE.public}
+    replica.close()
+    again = Replica(tmp_path)
+    assert again.is_open == is_open
+    again.close()
+
+
+def test_of_an_empty_log_nobody_knows_that_it_is_open(tmp_path: Path) -> None:
+    replica = Replica.create(tmp_path, None)
+    assert not replica.is_open
+    replica.close()
+
+
 def test_a_filesystem_is_never_replaced(tmp_path: Path) -> None:
     bootstrap(tmp_path, KEYS, []).close()
     with pytest.raises(StoreError):

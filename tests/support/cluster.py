@@ -71,16 +71,17 @@ class Cluster:
         writers: int | None = None,
         profile: str = "wan",
         options: Sequence[str] = (),
+        closed: bool = False,
     ) -> Cluster:
         """Make a filesystem on the first node; the others get a key on `grant_at`, fetch it and mount it.
 
         `writers`: how many nodes have a key, the first ones (default: all); `options`: more options of `basefs mount`,
-        for all nodes.
+        for all nodes; `closed`: only members read it.
         """
         cluster = cls(network, network.nodes if nodes is None else nodes)
         first, *others = cluster.nodes
         first.basefs("genkey")
-        first.basefs("bootstrap", NAME, "-i", first.endpoint)
+        first.basefs("bootstrap", NAME, "-i", first.endpoint, *(["--closed"] if closed else []))
         first.mount(NAME, "--owners", "--profile", profile, *options)
         if grant_at != "/":
             (first.mountpoint / grant_at.lstrip("/")).mkdir()

@@ -17,7 +17,7 @@ from pathlib import Path
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
 from basefs.daemon.discovery import find_nodes
 from basefs.daemon.handover import HandOver
-from basefs.daemon.keyfiles import ensure_default_key
+from basefs.daemon.keyfiles import default_keys, ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
@@ -26,9 +26,10 @@ from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
+from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import Session, SessionContext, sync_with
-from basefs.sync.session.result import Reason
-from basefs.sync.wire.limits import NEWCOMER_LIMITS
+from basefs.sync.session.result import Reason, Result
+from basefs.sync.wire.limits import DEFAULT_LIMITS, NEWCOMER_LIMITS, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,15 @@ def new_directory(directory: Path) -> Iterator[Path]:
         raise
 
 
-def create(home: Home, name: str, keypaths: Sequence[Path], addresses: Sequence[NodeAddress], *, replaces: bool) -> str:
+def create(
+    home: Home,
+    name: str,
+    keypaths: Sequence[Path],
+    addresses: Sequence[NodeAddress],
+    *,
+    replaces: bool,
+    is_open: bool,
+) -> str:
     """Make a filesystem; returns its identity in hex.
 
     Args:
@@ -77,6 +86,7 @@ def create(home: Home, name: str, keypaths: Sequence[Path], addresses: Sequence[
         keypaths: its root keys, the first one signs; none: the default key, which is made if there is none.
         addresses: of the nodes that newcomers join.
         replaces: delete a filesystem of that name.
+        is_open: whether anybody may read it, and not only its members.
 
     Raises `Exists`, `AlreadyRunning`, `UsageError`, OSError.
     """
@@ -92,7 +102,7 @@ def create(home: Home, name: str, keypaths: Sequence[Path], addresses: Sequence[
     if len({key.fingerprint for _, key in keys}) < len(keys):
         raise UsageError("the same key was given twice with -k")
     with new_directory(directory) as fresh:
-        replica = bootstrap(fresh, keys, [str(address) for address in addresses])
+        replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open)
         identity = replica.identity.hex()
         replica.close()
     return identity
@@ -114,6 +124,9 @@ def fetch(
 ) -> Fetched:
     """Fetch a filesystem from the first node behind `address` that can be reached.
 
+    Nodes of a closed filesystem let in the default key if it is a member; any node is believed, since identity and
+    signatures vouch for what comes.
+
     `identity`: what it must be.  `progress` is called with what has come so far, `failed` with why a node was
     given up for the next one.  The default key is made if there is none.  Raises `Exists`, `PeerUnreachable`,
     `WrongFilesystem`, `ProtocolError`.
@@ -123,9 +136,11 @@ def fetch(
         raise Exists(f"there is a filesystem {name} already: choose another name, or 'basefs remove {name}' first")
     nodes = find_nodes(address)
     home.subdirectory("fs")
+    ensure_default_key(home)
+    credentials = Credentials(default_keys(home)[0], None)
     with new_directory(directory) as fresh:
         replica = Replica.create(fresh, identity)
-        source = _fetch_from_any(replica, nodes, identity, progress, failed)
+        source = _fetch_from_any(_Newcomer(replica, identity, credentials), nodes, progress, failed)
         totals, is_empty = replica.totals(), replica.identity == ZERO_HASH
         found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"])
         # All of it has come from there.
@@ -138,14 +153,33 @@ def fetch(
         book.add([str(source)])
         book.save()
         held.save(fresh)
-    ensure_default_key(home)
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Newcomer:
+    """Who fetches: an empty log, what its identity must be, and the key of this node."""
+
+    replica: Replica
+    identity: bytes | None
+    credentials: Credentials
+
+    async def sync(
+        self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
+    ) -> Result:
+        """A session with a node, under TLS unless its filesystem is open."""
+        for credentials in (self.credentials, None):
+            shared = SessionContext(limits=limits, credentials=credentials)
+            port = node.port + SYNC_PORT_OFFSET
+            result = await sync_with(replica, node.host, port, progress=progress, shared=shared)
+            if result.reason is not Reason.NO_TLS:
+                break
+        return result
+
+
 def _fetch_from_any(
-    replica: Replica,
+    newcomer: _Newcomer,
     nodes: Sequence[NodeAddress],
-    identity: bytes | None,
     progress: Callable[[Fetched], None],
     failed: Callable[[str], None],
 ) -> NodeAddress:
@@ -157,15 +191,15 @@ def _fetch_from_any(
 
     for node in nodes[:-1]:
         try:
-            asyncio.run(_sync_until_equal(replica, node, identity, show))
+            asyncio.run(_sync_until_equal(newcomer, node, show))
             return node
         except PeerUnreachable as error:
             failed(f"{error}; trying the next")
-    asyncio.run(_sync_until_equal(replica, nodes[-1], identity, show))
+    asyncio.run(_sync_until_equal(newcomer, nodes[-1], show))
     return nodes[-1]
 
 
-async def _identity_at(node: NodeAddress) -> bytes:
+async def _identity_at(newcomer: _Newcomer, node: NodeAddress) -> bytes:
     """The identity of the filesystem of a node: it says that to a newcomer only."""
 
     def hang_up(session: Session) -> None:
@@ -176,23 +210,19 @@ async def _identity_at(node: NodeAddress) -> bytes:
         tempfile.TemporaryDirectory() as directory,
         contextlib.closing(Replica.create(Path(directory), None)) as nothing,
     ):
-        result = await sync_with(nothing, node.host, node.port + SYNC_PORT_OFFSET, progress=hang_up)
+        result = await newcomer.sync(nothing, node, hang_up, DEFAULT_LIMITS)
     return result.peer_identity
 
 
-async def _sync_until_equal(
-    replica: Replica, node: NodeAddress, identity: bytes | None, show: Callable[[Session], None]
-) -> None:
+async def _sync_until_equal(newcomer: _Newcomer, node: NodeAddress, show: Callable[[Session], None]) -> None:
     """Sync, again if the peer's log changed meanwhile, as long as that brings anything."""
+    replica, identity = newcomer.replica, newcomer.identity
     while True:
         try:
-            port = node.port + SYNC_PORT_OFFSET
-            result = await sync_with(
-                replica, node.host, port, progress=show, shared=SessionContext(limits=NEWCOMER_LIMITS)
-            )
+            result = await newcomer.sync(replica, node, show, NEWCOMER_LIMITS)
             heard = result.peer_identity
             if identity is not None and result.reason is Reason.WRONG_FILESYSTEM:
-                heard = await _identity_at(node)
+                heard = await _identity_at(newcomer, node)
             if identity is not None and heard not in (ZERO_HASH, identity):
                 raise WrongFilesystem(f"another filesystem answers there: {heard.hex()}, not {identity.hex()}")
             result.raise_for_reason()

@@ -463,10 +463,18 @@ class OtherView:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Identity, Merkle hash and sizes; `damaged`: rows of the log; `bytes`: on disk; `pending`: of a running daemon."""
+    """Identity, Merkle hash and sizes.
+
+    Attributes:
+        open: whether anybody may read it, and not only its members.
+        damaged: rows of the log.
+        bytes: on disk.
+        pending: of a running daemon.
+    """
 
     identity: str
     root_hash: str
+    open: bool
     damaged: int
     entries: int
     blocks: int

@@ -123,6 +123,7 @@ class LogServices:
         return Summary(
             identity=replica.identity.hex(),
             root_hash=replica.root_hash().hex(),
+            open=replica.is_open,
             damaged=replica.damaged,
             **totals,
             pending=pending,

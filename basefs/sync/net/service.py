@@ -12,7 +12,7 @@ from typing import Protocol
 
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
-from basefs.log.keys import fingerprint_of
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.peers import (
     FRESH_SECONDS,
@@ -219,14 +219,17 @@ class SyncService:
 
     # Who is let in
 
-    async def trust(self, keys: frozenset[bytes]) -> None:
-        """Let these keys in from now on, and end the sessions of all others.  For a closed filesystem only."""
+    async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
+        """Let these keys in from now on, and end the sessions of all others; show our own one.
+
+        For a closed filesystem only.
+        """
         credentials = self._shared.credentials
         assert credentials is not None, "an open filesystem lets everybody in"
         async with self._trusting:
             gone = (credentials.trusted or frozenset()) - keys
-            if keys != credentials.trusted:
-                await asyncio.to_thread(credentials.update, keys)
+            if (keys, own.public) != (credentials.trusted, credentials.public):
+                await asyncio.to_thread(credentials.update, keys, own)
         for session in [session for session in self._shared.sessions if session.key not in keys]:
             digits = fingerprint_of(session.key).hex()[:12]
             log.info("%s:%d: session ended: the key %s is no member any more", *session.address, digits)

@@ -76,18 +76,17 @@ class Credentials:
         """Raises `UsageError` where OpenSSL takes no Ed25519 key."""
         self.public = key.public
         self.trusted: frozenset[bytes] | None = None
-        # Fresh, so that the node key never enters a TLS context.
-        session_key = Ed25519PrivateKey.generate()
-        self._chain = _leaf(key, session_key) + session_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        self._chain = _chain(key)
         self.update(trusted)
 
-    def update(self, trusted: Iterable[bytes] | None) -> None:
-        """Trust these keys from now on.  Takes half a millisecond a key, in any thread; handshakes go on meanwhile.
+    def update(self, trusted: Iterable[bytes] | None, key: SigningKey | None = None) -> None:
+        """Trust these keys from now on, and show another key if one is given.
 
-        Handshakes that have begun are checked once more at their end.
+        Takes half a millisecond for each of them, in any thread, but in one at a time; handshakes go on meanwhile.
+        Those that have begun are checked once more at their end.
         """
+        if key is not None and key.public != self.public:
+            self.public, self._chain = key.public, _chain(key)
         keys = None if trusted is None else frozenset(trusted)
         contexts = self._context(ssl.PROTOCOL_TLS_CLIENT, keys), self._context(ssl.PROTOCOL_TLS_SERVER, keys or ())
         # Anchors cannot be taken out of a context.
@@ -263,6 +262,14 @@ def _template() -> tuple[bytes, bytes]:
         .add_extension(x509.SubjectKeyIdentifier(_key_id(public)), critical=False)
     )
     return certificate.sign(Ed25519PrivateKey.generate(), None).public_bytes(serialization.Encoding.DER), public
+
+
+def _chain(key: SigningKey) -> bytes:
+    """The PEM of a certificate and of its private key, which is fresh: the node key never enters a TLS context."""
+    session_key = Ed25519PrivateKey.generate()
+    return _leaf(key, session_key) + session_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _leaf(key: SigningKey, session_key: Ed25519PrivateKey) -> bytes:

@@ -140,7 +140,7 @@ class Result:
             raise WrongFilesystem(self.detail)
         if self.reason is Reason.RUBBISH:
             raise RemoteProtocolError(self.detail)
-        if self.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
+        if self.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT, Reason.NO_TLS, Reason.UNKNOWN_KEY):
             raise PeerUnreachable(self.detail)
         if self.reason is not Reason.COMPLETE:
             raise NetworkError(f"{self.reason.value}: {self.detail}")

@@ -1,0 +1,66 @@
+"""Whom the node of a closed filesystem lets in: the members that its log names, as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from basefs.errors import BaseFSError, UsageError
+from basefs.log.entries import KEY_ACTIONS
+from basefs.log.interface import Digest
+from basefs.log.keys import SigningKey
+from basefs.replica.applied import Applied
+from basefs.replica.replica import Replica
+from basefs.sync.net.service import SyncService
+from basefs.sync.net.tls import Credentials
+
+log = logging.getLogger(__name__)
+
+#: Seconds between looks whether the log has changed otherwise: what hangs on a directory ends with it.  A revoke ends
+#: sessions within 2 s of its arrival, at once as a rule.
+_LOOK_SECONDS = 1.0
+
+
+class Membership:
+    """The members of a closed filesystem, and the key by which this node is one."""
+
+    def __init__(self, replica: Replica) -> None:
+        """Raises `UsageError` without a key of this node."""
+        self._replica = replica
+        self._changed = asyncio.Event()
+        self._seen: Digest | None = None
+        self.credentials = Credentials(self._own(replica.members()), replica.members())
+
+    def _own(self, members: frozenset[bytes]) -> SigningKey:
+        """The first key of this node that is a member; otherwise the first one, which may be granted later."""
+        keys = self._replica.keys
+        if not keys:
+            raise UsageError(
+                "only members read this filesystem, and this node has no key: 'basefs genkey' makes one, and "
+                "'basefs grant' on another node makes it a member"
+            )
+        return next((key for key in keys if key.public in members), keys[0])
+
+    async def watch(self, sync: SyncService) -> None:
+        """Have the members let in and nobody else, for ever."""
+        loop = asyncio.get_running_loop()
+        self._replica.subscribe(lambda applied: self._note(loop, applied))
+        while True:
+            self._changed.clear()
+            digest = self._replica.digest()
+            if digest != self._seen:
+                try:
+                    members = await asyncio.to_thread(self._replica.members)
+                    await sync.trust(members, self._own(members))
+                    self._seen = digest
+                except BaseFSError as error:
+                    log.error("cannot find out who is a member: %s", error)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+
+    def _note(self, loop: asyncio.AbstractEventLoop, applied: Applied) -> None:
+        """The log has changed; called in any thread."""
+        if any(entry.action in KEY_ACTIONS for entry in applied.entries):
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._changed.set)

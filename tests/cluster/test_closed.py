@@ -1,0 +1,134 @@
+"""A closed filesystem: strangers read nothing, observers see nothing, members come and go with their keys."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.namespaces import NamespaceNetwork, in_namespace
+from tests.support.node import Node
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+SYNC_PORT = 18375
+CANARY = "canary-of-the-tree"
+#: All protocols, from linux/if_ether.h.
+_ETH_P_ALL = 3
+
+#: Reads the filesystem as nodes did before there was TLS, and prints every byte that comes back.
+PLAIN = f"""
+import socket, sys
+with socket.create_connection((sys.argv[1], {SYNC_PORT}), timeout=60) as connection:
+    connection.sendall(b"HASH 3 " + b"A" * 38 + b" " + b"A" * 38 + b" 0 0 0 0\\nPATH_REQ /\\n")
+    while data := connection.recv(65536):
+        sys.stdout.buffer.write(data)
+"""
+
+#: The same under TLS, with a key that nobody knows; prints how the session ended, and the plaintext that came.
+UNDER_TLS = f"""
+import asyncio, sys
+from basefs.log.keys import SigningKey
+from basefs.sync.net.connection import Connection
+from basefs.sync.net.tls import Credentials
+async def main():
+    connection = await Connection.open(sys.argv[1], {SYNC_PORT}, Credentials(SigningKey.generate(), None))
+    connection.write(b"HASH 3 " + b"A" * 38 + b" " + b"A" * 38 + b" 0 0 0 0\\n")
+    while data := await connection.read(60.0):
+        print("READ", data)
+    print(connection.refused.reason.name)
+asyncio.run(main())
+"""
+
+
+class Capture:
+    """Every byte of TCP to or from the sync port that a node's network sees."""
+
+    def __init__(self, node: Node) -> None:
+        assert node.namespace is not None
+        with in_namespace(node.namespace):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.data = bytearray()
+
+    def __enter__(self) -> Capture:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not select.select([self._socket], [], [], 0.1)[0]:
+                continue
+            frame = self._socket.recv(1 << 17)
+            header = 14 + 4 * (frame[14] & 0x0F)
+            is_tcp = frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_TCP
+            if is_tcp and SYNC_PORT.to_bytes(2, "big") in (frame[header : header + 2], frame[header + 2 : header + 4]):
+                self.data += frame[header + 4 * (frame[header + 12] >> 4) :]
+
+
+def as_stranger(node: Node, program: str, address: str | None) -> str:
+    command = [*node.prefix(), sys.executable, "-c", program, str(address)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+
+
+@pytest.fixture
+def closed(network: Callable[[int], NamespaceNetwork]) -> Iterator[tuple[Cluster, Node]]:
+    """Two members of a closed filesystem, and a node without a key."""
+    whole = network(3)
+    yield Cluster.start(whole, whole.nodes[:2], closed=True), whole.nodes[2]
+
+
+@pytest.mark.logs("unknown key")
+def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
+    cluster, other = closed
+    first, second = cluster.nodes
+    assert "TLS" in first.basefs("status", NAME)
+    with Capture(first) as capture:
+        (first.mountpoint / CANARY).write_text(f"content of {CANARY}")
+        wait_until(lambda: (second.mountpoint / CANARY).exists(), PATIENCE, "members converge")
+        # Strangers, in plain and under TLS.
+        assert as_stranger(other, PLAIN, first.address).startswith("CLOSE NO tls ")
+        assert as_stranger(other, UNDER_TLS, first.address) == "UNKNOWN_KEY\n"
+        other.basefs("genkey")
+        refused = other.spawn("get", NAME, first.endpoint)
+        assert refused.returncode != 0 and "basefs invite" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        # A member fetches, and synchronises.
+        first.basefs("grant", f"{NAME}:/", "third", other.home / "key.pub")
+        wait_until(lambda: other.spawn("get", NAME, first.endpoint).returncode == 0, PATIENCE, "the key is let in")
+        other.mount(NAME, "--owners")
+        (other.mountpoint / f"{CANARY}-2").write_text("from the third")
+        wait_until(lambda: (first.mountpoint / f"{CANARY}-2").exists(), PATIENCE, "the third node's change arrives")
+    assert len(capture.data) > 5000, "sessions were seen"
+    assert CANARY.encode() not in capture.data
+    # Who is revoked is out, everywhere, while the others go on.
+    members = [first, second]
+    first.basefs("revoke", f"{NAME}:/", "third")
+    wait_until(lambda: not any(standing_with(node, other) for node in members), PATIENCE, "its sessions end")
+    (first.mountpoint / "secret").write_text("for members")
+    wait_until(lambda: (second.mountpoint / "secret").exists(), PATIENCE, "members converge")
+    wait_until(
+        lambda: "not known there" in other.basefs("members", NAME), PATIENCE, "the third node sees why it is out"
+    )
+    assert not (other.mountpoint / "secret").exists()
+    with contextlib.suppress(OSError):
+        other.basefs("unmount", NAME)
+
+
+def standing_with(node: Node, other: Node) -> bool:
+    return any(peer.startswith(f"{other.address}:") for peer in ask(node, "network")["standing"])
