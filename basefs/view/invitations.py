@@ -1,0 +1,181 @@
+"""Invitations: grants of keys that travel in a token, and what becomes of them (docs/authority.md).
+
+An invitation is an ordinary grant; only its name says so, and until when: `invite gamma until 2026-12-01T10:00:00Z`.
+The view knows nothing of that and reads no clock: the key may write until it is revoked.  A newcomer grants its own key
+with the key of the token.  Then the node that signed the invitation *adopts* the newcomer: it grants that key by its
+own, and revokes the invite key.
+
+Anybody who may grant can give any name to a grant of any key.  So a node acts by these rules only:
+
+1. A node adopts by invitations that its own key signed, and by no others.  What hangs on the key of another one would
+   otherwise hang on the adopter's, and stay when that other key is revoked.
+2. It adopts the first newcomer that it received, at the path of the invitation: nothing above or below.
+3. It gives no name that another key has, and no second name to a key that has one.
+4. It revokes the invitation of another node only when that has expired, nothing hangs on it, and the key has no grant
+   but expired invitations.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from basefs.log.entries import Entry
+from basefs.log.hashes import Fingerprint
+from basefs.log.keys import fingerprint_of
+from basefs.path import Path
+from basefs.view.past import GrantRecord
+
+#: Seconds after its end at which an invitation is revoked: the clocks of the nodes may differ by as much, and what a
+#: newcomer did in the last minute needs some time to arrive.
+GRACE_SECONDS = 300
+#: Bytes of the name of an invited machine: the name of a key has 255, and the words around this one need 40.
+MAX_MACHINE = 200
+#: Digits of a fingerprint behind a name that another key has.
+_DIGITS = 6
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_NAME = re.compile(rb"invite (?:(.+) )?until (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What the name of an invite key says.
+
+    Attributes:
+        machine: the name that the newcomer gets; empty where it chooses one.
+        until: when it expires, UNIX seconds.
+    """
+
+    machine: bytes
+    until: int
+
+    def encode(self) -> bytes:
+        """The name of the grant."""
+        machine = self.machine + b" " if self.machine else b""
+        return b"invite " + machine + b"until " + time.strftime(_TIME, time.gmtime(self.until)).encode()
+
+    @classmethod
+    def decode(cls, name: bytes) -> Invitation | None:
+        """The inverse of `encode`; `None` for the name of any other grant."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        try:
+            until = calendar.timegm(time.strptime(found[2].decode(), _TIME))
+        except ValueError:
+            return None
+        return cls(found[1] or b"", until)
+
+
+def invite_keys(grants: Iterable[Entry]) -> dict[Fingerprint, int]:
+    """The keys that these grants, those in force, give to invitations alone, and when the last of these expires.
+
+    What such a key has granted itself does not count.  Who holds it after that time (UNIX seconds) is to be turned away
+    by each node's own clock.
+    """
+    found: dict[Fingerprint, int] = {}
+    others: set[Fingerprint] = set()
+    for grant in grants:
+        key = fingerprint_of(grant.content)
+        invitation = Invitation.decode(grant.name)
+        if invitation is not None:
+            found[key] = max(invitation.until, found.get(key, invitation.until))
+        elif grant.fingerprint != key:
+            others.add(key)
+    return {key: until for key, until in found.items() if key not in others}
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The keys that an invite key has granted anywhere, valid or not, in the order of arrival."""
+
+    invite: Fingerprint
+    newcomers: tuple[Fingerprint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """An invitation to be ended.
+
+    Attributes:
+        path: on which it hangs.
+        grant: of the invite key.
+        newcomer: the grant of the newcomer's key by the invite key; `None` for an invitation that nobody used in time.
+        name: what the newcomer's key is called from then on.
+    """
+
+    path: Path
+    grant: Entry
+    newcomer: Entry | None = None
+    name: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationReview:
+    """The invitations of a log at a moment: those to be ended now, how many are in force, and who used which."""
+
+    due: list[Adoption]
+    open: int
+    uses: list[Uses]
+
+
+def review(grants: Sequence[GrantRecord], own: Collection[Fingerprint], now: float) -> InvitationReview:
+    """Look at all grants that were ever made, as a node with these keys at this time, in UNIX seconds."""
+    valid = [one for one in grants if one.standing == "valid"]
+    invited = [(one, found) for one in valid if (found := Invitation.decode(one.entry.name)) is not None]
+    signers = {one.entry.fingerprint for one in valid}
+    unused = {
+        key
+        for key, until in invite_keys(one.entry for one in valid).items()
+        if key not in signers and until + GRACE_SECONDS < now
+    }
+    due = []
+    for one, invitation in invited:
+        is_own = one.entry.fingerprint in own
+        newcomer = _newcomer(one, valid) if is_own else None
+        if newcomer is not None:
+            due.append(_adoption(one, invitation, newcomer, valid))
+        elif one.fingerprint in unused or (is_own and invitation.until + GRACE_SECONDS < now):
+            due.append(Adoption(one.path, one.entry))
+    return InvitationReview(due, len(invited), _uses(grants))
+
+
+def _newcomer(invited: GrantRecord, valid: Iterable[GrantRecord]) -> GrantRecord | None:
+    """The first key that an invite key has granted at its own path; not itself, and no other invitation."""
+    names: dict[Fingerprint, list[bytes]] = {}
+    for one in valid:
+        names.setdefault(one.fingerprint, []).append(one.entry.name)
+    for one in valid:
+        by_invite = one.path == invited.path and one.entry.fingerprint == invited.fingerprint != one.fingerprint
+        if by_invite and not any(Invitation.decode(name) for name in names[one.fingerprint]):
+            return one
+    return None
+
+
+def _adoption(
+    invited: GrantRecord, invitation: Invitation, newcomer: GrantRecord, valid: Sequence[GrantRecord]
+) -> Adoption:
+    key = newcomer.fingerprint
+    # By path, so that those of higher authority come first.
+    named = [one for one in valid if one.fingerprint == key and one.entry.fingerprint != invited.fingerprint]
+    wanted = named[0].entry.name if named else invitation.machine or newcomer.entry.name
+    return Adoption(invited.path, invited.entry, newcomer.entry, free_name(wanted, key, valid))
+
+
+def free_name(name: bytes, key: Fingerprint, valid: Iterable[GrantRecord]) -> bytes:
+    """A name for a key among the grants in force: with digits of its fingerprint if another key has the name."""
+    taken = {one.entry.name for one in valid if one.fingerprint != key}
+    return name if name not in taken else name[:MAX_MACHINE] + b"-" + key.hex()[:_DIGITS].encode()
+
+
+def _uses(grants: Iterable[GrantRecord]) -> list[Uses]:
+    invites = {
+        one.fingerprint: dict[Fingerprint, None]() for one in grants if Invitation.decode(one.entry.name) is not None
+    }
+    for one in grants:
+        if one.entry.fingerprint in invites and one.fingerprint != one.entry.fingerprint:
+            invites[one.entry.fingerprint][one.fingerprint] = None
+    return [Uses(key, tuple(newcomers)) for key, newcomers in invites.items() if newcomers]
