@@ -57,8 +57,14 @@ class SigningKey:
 
     @classmethod
     def from_seed(cls, seed: bytes) -> SigningKey:
-        """The key of a 32-byte RFC 8032 secret; for test vectors."""
+        """The key of a 32-byte RFC 8032 secret, which an invitation carries."""
         return cls._of(Ed25519PrivateKey.from_private_bytes(seed))
+
+    def seed(self) -> bytes:
+        """The 32-byte RFC 8032 secret, from which `from_seed` makes this key again."""
+        return self.private.private_bytes(
+            serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption()
+        )
 
     @classmethod
     def load(cls, path: Path) -> SigningKey:
