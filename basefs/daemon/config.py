@@ -69,6 +69,7 @@ class Home:
     logs/       what daemons in the background print
     key         the default private key
     config      settings, see `basefs/daemon/settings.py`
+    identities  what fetched filesystems were the last time, see `basefs/daemon/identities.py`
     node        a few random digits that make the node's name its own, and a hash of machine and place that they are for
     """
 

@@ -128,6 +128,37 @@ def test_the_identity_may_be_given(cli: Cli, remote: Local) -> None:
     assert stat.S_IMODE(cli.home.path.stat().st_mode) == 0o700
 
 
+def test_a_name_means_what_it_meant_the_last_time(cli: Cli, remote: Local) -> None:
+    first = remote.replica.identity.hex()
+    with served(remote.replica) as address:
+        cli("get", "conf", address)
+        cli.run("remove", "conf", "-y")
+        assert leftovers(cli) == []
+        # Another name is another filesystem.
+        cli("get", "other", address)
+    with contextlib.closing(Local.bootstrap(cli.base / "fake").replica) as fake, served(fake) as address:
+        message = cli.fails("get", "conf", address)
+        assert f"another filesystem answers there: {fake.identity.hex()}, not {first}, which conf was" in message
+        assert "--id" in message
+        assert leftovers(cli) == ["other"]
+        cli("get", "conf", address, "--id", fake.identity.hex())
+        cli.run("remove", "conf", "-y")
+        # From then on that is what it means.
+        cli("get", "conf", address)
+    with served(remote.replica) as address:
+        cli.run("remove", "conf", "-y")
+        assert "another filesystem answers there" in cli.fails("get", "conf", address)
+
+
+def test_a_list_of_identities_that_cannot_be_read_is_as_none(cli: Cli, remote: Local) -> None:
+    cli.home.make()
+    for content in (b"", b"conf\n", b"conf zz\n", b"conf 1234\n", b"\xff\0"):
+        (cli.home.path / "identities").write_bytes(content)
+        with served(remote.replica) as address:
+            cli("get", "conf", address)
+        cli.run("remove", "conf", "-y")
+
+
 @pytest.mark.parametrize("identity", ["", "xyz", "ab" * 27, "ab" * 29])
 def test_a_bad_identity(cli: Cli, unused: str, identity: str) -> None:
     assert "56 hexadecimal digits" in cli.fails("get", "conf", unused, "--id", identity, code=2)

@@ -11,12 +11,14 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
 from basefs.daemon.discovery import find_nodes
 from basefs.daemon.handover import HandOver
+from basefs.daemon.identities import KnownIdentities
 from basefs.daemon.keyfiles import default_keys, ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
@@ -127,79 +129,142 @@ def fetch(
     Nodes of a closed filesystem let in the default key if it is a member; any node is believed, since identity and
     signatures vouch for what comes.
 
-    `identity`: what it must be.  `progress` is called with what has come so far, `failed` with why a node was
-    given up for the next one.  The default key is made if there is none.  Raises `Exists`, `PeerUnreachable`,
-    `WrongFilesystem`, `ProtocolError`.
+    `identity`: what it must be; by default what a filesystem of this name was the last time, if there was one.
+    `progress` is called with what has come so far, `failed` with why a node was given up for the next one.  The default
+    key is made if there is none.  Raises `Exists`, `PeerUnreachable`, `WrongFilesystem`, `ProtocolError`.
+    """
+    known = None if identity is not None else KnownIdentities(home).get(name)
+    expected = known if identity is None else identity
+
+    ensure_default_key(home)
+    access = Access([Credentials(default_keys(home)[0], None)])
+
+    def bring(replica: Replica, node: NodeAddress) -> None:
+        fetch_all(replica, node, expected, progress, access)
+
+    try:
+        return arrive(home, name, find_nodes(address), expected, bring, failed, (PeerUnreachable,))
+    except WrongFilesystem as error:
+        if known is None:
+            raise
+        raise WrongFilesystem(
+            f"{error}, which {name} was the last time: choose another name, or add --id if this one is meant"
+        ) from None
+
+
+def arrive(
+    home: Home,
+    name: str,
+    nodes: Sequence[NodeAddress],
+    identity: bytes | None,
+    bring: Callable[[Replica, NodeAddress], None],
+    failed: Callable[[str], None],
+    passing: tuple[type[BaseFSError], ...],
+    keys: Sequence[SigningKey] = (),
+) -> Fetched:
+    """Make the log of a filesystem from what the first of some nodes sends.
+
+    Args:
+        home, name: where it comes to be.
+        nodes: tried one after another.
+        identity: what it must be; `None`: whichever comes.
+        bring: takes all that a node has into the log.
+        failed: is called with why a node was given up for the next one.
+        passing: the errors after which the next node is tried.  Those of the last one are raised.
+        keys: that sign what `bring` adds.
+
+    Raises `Exists`, `PeerUnreachable` where nothing came, and what `bring` raises.
     """
     directory = home.directory(name)
     if directory.exists():
         raise Exists(f"there is a filesystem {name} already: choose another name, or 'basefs remove {name}' first")
-    nodes = find_nodes(address)
     home.subdirectory("fs")
-    ensure_default_key(home)
-    credentials = Credentials(default_keys(home)[0], None)
-    with new_directory(directory) as fresh:
-        replica = Replica.create(fresh, identity)
-        source = _fetch_from_any(_Newcomer(replica, identity, credentials), nodes, progress, failed)
-        totals, is_empty = replica.totals(), replica.identity == ZERO_HASH
-        found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"])
-        # All of it has come from there.
-        held = HandOver(replica.root_hash().hex(), str(source))
-        replica.close()
-        if is_empty:
+    with new_directory(directory) as fresh, contextlib.closing(Replica.create(fresh, identity, keys)) as replica:
+        source = _first(nodes, partial(bring, replica), failed, passing)
+        totals = replica.totals()
+        if replica.identity == ZERO_HASH:
             raise PeerUnreachable(f"{', '.join(map(str, nodes))} sent nothing: is a filesystem running there?")
+        found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"])
+        # All of it is there as well.
+        HandOver(replica.root_hash().hex(), str(source)).save(fresh)
         # Where a mount looks for the others first, whatever /.cluster says.
         book = PeerBook(fresh / PEERS_FILE)
         book.add([str(source)])
         book.save()
-        held.save(fresh)
+        KnownIdentities(home).remember(name, replica.identity)
     return found
 
 
+def _first(
+    nodes: Sequence[NodeAddress],
+    bring: Callable[[NodeAddress], None],
+    failed: Callable[[str], None],
+    passing: tuple[type[BaseFSError], ...],
+) -> NodeAddress:
+    """The first node with which `bring` succeeds.  Raises the error of the last one."""
+    for node in nodes[:-1]:
+        try:
+            bring(node)
+            return node
+        except passing as error:
+            failed(f"{error}; trying the next")
+    bring(nodes[-1])
+    return nodes[-1]
+
+
 @dataclass(frozen=True, slots=True)
-class _Newcomer:
-    """Who fetches: an empty log, what its identity must be, and the key of this node."""
+class Access:
+    """How a newcomer is let in.
 
-    replica: Replica
-    identity: bytes | None
-    credentials: Credentials
+    Attributes:
+        credentials: tried one after another, where the filesystem is closed.
+        refused: why none of them is known there, and what to do; '' for what TLS says.
+    """
 
-    async def sync(
+    credentials: Sequence[Credentials]
+    refused: str = ""
+
+    async def session(
         self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
     ) -> Result:
         """A session with a node, under TLS unless its filesystem is open."""
-        for credentials in (self.credentials, None):
+        port = node.port + SYNC_PORT_OFFSET
+        for credentials in self.credentials:
             shared = SessionContext(limits=limits, credentials=credentials)
-            port = node.port + SYNC_PORT_OFFSET
             result = await sync_with(replica, node.host, port, progress=progress, shared=shared)
-            if result.reason is not Reason.NO_TLS:
+            if result.reason is Reason.NO_TLS:
                 break
+            if result.reason is not Reason.UNKNOWN_KEY:
+                return result
+        if result.reason is Reason.UNKNOWN_KEY:
+            return replace(result, detail=self.refused or result.detail)
+        result = await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
+        if result.reason is Reason.COMPLETE and replica.identity != ZERO_HASH and not replica.is_open:
+            detail = "it speaks no TLS, although its filesystem is closed: another machine may answer in its place"
+            return replace(result, reason=Reason.NO_TLS, detail=detail)
         return result
 
 
-def _fetch_from_any(
-    newcomer: _Newcomer,
-    nodes: Sequence[NodeAddress],
+def fetch_all(
+    replica: Replica,
+    node: NodeAddress,
+    identity: bytes | None,
     progress: Callable[[Fetched], None],
-    failed: Callable[[str], None],
-) -> NodeAddress:
-    """Fetch from the first node that can be reached; returns which.  Raises the error of the last one."""
+    access: Access,
+) -> bool:
+    """Take all that a node has into a log, and give it what it lacks; returns whether both are equal then.
+
+    Raises `PeerUnreachable`, `WrongFilesystem` where the node has not this identity, `ProtocolError`.
+    """
 
     def show(session: Session) -> None:
         counters = session.counters
         progress(Fetched("", counters.entries_received, counters.blocks_received, counters.bytes_received))
 
-    for node in nodes[:-1]:
-        try:
-            asyncio.run(_sync_until_equal(newcomer, node, show))
-            return node
-        except PeerUnreachable as error:
-            failed(f"{error}; trying the next")
-    asyncio.run(_sync_until_equal(newcomer, nodes[-1], show))
-    return nodes[-1]
+    return asyncio.run(_sync_until_equal(replica, node, identity, show, access))
 
 
-async def _identity_at(newcomer: _Newcomer, node: NodeAddress) -> bytes:
+async def _identity_at(node: NodeAddress, access: Access) -> bytes:
     """The identity of the filesystem of a node: it says that to a newcomer only."""
 
     def hang_up(session: Session) -> None:
@@ -210,19 +275,20 @@ async def _identity_at(newcomer: _Newcomer, node: NodeAddress) -> bytes:
         tempfile.TemporaryDirectory() as directory,
         contextlib.closing(Replica.create(Path(directory), None)) as nothing,
     ):
-        result = await newcomer.sync(nothing, node, hang_up, DEFAULT_LIMITS)
+        result = await access.session(nothing, node, hang_up, DEFAULT_LIMITS)
     return result.peer_identity
 
 
-async def _sync_until_equal(newcomer: _Newcomer, node: NodeAddress, show: Callable[[Session], None]) -> None:
-    """Sync, again if the peer's log changed meanwhile, as long as that brings anything."""
-    replica, identity = newcomer.replica, newcomer.identity
+async def _sync_until_equal(
+    replica: Replica, node: NodeAddress, identity: bytes | None, show: Callable[[Session], None], access: Access
+) -> bool:
+    """Sync, again if the peer's log changed meanwhile, as long as that brings anything; whether both are equal."""
     while True:
         try:
-            result = await newcomer.sync(replica, node, show, NEWCOMER_LIMITS)
+            result = await access.session(replica, node, show, NEWCOMER_LIMITS)
             heard = result.peer_identity
             if identity is not None and result.reason is Reason.WRONG_FILESYSTEM:
-                heard = await _identity_at(newcomer, node)
+                heard = await _identity_at(node, access)
             if identity is not None and heard not in (ZERO_HASH, identity):
                 raise WrongFilesystem(f"another filesystem answers there: {heard.hex()}, not {identity.hex()}")
             result.raise_for_reason()
@@ -230,4 +296,4 @@ async def _sync_until_equal(newcomer: _Newcomer, node: NodeAddress, show: Callab
             raise type(error)(f"{node}: {error}") from None
         replica.review_needs(at_once=True)
         if (result.equal and not replica.missing_blocks(1)) or not result.counters.accepted:
-            return
+            return result.equal
