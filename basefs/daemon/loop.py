@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from basefs import __version__
 from basefs.daemon import config
+from basefs.daemon.adoption import keep_adopting
 from basefs.daemon.api.control import ControlServer
 from basefs.daemon.api.messages import LostRevision, Request
 from basefs.daemon.api.services import NodeServices
@@ -83,6 +84,7 @@ class EventLoopServices:
             conflicts = ConflictWatch(self._replica, lambda conflict: _report(conflict, handlers))
             stack.push_async_callback(asyncio.to_thread, conflicts.stop)
             feed = self._start_feed(stack)
+            timers.append(asyncio.create_task(keep_adopting(self._replica)))
             network = await self._start_network(stack, departure)
             workers = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="control")
             stack.push_async_callback(asyncio.to_thread, workers.shutdown)
