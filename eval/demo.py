@@ -75,11 +75,14 @@ def _start(nodes: list[Node]) -> None:
     first.mount(NAME, "--owners", "--profile", "lan")
     _say(f"  node 1  {first.endpoint}   {first.mountpoint}   made the filesystem")
     for number, node in enumerate(others, start=2):
-        node.basefs("genkey")
-        first.basefs("grant", f"{NAME}:/", f"node{number}", node.home / "key.pub")
-        node.basefs("get", NAME, first.endpoint)
+        node.base.mkdir(parents=True, exist_ok=True)
+        invitation = node.base / "invitation"
+        invitation.touch(0o600)
+        invitation.write_text(first.basefs("invite", NAME, "--name", f"node{number}"))
+        node.basefs("join", NAME, invitation)
+        invitation.unlink()
         node.mount(NAME, "--owners", "--profile", "lan")
-        _say(f"  node {number}  {node.endpoint}   {node.mountpoint}   fetched it; its key was granted on /")
+        _say(f"  node {number}  {node.endpoint}   {node.mountpoint}   joined by an invitation")
     for node in nodes:
         wait_until(lambda node=node: node.alive(NAME) == len(nodes), 60, "all nodes know each other")  # type: ignore[misc]
 

@@ -42,9 +42,11 @@ LOOKS = re.compile(rf"(?!.* --(?:accept|restore)\b)(?:{_LOOKS})\b[^;&>]*")
 #: The message on a terminal while a command waits for a busy machine.
 _WAITING = re.compile(r"waiting for the daemon of \S+ .*\.\.\.")
 
-_TOKEN = re.compile(r"\b[0-9a-f]{8,}\b")
+#: A hash, or the token of an invitation.
+_TOKEN = re.compile(r"\bbasefs1-[a-z2-7]+|\b[0-9a-f]{8,}\b")
 #: What differs from run to run, in this order, and what stands for it.
 _VOLATILE = (
+    (re.compile(r"\bbasefs1-[a-z2-7]+"), "<invitation>"),
     (re.compile(r"\b[0-9a-f]{8,}(-\d+)?\b"), "<hash>"),
     (re.compile(rf"\b({'|'.join(MACHINES)})-[0-9a-f]{{6}}\b"), r"\1-<id>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),

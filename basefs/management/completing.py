@@ -19,7 +19,7 @@ from basefs.management.completion import SCRIPTS
 from basefs.management.session import ask
 
 #: Commands whose NAME must be a new one.
-_NEW_NAMES = frozenset({"bootstrap", "get"})
+_NEW_NAMES = frozenset({"bootstrap", "get", "join"})
 #: What bash would not take as part of a word.
 _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 

@@ -42,17 +42,18 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
             name,
             address,
             pinned,
-            lambda so_far: show(f"{_amounts(so_far)}, {size(so_far.bytes)}"),
+            lambda so_far: show(f"{amounts(so_far)}, {size(so_far.bytes)}"),
             note,
         )
     if as_json:
         print_json({"name": name, "identity": found.identity, "entries": found.entries, "blocks": found.blocks})
     else:
-        click.echo(f"{name} {found.identity} {_amounts(found)}")
+        click.echo(f"{name} {found.identity} {amounts(found)}")
     ensure_default_key(home)
     notify(f"mount it:    basefs mount {name} DIR")
     notify(f"to write:    {grant_line(home, name)}   (on a node that may grant)")
 
 
-def _amounts(found: Fetched) -> str:
+def amounts(found: Fetched) -> str:
+    """What was fetched, in words."""
     return f"{counted(found.entries, 'entry')}, {counted(found.blocks, 'block')}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from basefs.daemon.api.joining import is_invitation
 from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathChange, PathState, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
@@ -59,6 +60,8 @@ def grant(
     ignored by the others. A key with a quota cannot grant. A later grant can make the quota larger, not smaller.
     """
     home = Home.from_environment()
+    if is_invitation(keyname):
+        raise UsageError(f"{keyname!r} is how invitations are named: make one with 'basefs invite'")
     parsed = parse_changed(home, target)
     path, public = parsed.path, _public_key(key)
     most = None if max_bytes is None else parse_size(max_bytes)
@@ -79,8 +82,9 @@ def grant_line(home: Home, name: str) -> str:
 
 
 def granters(home: Home, name: str) -> str:
-    """The names of the keys that may grant everything: `alpha or beta`."""
-    return " or ".join(sorted({printable(one.name) for one in ask(home, name, ListKeys("/"))}))
+    """The names of the keys that may grant everything, without invitations: `alpha or beta`."""
+    names = {one.name for one in ask(home, name, ListKeys("/"))}
+    return " or ".join(sorted(printable(one) for one in names if not is_invitation(one)))
 
 
 def _public_key(text: str) -> str:

@@ -21,10 +21,10 @@ from basefs.management.output import note
 
 #: The commands as `basefs --help` lists them.  Each has a module of its own, with a click command of its name.
 GROUPS = {
-    "Set up and run": ("genkey", "bootstrap", "get", "mount", "unmount", "run", "remove"),
+    "Set up and run": ("genkey", "bootstrap", "join", "get", "mount", "unmount", "run", "remove"),
     "Look": ("list", "status", "doctor", "members", "resources", "blocks"),
     "Changes and history": ("show", "log", "diff", "cat", "revert", "conflicts", "watch"),
-    "Permission to write": ("keys", "grant", "revoke"),
+    "Permission to write": ("keys", "invite", "grant", "revoke"),
     "Check and back up": ("check", "export", "import"),
     "Other tools": ("serf", "installserf", "completion"),
 }
@@ -38,7 +38,7 @@ _INSTEAD = {
     "init": "'basefs bootstrap NAME' makes a filesystem",
     "create": "'basefs bootstrap NAME' makes a filesystem",
     "clone": "'basefs get NAME ADDR' fetches a filesystem",
-    "join": "'basefs get NAME ADDR' fetches a filesystem, and 'basefs mount' joins its nodes",
+    "expel": "'basefs revoke NAME KEYNAME' takes the grants of a machine's key back",
     "start": "'basefs mount NAME DIR' starts a filesystem, 'basefs run NAME' one without a mount",
     "stop": "'basefs unmount NAME' stops a filesystem",
     "ls": "'basefs list' lists the filesystems, and ls in a mount its files",

@@ -49,6 +49,20 @@ def parse_time(text: str, now: float | None = None) -> float:
     return _parsed(text, time.time() if now is None else now, ACCEPTED)
 
 
+def parse_span(text: str) -> float:
+    """Seconds of a length of time, such as `24h` or `1h30m`.  Raises `UsageError`."""
+    if _CAPITAL_M.search(text):
+        raise UsageError(f"{text!r} is ambiguous: write m for minutes, or 30d for a month")
+    typed = " ".join(text.lower().split())
+    try:
+        if _SPAN.fullmatch(typed):
+            return float(sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"(\d+) ?([a-z]+)", typed)))
+    except (KeyError, OverflowError, ValueError):
+        # No such unit, or a number with thousands of digits.
+        pass
+    raise UsageError(f"{text!r} is not a length of time: write 30m, 24h, 7d or 1h30m")
+
+
 def parse_moment(text: str) -> Moment:
     """A time, or the first digits of an entry's hash, `LEAST_DIGITS` at least.  Raises `UsageError`."""
     if _HASH.fullmatch(text):

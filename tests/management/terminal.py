@@ -11,12 +11,17 @@ from tests.support.node import COMMAND, Node
 
 
 def on_a_terminal(
-    node: Node, *arguments: str, code: int | None = 0, typed: str | Iterator[str] | None = None, **environment: str
+    node: Node,
+    *arguments: str,
+    code: int | None = 0,
+    typed: str | Iterator[str] | None = None,
+    prompt: str = "[y/N]: ",
+    **environment: str,
 ) -> str:
     """What a command writes to a terminal, which never is a traceback; it ends with `code`, `None` for any.
 
-    `typed`: what a person types there, or the answer to each question; without it the command does not read from the
-    terminal.
+    `typed`: what a person types there, or the answer to each question, which ends with `prompt`; without it the command
+    does not read from the terminal.
     """
     master, slave = pty.openpty()
     variables = {**node.environment, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
@@ -30,7 +35,7 @@ def on_a_terminal(
         try:
             while chunk := os.read(master, 65536):
                 shown += chunk
-                if typed is not None and not isinstance(typed, str) and shown.count(b"[y/N]: ") > asked:
+                if typed is not None and not isinstance(typed, str) and shown.count(prompt.encode()) > asked:
                     asked += 1
                     os.write(master, next(typed).encode())
         except OSError:

@@ -18,7 +18,7 @@ from tests.support.node import Node
 #: Commands that have nothing to tell but that it is done, or print what is not theirs.
 WITHOUT_JSON = {"mount", "unmount", "remove", "run", "serf", "completion"}
 #: Commands that make what they name, or name no filesystem.
-WITHOUT_NAME = {"genkey", "bootstrap", "get", "import", "list", "installserf", "completion"}
+WITHOUT_NAME = {"genkey", "bootstrap", "get", "join", "import", "list", "installserf", "completion"}
 #: What to give for the arguments behind the first one.
 _REST: dict[str, list[str]] = {
     "mount": ["/"],

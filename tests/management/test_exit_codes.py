@@ -20,6 +20,7 @@ LINES: dict[str, list[tuple[str, ExitCode]]] = {
     "genkey": [("genkey other", DONE), ("genkey", FAILED), ("genkey -f nowhere/key", WRONG)],
     "bootstrap": [("bootstrap new", DONE), ("bootstrap conf", FAILED), ("bootstrap a/b", WRONG)],
     "get": [("get conf 127.0.0.1:1", FAILED), ("get x 127.0.0.1:1", FAILED), ("get x 127.0.0.1 --id 12", WRONG)],
+    "join": [("join x ./nowhere", WRONG), ("join x ./junk", WRONG), ("join a/b c/d", WRONG)],
     "mount": [("mount conf nowhere", FAILED), ("mount nosuch .", FAILED), ("mount conf . --wait -s", WRONG)],
     "unmount": [("unmount conf", FAILED), ("unmount nosuch", FAILED), ("unmount conf --timeout x", WRONG)],
     "run": [("run nosuch", FAILED), ("run conf -b example.org", WRONG)],
@@ -44,6 +45,12 @@ LINES: dict[str, list[tuple[str, ExitCode]]] = {
     "conflicts": [("conflicts conf", DONE), ("conflicts conf:/nothing", FAILED), ("conflicts conf --accept", WRONG)],
     "watch": [("watch conf", FAILED), ("watch nosuch", FAILED), ("watch", WRONG)],
     "keys": [("keys", DONE), ("keys conf", DONE), ("keys conf:/nothing", FAILED), ("keys conf:f", WRONG)],
+    "invite": [
+        ("invite conf --list", DONE),
+        ("invite conf:/nothing", WRONG),
+        ("invite conf --cancel nobody", FAILED),
+        ("invite conf --expires never", WRONG),
+    ],
     "grant": [
         ("grant conf:/f bob BOB", DONE),
         ("grant conf:/ alice ALICE", DONE),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from basefs.daemon.api.client import Failure, Look
+from basefs.daemon.api.joining import Invited, OpenInvitation
 from basefs.daemon.api.messages import (
     ClusterMember,
     HandlerCounts,
@@ -73,6 +74,9 @@ ENCODED = [
     Look("conf", "/mnt", failure=Failure("it is damaged")),
     RunningNode(1.0, False, []),
     OtherView("/f", "10.0.0.1:18375"),
+    Invited("basefs1-", "00", "/", "gamma", 1),
+    [OpenInvitation("/", "gamma", "00", 1, "open", ["gamma"], "alpha")],
+    {"name": "conf", "identity": "00", "entries": 1, "blocks": 1, "path": "/", "key_name": "gamma"},
     InstalledSerf("/usr/bin/serf", "0.8.2", "found"),
     dict.fromkeys(COLUMNS, 1),
     {"findings": [{"table": "t", "row": "r", "problem": "p", "needs_peer": False}], "repaired": "/log.db.damaged"},
@@ -157,4 +161,4 @@ def _encoded(value: Any) -> Any:
 def test_every_command_with_json_is_looked_at() -> None:
     asked = {line.split()[0] for line in STOPPED + RUNNING}
     # `get` prints words of `list`; the others print what stands in `ENCODED`.
-    assert set(main.COMMANDS) - WITHOUT_JSON - asked == {"get", "members", "watch", "installserf"}
+    assert set(main.COMMANDS) - WITHOUT_JSON - asked == {"get", "join", "invite", "members", "watch", "installserf"}

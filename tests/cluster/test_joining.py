@@ -1,0 +1,136 @@
+"""Joining with an invitation: any member will do, the inviter adopts, and a second use is seen."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import NAME, PATIENCE, ask
+from tests.support.namespaces import NamespaceNetwork
+from tests.support.node import Node
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
+
+
+def start(node: Node) -> None:
+    """Make the filesystem on a node, and mount it."""
+    node.basefs("bootstrap", NAME, "-i", node.endpoint)
+    node.mount(NAME)
+    wait_until(lambda: any(member["own"] for member in ask(node, "members")), PATIENCE, "its own address")
+
+
+def invite(node: Node, name: str, *options: str, path: str = "/") -> str:
+    """The token that a member prints."""
+    return node.basefs("invite", f"{NAME}:{path}", "--name", name, *options)
+
+
+def join(node: Node, token: str) -> dict[str, Any]:
+    """Join on a new machine, with the token in a file."""
+    node.base.mkdir(parents=True, exist_ok=True)
+    file = node.base / "invitation"
+    file.write_text(token)
+    found: dict[str, Any] = node.query("join", NAME, file)
+    return found
+
+
+def granters(node: Node, name: str) -> list[str]:
+    """Who has granted a key, by name."""
+    return [row["granted_by_name"] for row in node.query("keys", NAME) if row["name"] == name]
+
+
+def is_adopted(node: Node, name: str) -> bool:
+    """Whether a key hangs on a key that stays, as far as a node knows."""
+    found = granters(node, name)
+    return bool(found) and not any(by.startswith("invite ") for by in found)
+
+
+def digits(node: Node) -> str:
+    fingerprint: str = node.query("keys")[0]["fingerprint"]
+    return fingerprint[:12]
+
+
+def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork]) -> None:
+    alpha, beta, gamma = network(3).nodes
+    start(alpha)
+    (alpha.mountpoint / "hosts").write_text("1\n")
+    alpha.settle(NAME)
+    # With everything running it takes a moment.
+    token = invite(alpha, "gamma")
+    started = time.monotonic()
+    assert join(gamma, token)["key_name"] == "gamma"
+    gamma.mount(NAME)
+    (gamma.mountpoint / "from gamma").write_text("x")
+    sys.stdout.write(f"seconds from the paste to a change on a mount: {time.monotonic() - started:.1f}\n")
+    for node in (alpha, gamma):
+        wait_until(lambda node=node: is_adopted(node, "gamma"), PATIENCE, "gamma is adopted")  # type: ignore[misc]
+    assert alpha.query("invite", NAME, "--list") == []
+    assert (gamma.mountpoint / "from gamma").read_text() == "x"
+
+    (alpha.mountpoint / "web").mkdir()
+    alpha.settle(NAME)
+    token = invite(alpha, "beta", path="/web")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    alpha.basefs("unmount", NAME)
+    done = join(beta, token)
+    assert (done["path"], done["key_name"]) == ("/web", "beta")
+    beta.mount(NAME)
+    (beta.mountpoint / "web/from beta").write_text("y")
+    with pytest.raises(PermissionError):
+        (beta.mountpoint / "elsewhere").touch()
+    wait_until((gamma.mountpoint / "web/from beta").exists, PATIENCE, "gamma shows what beta wrote")
+    assert granters(gamma, "beta")[0].startswith("invite beta until ")
+    (row,) = gamma.query("invite", NAME, "--list")
+    assert (row["standing"], row["used_by"], row["path"]) == ("used", ["beta"], "/web")
+
+    # Gamma has as much authority, and does not adopt in alpha's name.
+    alpha.mount(NAME)
+    for node in (alpha, beta, gamma):
+        wait_until(lambda node=node: is_adopted(node, "beta"), PATIENCE, "beta is adopted")  # type: ignore[misc]
+    root = next(row["name"] for row in alpha.query("keys", NAME) if row["own"])
+    assert granters(gamma, "beta") == [root]
+    (beta.mountpoint / "web/from beta").write_text("z")
+    wait_until(lambda: (alpha.mountpoint / "web/from beta").read_text() == "z", PATIENCE, "alpha shows it")
+    assert f"adopted beta ({digits(beta)}) at /web" in alpha.log(NAME)
+    # The token is worth nothing.
+    thief = Node(beta.base / "thief", namespace=beta.namespace)
+    thief.base.mkdir()
+    (thief.base / "invitation").write_text(token)
+    refused = thief.spawn("join", NAME, thief.base / "invitation")
+    assert refused.returncode == 1
+    last = refused.stderr.splitlines()[-1]
+    assert f"the invitation was used already, by beta ({digits(beta)})" in last
+    assert thief.query("list") == []
+
+
+@pytest.mark.logs("was used by 2 keys")
+def test_a_token_used_in_two_halves_of_the_network_is_seen(network: Callable[[int], NamespaceNetwork]) -> None:
+    made = network(4)
+    alpha, beta, gamma, delta = made.nodes
+    start(alpha)
+    join(gamma, invite(alpha, "gamma"))
+    gamma.mount(NAME)
+    for node in (alpha, gamma):
+        wait_until(lambda node=node: is_adopted(node, "gamma"), PATIENCE, "gamma is adopted")  # type: ignore[misc]
+    token = invite(alpha, "delta")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    made.split([beta, gamma])
+    join(delta, token)
+    delta.mount(NAME)
+    join(beta, token)
+    beta.mount(NAME)
+    (beta.mountpoint / "from beta").write_text("x")
+    wait_until((gamma.mountpoint / "from beta").exists, PATIENCE, "gamma shows what beta wrote")
+    wait_until(lambda: is_adopted(alpha, "delta"), PATIENCE, "delta is adopted")
+    made.join()
+    wait_until(lambda: "was used by 2 keys" in alpha.log(NAME), PATIENCE, "alpha tells of both")
+    for node in made.nodes:
+        wait_until(lambda node=node: is_adopted(node, "delta"), PATIENCE, "delta is adopted")  # type: ignore[misc]
+    assert not (gamma.mountpoint / "from beta").exists()
+    rows = [row for row in alpha.query("keys", NAME, "--all") if row["granted_by_name"].startswith("invite delta ")]
+    assert {row["fingerprint"][:12] for row in rows} == {digits(beta), digits(delta)}
+    assert beta.query("status", NAME)["may_write"] == []
