@@ -34,7 +34,7 @@ _END = b"\x1e"
 #: How bash names a file of commands that it reads; at a prompt it would name itself.
 _SCRIPT = re.compile(r"^\S+\.command: line \d+: ", re.MULTILINE)
 #: Columns and lines of the screen on which output is read: more than programs know of, so that nothing is broken up.
-_SCREEN = (200, 300)
+_SCREEN = (1000, 300)
 
 #: The shell is process 1 of its machine, so everything ends with it.  It reads names of files with commands.
 _SHELL = r"""

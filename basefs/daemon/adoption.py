@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from basefs.errors import BaseFSError, NotFound, NotPermitted, PermissionDenied
-from basefs.log.entries import Action
+from basefs.log.entries import KEY_ACTIONS
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import display, escaped
@@ -76,7 +76,10 @@ class Adopter:
             def adopt(author: Author) -> Draft:
                 # It may have been revoked since the look.
                 is_due = one in self._review(author).due
-                return author.key_holder.grant(one.path, one.name, key).draft if is_due else Draft()
+                if not is_due:
+                    return Draft()
+                sign = author.admit if one.only_reads else author.grant
+                return sign(one.path, one.name, key)
 
             self._replica.commit(adopt)
         # What the invite key has signed itself is not acknowledged: a thief of the token would gain the authority of
@@ -97,7 +100,7 @@ async def keep_adopting(replica: Replica) -> None:
     adopter = Adopter(replica)
 
     def applied(change: Applied) -> None:
-        if any(entry.action in (Action.GRANT, Action.REVOKE) for entry in change.entries):
+        if any(entry.action in KEY_ACTIONS for entry in change.entries):
             # The loop is closed when the daemon ends.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(wake.set)

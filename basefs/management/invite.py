@@ -23,17 +23,21 @@ _LEAST, _MOST = 60, 365 * 86_400
     epilog=examples(
         "basefs invite etc",
         "basefs invite etc:/web --name gamma --expires 2h",
+        "basefs invite etc --read-only --name monitor",
         "basefs invite etc --list",
         "basefs invite etc --cancel 3f1c0a9e",
     )
 )
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.option("--name", "machine", metavar="NAME", default="", help="Name of the new machine (default: its host name).")
+@click.option("--read-only", is_flag=True, help="The machine may read everything, and write nothing.")
 @click.option("--expires", default="24h", metavar="TIME", show_default=True, help="How long the invitation counts.")
 @click.option("-l", "--list", "listing", is_flag=True, help="List the invitations in force.")
 @click.option("--cancel", metavar="NAME|FINGERPRINT", help="Take an invitation back.")
 @json_option
-def invite(target: str, machine: str, expires: str, listing: bool, cancel: str | None, as_json: bool) -> None:
+def invite(
+    target: str, machine: str, read_only: bool, expires: str, listing: bool, cancel: str | None, as_json: bool
+) -> None:
     """Make an invitation: one line with which another machine joins by 'basefs join'.
 
     The machine may write at PATH and below; NAME alone is the whole filesystem. The line holds a key: whoever has it
@@ -56,7 +60,10 @@ def invite(target: str, machine: str, expires: str, listing: bool, cancel: str |
     seconds = parse_span(expires)
     if not _LEAST <= seconds <= _MOST:
         raise UsageError(f"--expires takes a time from 1m to 365d, not {expires!r}")
-    made = make_invitation(home, parsed.name, filesystem, parsed.path, machine, seconds)
+    if read_only and parsed.path != "/":
+        raise UsageError(f"a machine that reads, reads everything: write {parsed.name} without a path")
+    path = None if read_only else parsed.path
+    made = make_invitation(home, parsed.name, filesystem, path, machine, seconds)
     if as_json:
         print_json(encode(made))
         return

@@ -67,7 +67,8 @@ def join(name: str | None, file: str, as_json: bool) -> None:
         )
     else:
         click.echo(f"{called} {fetched.identity} {amounts(fetched)}")
-        click.echo(f"joined: {printable(joined.key_name)} may write at {printable(joined.path)} and below")
+        what = "may read" if joined.path is None else f"may write at {printable(joined.path)} and below"
+        click.echo(f"joined: {printable(joined.key_name)} {what}")
     notify(f"mount it:    basefs mount {called} DIR")
 
 

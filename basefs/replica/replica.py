@@ -711,9 +711,12 @@ class Replica:
             return [grant for grant in counting if grant.entry.hash in here]
 
     def members(self) -> frozenset[bytes]:
-        """The raw public keys of those who may read the filesystem; none before the root entry has arrived."""
+        """The raw public keys of those who may read the filesystem; none before the root entry has arrived.
+
+        An expired invitation is none of them, by the clock of this node.
+        """
         with self._lock:
-            return frozenset() if self._live is None else members(self._store, self._live.tree)
+            return frozenset() if self._live is None else members(self._store, self._live.tree, self._clock())
 
     @property
     def has_quotas(self) -> bool:

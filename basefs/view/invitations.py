@@ -23,7 +23,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from basefs.log.entries import Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import Path
@@ -32,6 +32,9 @@ from basefs.view.past import GrantRecord
 #: Seconds after its end at which an invitation is revoked: the clocks of the nodes may differ by as much, and what a
 #: newcomer did in the last minute needs some time to arrive.
 GRACE_SECONDS = 300
+#: The directory on which invitations to read hang: an invite key must be able to let another one in, and what it may do
+#: besides should be nothing.
+READERS: Path = (b".readers",)
 #: Bytes of the name of an invited machine: the name of a key has 255, and the words around this one need 40.
 MAX_MACHINE = 200
 #: Digits of a fingerprint behind a name that another key has.
@@ -103,7 +106,8 @@ class Adoption:
     Attributes:
         path: on which it hangs.
         grant: of the invite key.
-        newcomer: the grant of the newcomer's key by the invite key; `None` for an invitation that nobody used in time.
+        newcomer: the grant or admit of the newcomer's key by the invite key; `None` for an invitation that nobody used
+            in time.
         name: what the newcomer's key is called from then on.
     """
 
@@ -111,6 +115,11 @@ class Adoption:
     grant: Entry
     newcomer: Entry | None = None
     name: bytes = b""
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the newcomer is admitted, and granted nothing."""
+        return self.path == READERS or (self.newcomer is not None and self.newcomer.action is Action.ADMIT)
 
 
 @dataclass(frozen=True, slots=True)

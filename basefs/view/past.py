@@ -26,13 +26,14 @@ _TOGETHER = 60 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """A grant that was ever made.
+    """A grant or admit that was ever made.
 
     Attributes:
         path: the path on which it hangs.
-        entry: the grant; its name is the key's name.
+        entry: the grant or admit; its name is the key's name.
         fingerprint: the key.
-        depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid.
+        depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid,
+            and of an admit.
         standing: "valid"; "revoked"; "fallen", because the granter lost its own grant or has a quota; "gone" with the
             path.
         used: what the key has written at and below the path; `None` of a grant without a quota.
@@ -180,21 +181,23 @@ class Past:
         return sequence
 
     def grants(self) -> list[GrantRecord]:
-        """Every grant that was ever made, by path and in order of arrival."""
+        """Every grant and admit that was ever made, by path and in order of arrival."""
         found = []
-        for path_id in self._store.granted.paths():
+        for path_id in self._store.key_paths():
             path = self._store.paths.path_of(path_id)
             node = self._tree.find(path)
             placed = [one.entry for one in self._store.entries_at(path_id) if one.kind is EntryKind.KEY]
-            in_force = set() if node is None else {grant.entry.hash for grant in node.authority.grants}
+            counting = () if node is None else (*node.authority.grants, *node.authority.admits)
+            in_force = {grant.entry.hash for grant in counting}
             revoked = {entry.content for entry in placed if entry.action is Action.REVOKE}
             for entry in placed:
-                if entry.action is Action.GRANT:
+                if entry.action is not Action.REVOKE:
                     key = fingerprint_of(entry.content)
                     standing = "gone" if node is None else "revoked" if key in revoked else "fallen"
                     depth = None
                     if node is not None and entry.hash in in_force:
-                        standing, depth = "valid", node.authority.depths.get(key)
+                        standing = "valid"
+                        depth = node.authority.depths.get(key) if entry.action is Action.GRANT else None
                     is_limited = entry.extensions.quota is not None
                     used = self._tree.resolver.quotas.use(key, path_id) if is_limited else None
                     found.append(GrantRecord(path, entry, key, depth, standing, used))

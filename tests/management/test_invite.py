@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from basefs.daemon.adoption import Adopter
-from basefs.daemon.config import NodeAddress, parse_address
+from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress, parse_address
 from basefs.daemon.token import Token
+from basefs.errors import PermissionDenied
+from basefs.log.entries import KEY_ACTIONS, Action
 from basefs.log.keys import SigningKey
-from basefs.replica.replica import Replica
+from basefs.replica.replica import Applied, Replica
+from basefs.sync.net.service import SyncService
+from basefs.sync.net.tls import Credentials
+from basefs.sync.net.transport import SessionContext
 from basefs.view.invitations import Invitation
 from tests.management.terminal import on_a_terminal
 from tests.management.test_get import leftovers, served
@@ -23,10 +32,11 @@ from tests.support.commands import Cli
 from tests.support.helpers import ALICE, path
 from tests.support.mounts import temporary_directory
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 
 
 @pytest.fixture
-def member(cli: Cli) -> Iterator[Cli]:
+def member(cli: Cli) -> Cli:
     """A filesystem with an address to join."""
     cli("bootstrap", "conf", "-i", "10.77.0.1")
     with cli.replica("conf") as replica:
@@ -80,6 +90,35 @@ def at(token: Token, *addresses: str) -> str:
 def granted(replica: Replica, at: str) -> dict[bytes, bytes]:
     """Name -> public key of the grants in force on a path."""
     return {grant.entry.name: grant.entry.content for grant in replica.grants(path(at))}
+
+
+@contextlib.contextmanager
+def closed(replica: Replica, changed: Callable[[], None] = lambda: None) -> Iterator[str]:
+    """Serve a log to its members alone; gives the address.  `changed` is called after each change of the members."""
+    loop = asyncio.new_event_loop()
+    (own,) = replica.keys
+    shared = SessionContext(credentials=Credentials(own, replica.members()))
+    service = SyncService(replica, ("127.0.0.1", 0), peers=list, max_sessions=16, shared=shared)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    trusting: list[Future[None]] = []
+
+    def applied(change: Applied) -> None:
+        if any(entry.action in KEY_ACTIONS for entry in change.entries):
+            trusting.append(asyncio.run_coroutine_threadsafe(service.trust(replica.members()), loop))
+            changed()
+
+    replica.subscribe(applied)
+    try:
+        asyncio.run_coroutine_threadsafe(service.start(), loop).result(DEADLINE)
+        yield f"127.0.0.1:{service.port - SYNC_PORT_OFFSET}"
+    finally:
+        for future in trusting:
+            future.result(DEADLINE)
+        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(DEADLINE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 # -- invite ------------------------------------------------------------------------------------------------------------
@@ -223,6 +262,35 @@ def test_the_new_machine_may_write_at_once(member: Cli, machine: Machine) -> Non
         assert not file.is_file() or secret not in file.read_bytes()
 
 
+def test_a_machine_that_only_reads(member: Cli, machine: Machine) -> None:
+    invited(member, "conf", "--read-only")
+    token = invited(member, "conf", "--read-only", "--name", "monitor")
+    with member.replica("conf") as replica:
+        with served(replica) as address:
+            code, out, err = machine.join(at(token, address))
+        assert (code, err) == (0, "")
+        assert out.splitlines()[1] == "joined: monitor may read"
+        own = SigningKey.load(machine.cli.home.default_key).public
+        # Also while the inviter is off.
+        assert own in replica.members()
+        Adopter(replica).look()
+        assert own in replica.members()
+        admits = [grant.entry for grant in replica.grants(path("/.readers")) if grant.entry.content == own]
+        assert [(admit.action, admit.fingerprint) for admit in admits] == [(Action.ADMIT, replica.keys[0].fingerprint)]
+        with machine.cli.replica("conf") as theirs:
+            theirs.add(list(replica.walk(())), [], everything=True)
+            assert theirs.root_hash() == replica.root_hash()
+            for where in ("/f", "/web/f", "/.readers/f"):
+                with pytest.raises(PermissionDenied):
+                    theirs.commit(lambda author, where=where: author.write(path(where), b"x"))  # type: ignore[misc]
+    (row,) = (row for row in json.loads(member("keys", "conf", "--json")) if row["name"] == "monitor")
+    assert (row["path"], row["depth"], row["standing"]) == ("/.readers", None, "valid")
+
+
+def test_a_reader_reads_everything(member: Cli) -> None:
+    assert "without a path" in member.fails("invite", "conf:/web", "--read-only", code=2)
+
+
 def test_lines_for_people_and_another_name(member: Cli, machine: Machine) -> None:
     token = invited(member, "conf", "--name", "gamma")
     file = machine.cli.base / "invitation"
@@ -359,3 +427,62 @@ def test_names_that_are_none(member: Cli, machine: Machine) -> None:
     assert "is not a filesystem name" in machine.fails(str(evil), code=2)
     nowhere = Token("conf", bytes(28), bytes(32), 2**32 - 1, (), ())
     assert "names no member" in machine.fails(str(nowhere), code=2)
+
+
+# -- a closed filesystem -----------------------------------------------------------------------------------------------
+
+
+def test_members_let_in_who_has_an_invitation(member: Cli, machine: Machine) -> None:
+    token = invited(member, "conf:/web", "--name", "gamma")
+    with member.replica("conf") as replica, closed(replica) as address:
+        code, out, err = machine.join(at(token, address))
+        assert (code, err) == (0, ""), err
+        assert out.splitlines()[1] == "joined: gamma may write at /web and below"
+        assert SigningKey.load(machine.cli.home.default_key).public in replica.members()
+
+
+@pytest.mark.parametrize("option", [(), ("--read-only",)])
+def test_an_inviter_that_adopts_while_the_machine_still_talks_to_it(
+    member: Cli, machine: Machine, option: tuple[str, ...]
+) -> None:
+    """The invite key ends, and with it its session: the machine goes on by its own key."""
+    token = invited(member, "conf", "--name", "gamma", *option)
+    with member.replica("conf") as replica:
+        adopter = Adopter(replica)
+        workers: list[threading.Thread] = []
+
+        def adopt() -> None:
+            workers.append(threading.Thread(target=adopter.look))
+            workers[-1].start()
+
+        with closed(replica, adopt) as address:
+            code, _, err = machine.join(at(token, address))
+            for worker in workers:
+                worker.join()
+        assert (code, err) == (0, ""), err
+        assert SigningKey.from_seed(token.seed).public not in replica.members()
+        assert SigningKey.load(machine.cli.home.default_key).public in replica.members()
+
+
+def test_members_do_not_know_a_token_that_was_used(
+    member: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = invited(member, "conf", "--name", "gamma")
+    with temporary_directory() as directory, member.replica("conf") as replica, closed(replica) as address:
+        assert machine.join(at(token, address))[0] == 0
+        Adopter(replica).look()
+        second = Machine(machine.cli, directory, monkeypatch)
+        said = second.fails(at(token, address))
+        assert "the invitation is not known there: it was used, was cancelled, or has not arrived there yet" in said
+        assert leftovers(second.cli) == []
+        # The machine itself may come back.
+        assert machine.join(at(token, address), "again")[0] == 0
+
+
+def test_only_members_that_the_token_names_are_believed(member: Cli, machine: Machine) -> None:
+    token = invited(member, "conf")
+    with member.replica("conf") as replica, closed(replica) as address:
+        other = Token(token.name, token.identity, token.seed, token.until, (ALICE.public,), token.addresses)
+        said = machine.fails(at(other, address))
+        assert "the invitation is not known there" in said
+        assert SigningKey.load(machine.cli.home.default_key).public not in replica.members()

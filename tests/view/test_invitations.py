@@ -13,7 +13,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.invitations import GRACE_SECONDS, MAX_MACHINE, Invitation, InvitationReview, invite_keys, review
-from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_key, make_replica, path
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, Clock, make_key, make_replica, path
 
 WEB = path("/web")
 INVITE = make_key("invite")
@@ -102,6 +102,22 @@ def test_a_key_with_an_ordinary_grant_is_no_invite_key(replica: Replica) -> None
     replica.commit(lambda author: author.grant((), b"alice", ALICE.public))
     signs(replica, BOB, named(until=0), ALICE)
     assert set(invite_keys([*grants_in_force(replica), *grants_in_force(replica, "/")])) == {INVITE.fingerprint}
+
+
+def test_an_expired_invitation_makes_no_member(tmp_path: Path) -> None:
+    clock = Clock()
+    replica = make_replica(tmp_path / "log", clock=clock)
+    replica.commit(lambda author: author.grant((), named(until=int(clock.now) + 1000), INVITE.public))
+    assert replica.members() == {ROOT_KEY.public, INVITE.public}
+    before = replica.root_hash()
+    clock.now += 2000
+    assert replica.members() == {ROOT_KEY.public}
+    # The view reads no clock.
+    assert replica.root_hash() == before and len(replica.grants(())) == 2
+    # A newcomer that came in time stays.
+    signs(replica, INVITE, b"gamma", CAROL, last(replica, "/"))
+    assert replica.members() == {ROOT_KEY.public, CAROL.public}
+    replica.close()
 
 
 def test_nothing_is_due_while_nobody_came(replica: Replica) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
-from basefs.daemon.api.creation import Fetched, arrive, fetch_all
+from basefs.daemon.api.creation import Access, Fetched, arrive, fetch_all
 from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.api.messages import (
     ContentPiece,
     GetSummary,
     GetVersion,
     GrantedKey,
-    GrantKey,
+    InviteKey,
     ListKeys,
     ListMembers,
     ReadContents,
@@ -39,7 +39,8 @@ from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
-from basefs.view.invitations import MAX_MACHINE, Invitation, free_name
+from basefs.sync.net.tls import Credentials
+from basefs.view.invitations import MAX_MACHINE, READERS, Invitation, free_name
 from basefs.view.past import GrantRecord
 
 #: Bytes of `/.cluster` in which addresses are looked for.
@@ -68,10 +69,10 @@ class Invited:
     until: int
 
 
-def invite(home: Home, name: str, client: FilesystemClient, path: str, machine: str, seconds: float) -> Invited:
-    """Invite a machine to write at a path of a filesystem, for so many seconds from now.
+def invite(home: Home, name: str, client: FilesystemClient, path: str | None, machine: str, seconds: float) -> Invited:
+    """Invite a machine to write at a path of a filesystem, or (`None`) to read it, for so many seconds from now.
 
-    Raises `UsageError` for a bad name or where no address of a member is known, and what `GrantKey` raises.
+    Raises `UsageError` for a bad name or where no address of a member is known, and what `InviteKey` raises.
     """
     if len(_bytes(machine)) > MAX_MACHINE or not machine.isprintable():
         raise UsageError(f"{machine!r} is no name for a machine: use up to {MAX_MACHINE} printable bytes")
@@ -87,7 +88,7 @@ def invite(home: Home, name: str, client: FilesystemClient, path: str, machine: 
         )
     key = SigningKey.generate()
     invitation = Invitation(_bytes(machine), int(time.time() + seconds))
-    client.ask(GrantKey(path, _text(invitation.encode()), key.public.hex(), force=True))
+    at = client.ask(InviteKey(path, _text(invitation.encode()), key.public.hex()))
     token = Token(
         name=name,
         identity=bytes.fromhex(client.ask(GetSummary()).identity),
@@ -96,7 +97,7 @@ def invite(home: Home, name: str, client: FilesystemClient, path: str, machine: 
         keys=tuple(_member_keys(granted)),
         addresses=tuple(addresses),
     )
-    return Invited(str(token), key.fingerprint.hex(), path, machine, invitation.until)
+    return Invited(str(token), key.fingerprint.hex(), at, machine, invitation.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +175,12 @@ class Joined:
 
     Attributes:
         fetched: what has come.
-        path: below which the machine may write.
+        path: below which the machine may write; `None`: it may only read.
         key_name: what its key is called.
     """
 
     fetched: Fetched
-    path: str
+    path: str | None
     key_name: str
 
 
@@ -203,18 +204,24 @@ def join(
     ensure_default_key(home)
     (own,) = default_keys(home)
     newcomer = _Newcomer(token, own)
+    # Once it is adopted the machine is known by its own key, and by the invite key no more.
+    access = Access(
+        [Credentials(newcomer.invite, token.keys), Credentials(own, token.keys)],
+        "the invitation is not known there: it was used, was cancelled, or has not arrived there yet",
+    )
 
     def bring(replica: Replica, node: NodeAddress) -> None:
-        fetch_all(replica, node, token.identity, progress)
+        fetch_all(replica, node, token.identity, progress, access)
         newcomer.redeem(replica, node)
         # Sends the grant, as both logs are made equal.
-        if not fetch_all(replica, node, token.identity, progress):
+        if not fetch_all(replica, node, token.identity, progress, access):
             raise PeerUnreachable(f"{node}: this member has not taken the key of this machine")
 
     # A member may be away, be replaced by another machine, or not know of the invitation yet.
     passing = (NetworkError, ProtocolError, NotFound)
     fetched = arrive(home, name, token.addresses, token.identity, bring, failed, passing, [newcomer.invite])
-    return Joined(fetched, display(newcomer.path), newcomer.name.decode("utf-8", "replace"))
+    path = None if newcomer.path == READERS else display(newcomer.path)
+    return Joined(fetched, path, newcomer.name.decode("utf-8", "replace"))
 
 
 class _Newcomer:
@@ -260,7 +267,10 @@ class _Newcomer:
             raise NotPermitted("the invitation was cancelled, or has expired: ask for another one")
         self.name = free_name(invitation.machine or _bytes(socket.gethostname()), self._own.fingerprint, valid)
         key, path, key_name = self._own.public, self.path, self.name
-        replica.commit(lambda author: author.key_holder.grant(path, key_name, key).draft)
+        if path == READERS:
+            replica.commit(lambda author: author.admit(path, key_name, key))
+        else:
+            replica.commit(lambda author: author.grant(path, key_name, key))
 
 
 def _is_invitation(one: GrantRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
@@ -11,6 +11,7 @@ from basefs.daemon.api.messages import (
     GrantKey,
     GrantOutcome,
     Handlers,
+    InviteKey,
     ListKeys,
     RevokeKey,
     RevokeOutcome,
@@ -24,6 +25,7 @@ from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
+from basefs.view.invitations import READERS
 from basefs.view.keyholder import GrantPlan
 from basefs.view.past import GrantRecord
 from basefs.view.permissions import Grant
@@ -37,7 +39,7 @@ class KeyServices:
 
     def handlers(self) -> Handlers:
         """What answers each request."""
-        return {ListKeys: self.keys, GrantKey: self.grant, RevokeKey: self.revoke}
+        return {ListKeys: self.keys, GrantKey: self.grant, RevokeKey: self.revoke, InviteKey: self.invite}
 
     def keys(self, request: ListKeys) -> list[GrantedKey]:
         """See `ListKeys`."""
@@ -69,6 +71,20 @@ class KeyServices:
             return author.key_holder.grant(path, name, public, quota)
 
         return self._carry_out(make, request.dry_run)
+
+    def invite(self, request: InviteKey) -> str:
+        """See `InviteKey`."""
+        public, name = parse_public_key(request.public), request.name.encode("utf-8", "surrogateescape")
+        path = READERS if request.path is None else parse(request.path)
+        is_made = request.path is not None or READERS[0] in self._replica.names_in(())
+
+        def make(author: Author) -> Iterator[Draft]:
+            if not is_made:
+                yield author.make_directory(READERS)
+            yield author.grant(path, name, public)
+
+        self._replica.commit(make)
+        return to_text(path)
 
     def revoke(self, request: RevokeKey) -> RevokeOutcome:
         """See `RevokeKey`."""

@@ -409,6 +409,16 @@ class GrantKey(Request[GrantOutcome]):
 
 
 @dataclass(frozen=True, slots=True)
+class InviteKey(Request[str]):
+    """Grant an invite key on a path, which is the answer; `None`: where it lets a machine read and not write."""
+
+    command = "invite"
+    path: str | None
+    name: str
+    public: str
+
+
+@dataclass(frozen=True, slots=True)
 class RevokeOutcome:
     """What a revoke does, and the fingerprint of the key."""
 

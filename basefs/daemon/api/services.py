@@ -147,7 +147,11 @@ class LogServices:
             differing=[OtherView(to_text(one.path), one.peer) for one in self._replica.audit.differences],
             fingerprints=sorted(fingerprint.hex() for fingerprint in mine),
             may_write=sorted(
-                {to_text(one.path) for one in granted if one.standing == "valid" and one.fingerprint in mine}
+                {
+                    to_text(one.path)
+                    for one in granted
+                    if one.standing == "valid" and one.depth is not None and one.fingerprint in mine
+                }
             ),
         )
 
