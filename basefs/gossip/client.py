@@ -249,7 +249,7 @@ class Client:
         if not future.done():
             # The agent answers in order, so everything behind this request is late as well: give the connection up.
             self._fail(AgentError(f"the Serf agent did not answer {command} within {timeout:g} s"))
-            assert self._error is not None
+        if self._error is not None and (future.cancelled() or not future.done()):
             raise self._error
         reply = future.result()
         if reply.error:
@@ -285,8 +285,8 @@ class Client:
         self._error = error
         self._writer.close()
         for future in self._waiters.values():
-            if not future.done():
-                future.set_exception(error)
+            # No exception: who waits may be cancelled meanwhile, and asyncio reports one that nobody takes.
+            future.cancel()
         self._waiters.clear()
         for subscription in self._subscriptions.values():
             subscription.finish(error)
