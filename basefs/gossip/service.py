@@ -235,6 +235,11 @@ class Gossip:
         self.config = dataclasses.replace(self.config, advertise=address)
         await self._supervisor.replace(self.config, leaves=known)
 
+    async def encrypt(self, key: str) -> None:
+        """Encrypt with another key from now on, base64 of 16, 24 or 32 bytes; this replaces the agent."""
+        self.config = dataclasses.replace(self.config, encrypt_key=key)
+        await self._supervisor.replace(self.config)
+
     def send(self, event_payloads: Sequence[bytes]) -> None:
         """Queue encoded events; they leave at the rate that Serf can carry.
 

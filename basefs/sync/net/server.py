@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
+from basefs.sync.net.keys import answer_keys
 from basefs.sync.net.peers import (
     FIRST_BAN,
     HANDSHAKE_SECONDS,
@@ -22,7 +23,7 @@ from basefs.sync.net.peers import (
     network_of,
     party,
 )
-from basefs.sync.net.tls import Credentials, Refused
+from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
 from basefs.sync.net.transport import GRACE, Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
 from basefs.sync.session.result import Reason, Result
@@ -132,6 +133,8 @@ class SyncServer:
         now = asyncio.get_running_loop().time()
         if self._penalties.banned(who, now) or self._silent.banned(who, now):
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
+        if connection.protocol == ALPN_KEY:
+            return None if self._shared.keys is None else await answer_keys(connection, self._shared.keys)
         if self._parties.total() >= self._max_sessions or self._parties[who] >= self._shared.per_host:
             return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
         with contextlib.ExitStack() as slot:

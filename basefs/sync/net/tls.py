@@ -26,8 +26,9 @@ from basefs.log.hashes import sha224
 from basefs.log.keys import SigningKey
 from basefs.sync.session.result import Reason
 
-#: What is spoken inside of it (RFC 7301).
+#: What is spoken inside of it (RFC 7301): a session, or the exchange of the key of gossip.
 ALPN = "basefs/3"
+ALPN_KEY = "basefs-key/1"
 #: The first byte of a TLS connection: a handshake record (RFC 8446, section 5.1).  No line of a session begins with it.
 FIRST_BYTE = b"\x16"
 #: Bytes that a peer may send until the handshake is complete: honest ones send less than two thousand.
@@ -88,28 +89,34 @@ class Credentials:
         if key is not None and key.public != self.public:
             self.public, self._chain = key.public, _chain(key)
         keys = None if trusted is None else frozenset(trusted)
-        contexts = self._context(ssl.PROTOCOL_TLS_CLIENT, keys), self._context(ssl.PROTOCOL_TLS_SERVER, keys or ())
+        contexts = (
+            self._context(ssl.PROTOCOL_TLS_CLIENT, keys, ALPN),
+            self._context(ssl.PROTOCOL_TLS_SERVER, keys or (), ALPN, ALPN_KEY),
+        )
         # Anchors cannot be taken out of a context.
         self._client, self._server = contexts
         self.trusted = keys
 
-    def client(self) -> TlsFilter:
-        """The side that opens a connection."""
-        return TlsFilter(self, self._client, is_server=False)
+    def client(self, protocol: str = ALPN) -> TlsFilter:
+        """The side that opens a connection, to speak this protocol."""
+        context = self._client
+        if protocol != ALPN:
+            context = self._context(ssl.PROTOCOL_TLS_CLIENT, self.trusted, protocol)
+        return TlsFilter(self, context, is_server=False)
 
     def server(self) -> TlsFilter:
         """The side that accepts one; it trusts nobody if the client trusts anybody."""
         return TlsFilter(self, self._server, is_server=True)
 
-    def _context(self, protocol: int, trusted: Iterable[bytes] | None) -> ssl.SSLContext:
-        context = ssl.SSLContext(protocol)
+    def _context(self, side: int, trusted: Iterable[bytes] | None, *protocols: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(side)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE if trusted is None else ssl.CERT_REQUIRED
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.set_alpn_protocols([ALPN])
+        context.set_alpn_protocols(list(protocols))
         for flag in _STRICT:
             context.verify_flags |= getattr(ssl, flag, 0)
-        if protocol == ssl.PROTOCOL_TLS_SERVER:
+        if side == ssl.PROTOCOL_TLS_SERVER:
             context.num_tickets = 0
         try:
             with _memory_file(self._chain) as path:
@@ -131,6 +138,7 @@ class TlsFilter:
     Attributes:
         peer: the raw public key of the node key that the peer has proved, once `shake` returned true; `None` where any
             server is trusted.
+        protocol: what both sides speak, once it did.
         ended: whether the peer said that it sends nothing more.
     """
 
@@ -141,6 +149,7 @@ class TlsFilter:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
         self._heard = 0
         self.peer: bytes | None = None
+        self.protocol = ""
         self.ended = False
 
     def shake(self, data: bytes) -> bool:
@@ -158,7 +167,8 @@ class TlsFilter:
             return False
         except ssl.SSLError as error:
             raise self._refused(error) from None
-        if self._object.selected_alpn_protocol() != ALPN:
+        self.protocol = self._object.selected_alpn_protocol() or ""
+        if not self.protocol:
             raise Refused(Reason.NO_TLS, "it speaks another protocol inside of TLS")
         if self._credentials.trusted is not None or self._is_server:
             self.peer = self._verified_peer()

@@ -20,6 +20,7 @@ from basefs.errors import BaseFSError, NoSpace
 from basefs.log.interface import Digest, LogState
 from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
+from basefs.sync.net.keys import ExchangeKeys
 from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Traffic
 from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
@@ -46,6 +47,7 @@ class SessionContext:
         contacts: what is known of the peers.
         room: whether the disk of the log takes more; `None`: there is no disk.
         credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
+        keys: exchanges the key of gossip with a member; `None`: there is none.
         sessions: those that run.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
@@ -64,6 +66,7 @@ class SessionContext:
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
     credentials: Credentials | None = None
+    keys: ExchangeKeys | None = None
     sessions: set[Session] = field(default_factory=set)
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)

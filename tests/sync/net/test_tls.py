@@ -16,9 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from basefs.errors import NetworkError, PeerUnreachable
 from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
 from basefs.sync.net.connection import Connection
+from basefs.sync.net.keys import exchange_keys
 from basefs.sync.net.peers import GIVES_WAY_AFTER, STRANGERS, STRANGERS_PER_ADDRESS, Strangers, network_of
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
@@ -472,3 +474,36 @@ def test_tls_leaves_half_a_connection_open() -> None:
         await server.wait_closed()
 
     run(main())
+
+
+OURS, THEIRS = bytes(32), bytes(range(32))
+
+
+async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> bytes:
+    return await exchange_keys(HOST, server.port, credentials(key, *trusted), OURS)
+
+
+def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
+    heard = []
+
+    async def exchange(theirs: bytes) -> bytes:
+        heard.append(theirs)
+        return THEIRS
+
+    async def main() -> None:
+        shared = SessionContext(credentials=credentials(B, A), keys=exchange)
+        server = SyncServer(MemoryLog(ROOT), HOST, 0, max_sessions=4, shared=shared)
+        await server.start()
+        try:
+            assert await _key_of(server, A, B) == THEIRS
+            with pytest.raises(NetworkError, match="not known there"):
+                await _key_of(server, STRANGER, B)
+            with pytest.raises(NetworkError, match="not known here"):
+                await _key_of(server, A, STRANGER)
+        finally:
+            await server.stop()
+        with pytest.raises(PeerUnreachable):
+            await _key_of(server, A, B)
+
+    asyncio.run(main())
+    assert heard == [OURS]

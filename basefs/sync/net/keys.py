@@ -1,0 +1,65 @@
+"""The keys of gossip between two members: each side sends its own over one connection under TLS.
+
+A member needs the key before it takes part in gossip, and again if it was changed while it was away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from basefs.errors import NetworkError, PeerUnreachable
+from basefs.sync.net.connection import Connection
+from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
+
+#: Takes the key that a member has, and returns the one that this node has then.
+ExchangeKeys: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+
+#: Bytes of a key.
+_SIZE = 32
+#: Seconds for all of it.
+_PATIENCE = 10.0
+
+
+async def exchange_keys(host: str, port: int, credentials: Credentials, ours: bytes) -> bytes:
+    """Send the key of gossip to a member; returns its own, `_SIZE` bytes.  Raises `NetworkError`."""
+    try:
+        return await asyncio.wait_for(_exchange(host, port, credentials, ours), _PATIENCE)
+    except (OSError, asyncio.TimeoutError) as error:
+        raise PeerUnreachable(f"{host}:{port} gives no key of gossip: {str(error) or 'no answer'}") from None
+    except Refused as refused:
+        raise NetworkError(f"{host}:{port} gives no key of gossip: {refused.detail}") from None
+
+
+async def _exchange(host: str, port: int, credentials: Credentials, ours: bytes) -> bytes:
+    connection = await Connection.open(host, port, credentials, ALPN_KEY)
+    try:
+        connection.write(ours)
+        await connection.drain()
+        return await _receive(connection)
+    finally:
+        connection.abort()
+
+
+async def answer_keys(connection: Connection, exchange: ExchangeKeys) -> None:
+    """Answer a member.  Raises OSError; a member that breaks the rules gets no answer."""
+    try:
+        theirs = await asyncio.wait_for(_receive(connection), _PATIENCE)
+        connection.write(await exchange(theirs))
+        await connection.drain()
+    except (Refused, asyncio.TimeoutError):
+        connection.abort()
+
+
+async def _receive(connection: Connection) -> bytes:
+    """Raises OSError, `Refused`."""
+    data = b""
+    while len(data) < _SIZE:
+        part = await connection.read()
+        if connection.refused is not None:
+            raise connection.refused
+        if not part:
+            raise ConnectionError("it sent none")
+        data += part
+    return data[:_SIZE]
