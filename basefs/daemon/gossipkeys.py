@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from basefs.daemon.config import SYNC_PORT_OFFSET, parse_address
 from basefs.errors import BaseFSError
 from basefs.gossip.events import Address
 from basefs.gossip.key import KEY_FILE, GossipKey
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 _ASK_SECONDS = 5.0
 #: Seconds within which the members make a new key once one of theirs was revoked: the first to do so spares the others.
 _RENEW_SECONDS = 5.0
+#: Nodes that a newcomer asks before it takes part in gossip.
+_FIRST = 3
 #: Members that are told at once.
 _TOLD_AT_ONCE = 16
 
@@ -38,16 +41,21 @@ def load_or_substitute(directory: Path) -> GossipKey:
 class GossipKeys:
     """Exchanges the key with members over TLS; the newer one counts.  Used in the event loop."""
 
-    def __init__(
-        self, key: GossipKey, directory: Path, gossip: Gossip, credentials: Credentials, named: Sequence[Address]
-    ) -> None:
-        """`key`: that gossip begins with; `directory`: of the log; `named`: where nodes to join answer `sync`."""
+    def __init__(self, key: GossipKey, directory: Path, gossip: Gossip, credentials: Credentials) -> None:
+        """`key`: that gossip begins with; `directory`: of the log."""
         self._key = key
         self._path = directory / KEY_FILE
         self._gossip = gossip
         self._credentials = credentials
-        self._named = named
         self._taking = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Ask for the key, for a node that has none yet: before gossip starts."""
+        for address in self._named()[:_FIRST]:
+            if self._key.generation:
+                return
+            await self._meet(address)
 
     async def exchange(self, theirs: bytes) -> bytes:
         """Take a member's key if it is newer; returns the one of this node.  Raises OSError."""
@@ -68,25 +76,40 @@ class GossipKeys:
 
         await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected))
 
-    async def renew_soon(self) -> None:
-        """Make a new key unless another member does first: the key of a member was revoked.  Raises OSError."""
+    def renew_soon(self) -> None:
+        """Make a new key unless another member does first: the key of a member was revoked."""
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.get_running_loop().create_task(self._renew_later())
+
+    async def _renew_later(self) -> None:
         before = self._key
         await asyncio.sleep(random.uniform(0.0, _RENEW_SECONDS))
         if self._key == before:
-            await self.renew()
+            try:
+                await self.renew()
+            except OSError as error:
+                log.error("cannot make a new key of gossip: %s", error)
 
     async def watch(self) -> None:
         """Ask members that gossip does not reach, for ever."""
-        while True:
-            lost = self._lost()
-            if lost:
-                await self._meet(random.choice(sorted(lost)))
-            await asyncio.sleep(_ASK_SECONDS)
+        try:
+            while True:
+                lost = self._lost()
+                if lost:
+                    await self._meet(random.choice(lost))
+                await asyncio.sleep(_ASK_SECONDS)
+        finally:
+            if self._renewal is not None:
+                self._renewal.cancel()
 
-    def _lost(self) -> Collection[Address]:
+    def _lost(self) -> Sequence[Address]:
         expected = self._gossip.expected
-        lost = {peer.sync_address for peer in expected if peer.status != "alive"}
-        return lost if len(lost) < len(expected) else lost.union(self._named)
+        lost = [peer.sync_address for peer in expected if peer.status != "alive"]
+        return lost if len(lost) < len(expected) else [*lost, *self._named()]
+
+    def _named(self) -> list[Address]:
+        named = map(parse_address, self._gossip.candidates)
+        return [Address(host, port + SYNC_PORT_OFFSET) for host, port in named]
 
     async def _meet(self, address: Address) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from basefs.errors import BaseFSError, UsageError
 from basefs.log.entries import KEY_ACTIONS
@@ -42,8 +43,8 @@ class Membership:
             )
         return next((key for key in keys if key.public in members), keys[0])
 
-    async def watch(self, sync: SyncService) -> None:
-        """Have the members let in and nobody else, for ever."""
+    async def watch(self, sync: SyncService, on_removed: Callable[[], None]) -> None:
+        """Have the members let in and nobody else, for ever; `on_removed` is called when one is none any more."""
         loop = asyncio.get_running_loop()
         self._replica.subscribe(lambda applied: self._note(loop, applied))
         while True:
@@ -52,7 +53,10 @@ class Membership:
             if digest != self._seen:
                 try:
                     members = await asyncio.to_thread(self._replica.members)
+                    before = self.credentials.trusted or frozenset()
                     await sync.trust(members, self._own(members))
+                    if before - members:
+                        on_removed()
                     self._seen = digest
                 except BaseFSError as error:
                     log.error("cannot find out who is a member: %s", error)

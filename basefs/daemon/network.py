@@ -13,6 +13,7 @@ from pathlib import Path
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.config import is_ip, parse_address
+from basefs.daemon.gossipkeys import GossipKeys, load_or_substitute
 from basefs.daemon.handover import HandOver, lack_of
 from basefs.daemon.membership import Membership
 from basefs.daemon.options import DaemonOptions
@@ -72,13 +73,14 @@ class Network:
             except OSError as error:
                 raise AgentError(f"Serf cannot run as the user {SERF_USER}: {error}") from None
             snapshot, rundir = account.snapshot, account.directory
+        key = None if replica.is_open else load_or_substitute(replica.directory)
         self.gossip = Gossip(
             AgentConfig(
                 node_name=options.node_name,
                 bind=join_host_port(host, port),
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
-                encrypt_key=options.encrypt_key,
+                encrypt_key=options.encrypt_key if key is None else key.as_serf(),
                 tags={"sync": str(self._sync_address.port)},
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
@@ -93,6 +95,9 @@ class Network:
         )
         self._membership = None if replica.is_open else Membership(replica)
         credentials = None if self._membership is None else self._membership.credentials
+        self._keys: GossipKeys | None = None
+        if key is not None and credentials is not None:
+            self._keys = GossipKeys(key, replica.directory, self.gossip, credentials)
         self.sync = SyncService(
             replica,
             self._sync_address,
@@ -100,7 +105,11 @@ class Network:
             listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
-            shared=SessionContext(room=replica.room, credentials=credentials),
+            shared=SessionContext(
+                room=replica.room,
+                credentials=credentials,
+                keys=None if self._keys is None else self._keys.exchange,
+            ),
         )
 
     @contextlib.asynccontextmanager
@@ -115,8 +124,9 @@ class Network:
             except OSError as error:
                 raise AgentError(_why_not(error, *self._sync_address, self._gossip_address.port)) from None
             stack.push_async_callback(self.sync.stop)
-            if self._membership is not None:
-                watch = asyncio.create_task(self._membership.watch(self.sync))
+            if self._membership is not None and self._keys is not None:
+                await self._keys.begin()
+                watch = asyncio.create_task(self._membership.watch(self.sync, self._keys.renew_soon))
                 stack.push_async_callback(cancel, [watch])
             await self._wait_for_port()
             # Before there is an agent: it replays what this node has missed at once.
@@ -128,6 +138,8 @@ class Network:
                 raise
             departure.push_async_callback(self.gossip.stop)
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
+            if self._keys is not None:
+                tasks.append(asyncio.create_task(self._keys.watch()))
             stack.push_async_callback(cancel, tasks)
             stack.push_async_callback(self._propagation.stop)
             stack.push_async_callback(self._hand_over, HandOver.take(self._replica.directory))

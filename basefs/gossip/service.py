@@ -119,7 +119,9 @@ class Gossip:
         self._members: list[Member] = []
         self._peers: list[Peer] | None = None
         self._supervisor = Supervisor(self.config, rundir, self._serve, clock)
-        self._joiner = Joiner(self._candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set)
+        self._joiner = Joiner(
+            lambda: self.candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set
+        )
         self._last_sent = clock() - POLL_LINGER
         #: Names that several members have -> since when, and whether that was logged.
         self._shared: dict[str, tuple[float, bool]] = {}
@@ -190,6 +192,11 @@ class Gossip:
     def is_ours(self, member: Member) -> bool:
         """Whether a member is one of this filesystem."""
         return member.tags.get(TAG_FS) == self.config.tags[TAG_FS]
+
+    @property
+    def candidates(self) -> list[str]:
+        """Where nodes to join may be, "host:port": those that were named, and those that were ever seen."""
+        return list(dict.fromkeys([*self.config.join, *self._book.addresses]))
 
     def ours(self) -> list[Member]:
         """Those of `members` that are of this filesystem."""
@@ -464,9 +471,6 @@ class Gossip:
                 self.serf_queue_depth = int(depth)
                 if sends:
                     self._pacer.observe_depth(self.serf_queue_depth, self._clock())
-
-    def _candidates(self) -> list[str]:
-        return list(dict.fromkeys([*self.config.join, *self._book.addresses]))
 
     async def _alive_addresses(self) -> Iterable[str]:
         async with await self._supervisor.dial() as client:

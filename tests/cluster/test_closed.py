@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 import socket
 import subprocess
@@ -50,7 +51,7 @@ asyncio.run(main())
 
 
 class Capture:
-    """Every byte of TCP to or from the sync port that a node's network sees."""
+    """What a node's network carries: `data`, to or from the sync port, and `gossip`, all other packets."""
 
     def __init__(self, node: Node) -> None:
         assert node.namespace is not None
@@ -59,7 +60,7 @@ class Capture:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self.data = bytearray()
+        self.data, self.gossip = bytearray(), bytearray()
 
     def __enter__(self) -> Capture:
         self._thread.start()
@@ -79,6 +80,8 @@ class Capture:
             is_tcp = frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_TCP
             if is_tcp and SYNC_PORT.to_bytes(2, "big") in (frame[header : header + 2], frame[header + 2 : header + 4]):
                 self.data += frame[header + 4 * (frame[header + 12] >> 4) :]
+            else:
+                self.gossip += frame
 
 
 def as_stranger(node: Node, program: str, address: str | None) -> str:
@@ -116,10 +119,18 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
         wait_until(lambda: (first.mountpoint / f"{CANARY}-2").exists(), PATIENCE, "the third node's change arrives")
     assert len(capture.data) > 5000, "sessions were seen"
     assert CANARY.encode() not in capture.data
+    assert len(capture.gossip) > 5000, "gossip was seen"
+    assert CANARY.encode() not in capture.gossip
     # Who is revoked is out, everywhere, while the others go on.
     members = [first, second]
+    key = gossip_key(first)
+    assert key == gossip_key(second) == gossip_key(other)
     first.basefs("revoke", f"{NAME}:/", "third")
     wait_until(lambda: not any(standing_with(node, other) for node in members), PATIENCE, "its sessions end")
+    wait_until(lambda: key != gossip_key(first) == gossip_key(second), PATIENCE, "members have a new key of gossip")
+    assert gossip_key(other) == key
+    wait_until(lambda: gossip_sees(first, second), PATIENCE, "gossip goes on")
+    wait_until(lambda: not gossip_sees(first, other), PATIENCE, "gossip loses the third node")
     (first.mountpoint / "secret").write_text("for members")
     wait_until(lambda: (second.mountpoint / "secret").exists(), PATIENCE, "members converge")
     wait_until(
@@ -128,6 +139,15 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     assert not (other.mountpoint / "secret").exists()
     with contextlib.suppress(OSError):
         other.basefs("unmount", NAME)
+
+
+def gossip_key(node: Node) -> bytes:
+    return (node.home / "fs" / NAME / "gossip.key").read_bytes()
+
+
+def gossip_sees(node: Node, other: Node) -> bool:
+    found = {member["address"]: member["status"] for member in json.loads(node.basefs("members", NAME, "--json"))}
+    return found.get(other.endpoint) in ("alive", "silent")
 
 
 def standing_with(node: Node, other: Node) -> bool:

@@ -23,6 +23,7 @@ from basefs.daemon.keyfiles import default_keys, ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
+from basefs.gossip.key import KEY_FILE, GossipKey
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
@@ -105,6 +106,8 @@ def create(
         raise UsageError("the same key was given twice with -k")
     with new_directory(directory) as fresh:
         replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open)
+        if not is_open:
+            GossipKey.first().save(fresh / KEY_FILE)
         identity = replica.identity.hex()
         replica.close()
     return identity
@@ -229,7 +232,11 @@ class Access:
     ) -> Result:
         """A session with a node, under TLS unless its filesystem is open."""
         port = node.port + SYNC_PORT_OFFSET
+        # What has come from a closed one is for its members, whoever answers there.
+        is_closed = replica.identity != ZERO_HASH and bool(replica.members()) and not replica.is_open
         for credentials in self.credentials:
+            if is_closed:
+                credentials.update(replica.members())
             shared = SessionContext(limits=limits, credentials=credentials)
             result = await sync_with(replica, node.host, port, progress=progress, shared=shared)
             if result.reason is Reason.NO_TLS:
@@ -238,6 +245,8 @@ class Access:
                 return result
         if result.reason is Reason.UNKNOWN_KEY:
             return replace(result, detail=self.refused or result.detail)
+        if is_closed:
+            return result
         result = await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
         if result.reason is Reason.COMPLETE and replica.identity != ZERO_HASH and not replica.is_open:
             detail = "it speaks no TLS, although its filesystem is closed: another machine may answer in its place"
