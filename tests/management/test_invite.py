@@ -105,7 +105,7 @@ def closed(replica: Replica, changed: Callable[[], None] = lambda: None) -> Iter
 
     def applied(change: Applied) -> None:
         if any(entry.action in KEY_ACTIONS for entry in change.entries):
-            trusting.append(asyncio.run_coroutine_threadsafe(service.trust(replica.members()), loop))
+            trusting.append(asyncio.run_coroutine_threadsafe(service.trust(replica.members(), own), loop))
             changed()
 
     replica.subscribe(applied)
