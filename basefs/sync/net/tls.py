@@ -1,4 +1,4 @@
-"""TLS 1.3 between members, with node keys and without a certificate authority (docs/sync-protocol.md, section 1).
+"""TLS 1.3 between members, with node keys and without a certificate authority (docs/sync-protocol.md, section 9).
 
 A trust anchor is a key and a name; X.509 is only the container, whose signature nobody checks.  So a node makes an
 anchor from each public key that may come in, and a peer shows a certificate of a fresh TLS key, signed by its node key
