@@ -41,7 +41,7 @@ class Token:
         identity: of the filesystem.
         seed: the secret of the invite key, `SEED_SIZE` bytes.
         until: when it expires, UNIX seconds.
-        keys: raw public keys of members, at most `MAX_KEYS`.
+        keys: raw public keys of members, at most `MAX_KEYS`, the inviter's first.
         addresses: IP addresses and gossip ports of members, at most `MAX_ADDRESSES`.
     """
 

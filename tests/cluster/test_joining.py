@@ -17,9 +17,9 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 
-def start(node: Node) -> None:
+def start(node: Node, *options: str) -> None:
     """Make the filesystem on a node, and mount it."""
-    node.basefs("bootstrap", NAME, "-i", node.endpoint)
+    node.basefs("bootstrap", NAME, "-i", node.endpoint, *options)
     node.mount(NAME)
     wait_until(lambda: any(member["own"] for member in ask(node, "members")), PATIENCE, "its own address")
 
@@ -54,9 +54,11 @@ def digits(node: Node) -> str:
     return fingerprint[:12]
 
 
-def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork]) -> None:
+@pytest.mark.logs("unknown key")
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *, closed: bool) -> None:
     alpha, beta, gamma = network(3).nodes
-    start(alpha)
+    start(alpha, *(["--closed"] if closed else []))
     (alpha.mountpoint / "hosts").write_text("1\n")
     alpha.settle(NAME)
     # With everything running it takes a moment.
@@ -103,8 +105,35 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork]) ->
     refused = thief.spawn("join", NAME, thief.base / "invitation")
     assert refused.returncode == 1
     last = refused.stderr.splitlines()[-1]
-    assert f"the invitation was used already, by beta ({digits(beta)})" in last
+    if closed:
+        assert "the invitation is not known there: it was used" in last
+    else:
+        assert f"the invitation was used already, by beta ({digits(beta)})" in last
     assert thief.query("list") == []
+
+
+@pytest.mark.logs("unknown key")
+def test_a_reader_of_a_closed_filesystem(network: Callable[[int], NamespaceNetwork]) -> None:
+    alpha, beta, gamma = network(3).nodes
+    start(alpha, "--closed")
+    join(gamma, invite(alpha, "gamma"))
+    gamma.mount(NAME)
+    token = alpha.basefs("invite", NAME, "--name", "beta", "--read-only")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    alpha.basefs("unmount", NAME)
+    assert join(beta, token)["path"] is None
+    beta.mount(NAME)
+    (gamma.mountpoint / "news").write_text("x")
+    wait_until((beta.mountpoint / "news").exists, PATIENCE, "beta reads what is new, while alpha is off")
+    for where in ("here", ".readers/here", "news"):
+        with pytest.raises(PermissionError):
+            (beta.mountpoint / where).write_text("y")
+    assert beta.query("status", NAME)["may_write"] == []
+    alpha.mount(NAME)
+    for node in (alpha, beta, gamma):
+        wait_until(lambda node=node: is_adopted(node, "beta"), PATIENCE, "beta is adopted")  # type: ignore[misc]
+    (gamma.mountpoint / "more").write_text("x")
+    wait_until((beta.mountpoint / "more").exists, PATIENCE, "beta still reads")
 
 
 @pytest.mark.logs("was used by 2 keys")

@@ -44,6 +44,15 @@ def member(cli: Cli) -> Cli:
     return cli
 
 
+@pytest.fixture
+def secret(cli: Cli) -> Cli:
+    """The same, closed."""
+    cli("bootstrap", "conf", "-i", "10.77.0.1", "--closed")
+    with cli.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/web")))
+    return cli
+
+
 class Machine:
     """Another machine: a home of its own."""
 
@@ -400,6 +409,22 @@ def test_a_machine_that_lost_the_connection_joins_again(member: Cli, machine: Ma
         assert machine.join(at(token, address), "late")[0] == 0
 
 
+def test_nobody_else_leads_the_machine_elsewhere(member: Cli, machine: Machine) -> None:
+    """The public half of an invite key is in the log, so that any key holder can grant it, too."""
+    member("grant", "conf", "alice", ALICE.public.hex())
+    token = invited(member, "conf:/web", "--name", "gamma")
+    invite = SigningKey.from_seed(token.seed).public
+    with member.replica("conf", ALICE) as replica:
+        name = Invitation(b"gamma", token.until).encode()
+        replica.commit(lambda author: author.make_directory(path("/aaa")))
+        replica.commit(lambda author: author.grant(path("/aaa"), name, invite))
+        replica.commit(lambda author: author.grant(path("/web"), name + b" ", invite))
+    with member.replica("conf") as replica, served(replica) as address:
+        code, out, err = machine.join(at(token, address), "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["path"] == "/web"
+
+
 def test_two_uses_are_seen_by_members(member: Cli, machine: Machine) -> None:
     """By a thief, whose client does not mind."""
     token = invited(member, "conf", "--name", "gamma")
@@ -432,9 +457,9 @@ def test_names_that_are_none(member: Cli, machine: Machine) -> None:
 # -- a closed filesystem -----------------------------------------------------------------------------------------------
 
 
-def test_members_let_in_who_has_an_invitation(member: Cli, machine: Machine) -> None:
-    token = invited(member, "conf:/web", "--name", "gamma")
-    with member.replica("conf") as replica, closed(replica) as address:
+def test_members_let_in_who_has_an_invitation(secret: Cli, machine: Machine) -> None:
+    token = invited(secret, "conf:/web", "--name", "gamma")
+    with secret.replica("conf") as replica, closed(replica) as address:
         code, out, err = machine.join(at(token, address))
         assert (code, err) == (0, ""), err
         assert out.splitlines()[1] == "joined: gamma may write at /web and below"
@@ -443,11 +468,11 @@ def test_members_let_in_who_has_an_invitation(member: Cli, machine: Machine) -> 
 
 @pytest.mark.parametrize("option", [(), ("--read-only",)])
 def test_an_inviter_that_adopts_while_the_machine_still_talks_to_it(
-    member: Cli, machine: Machine, option: tuple[str, ...]
+    secret: Cli, machine: Machine, option: tuple[str, ...]
 ) -> None:
     """The invite key ends, and with it its session: the machine goes on by its own key."""
-    token = invited(member, "conf", "--name", "gamma", *option)
-    with member.replica("conf") as replica:
+    token = invited(secret, "conf", "--name", "gamma", *option)
+    with secret.replica("conf") as replica:
         adopter = Adopter(replica)
         workers: list[threading.Thread] = []
 
@@ -465,10 +490,10 @@ def test_an_inviter_that_adopts_while_the_machine_still_talks_to_it(
 
 
 def test_members_do_not_know_a_token_that_was_used(
-    member: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    secret: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = invited(member, "conf", "--name", "gamma")
-    with temporary_directory() as directory, member.replica("conf") as replica, closed(replica) as address:
+    token = invited(secret, "conf", "--name", "gamma")
+    with temporary_directory() as directory, secret.replica("conf") as replica, closed(replica) as address:
         assert machine.join(at(token, address))[0] == 0
         Adopter(replica).look()
         second = Machine(machine.cli, directory, monkeypatch)
@@ -479,10 +504,19 @@ def test_members_do_not_know_a_token_that_was_used(
         assert machine.join(at(token, address), "again")[0] == 0
 
 
-def test_only_members_that_the_token_names_are_believed(member: Cli, machine: Machine) -> None:
-    token = invited(member, "conf")
-    with member.replica("conf") as replica, closed(replica) as address:
+def test_only_members_that_the_token_names_are_believed(secret: Cli, machine: Machine) -> None:
+    token = invited(secret, "conf")
+    with secret.replica("conf") as replica, closed(replica) as address:
         other = Token(token.name, token.identity, token.seed, token.until, (ALICE.public,), token.addresses)
         said = machine.fails(at(other, address))
         assert "the invitation is not known there" in said
         assert SigningKey.load(machine.cli.home.default_key).public not in replica.members()
+
+
+def test_nobody_in_between_can_say_that_a_closed_filesystem_is_open(secret: Cli, machine: Machine) -> None:
+    token = invited(secret, "conf")
+    with secret.replica("conf") as replica, served(replica) as address:
+        said = machine.fails(at(token, address))
+        assert "it speaks no TLS, although its filesystem is closed" in said
+        assert SigningKey.load(machine.cli.home.default_key).public not in replica.members()
+    assert leftovers(machine.cli) == []

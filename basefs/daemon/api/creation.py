@@ -222,10 +222,12 @@ class Access:
     Attributes:
         credentials: tried one after another, where the filesystem is closed.
         refused: why none of them is known there, and what to do; '' for what TLS says.
+        strict: whether a closed filesystem is taken under TLS only, so that nobody in between learns who joins.
     """
 
     credentials: Sequence[Credentials]
     refused: str = ""
+    strict: bool = False
 
     async def session(
         self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
@@ -248,7 +250,7 @@ class Access:
         if is_closed:
             return result
         result = await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
-        if result.reason is Reason.COMPLETE and replica.identity != ZERO_HASH and not replica.is_open:
+        if self.strict and result.reason is Reason.COMPLETE and replica.identity != ZERO_HASH and not replica.is_open:
             detail = "it speaks no TLS, although its filesystem is closed: another machine may answer in its place"
             return replace(result, reason=Reason.NO_TLS, detail=detail)
         return result

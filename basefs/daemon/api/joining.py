@@ -35,7 +35,7 @@ from basefs.errors import (
     Unsupported,
     UsageError,
 )
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.path import Path, display
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
@@ -208,6 +208,7 @@ def join(
     access = Access(
         [Credentials(newcomer.invite, token.keys), Credentials(own, token.keys)],
         "the invitation is not known there: it was used, was cancelled, or has not arrived there yet",
+        strict=True,
     )
 
     def bring(replica: Replica, node: NodeAddress) -> None:
@@ -238,6 +239,7 @@ class _Newcomer:
         self.path: Path = ()
         self.name = b""
         self._own = own
+        self._inviter = {fingerprint_of(public) for public in token.keys[:1]}
 
     def redeem(self, replica: Replica, node: NodeAddress) -> None:
         """Grant the machine's own key where the token allows it, in a log that a node has sent.
@@ -248,6 +250,8 @@ class _Newcomer:
         invited = [one for one in grants if one.fingerprint == self.invite.fingerprint and _is_invitation(one)]
         if not invited:
             raise NotFound(f"{node}: this member has not received the invitation yet")
+        # The inviter's own, as any key holder may grant the invite key elsewhere under such a name.
+        invited.sort(key=lambda one: (one.entry.fingerprint not in self._inviter, one.standing != "valid"))
         self.path = invited[0].path
         valid = [one for one in grants if one.standing == "valid"]
         mine = [one for one in valid if one.fingerprint == self._own.fingerprint and one.path == self.path]
@@ -255,7 +259,6 @@ class _Newcomer:
             # It was here before, and has lost the connection then.
             self.name = mine[0].entry.name
             return
-        invitation = next((Invitation.decode(one.entry.name) for one in invited if one.standing == "valid"), None)
         users = [one for one in grants if one.entry.fingerprint == self.invite.fingerprint]
         if users:
             who = f"{users[0].entry.name.decode('utf-8', 'replace')} ({users[0].fingerprint.hex()[:12]})"
@@ -263,7 +266,8 @@ class _Newcomer:
                 f"the invitation was used already, by {who}: if that is not this machine, somebody else has seen it; "
                 "ask for another one"
             )
-        if invitation is None:
+        invitation = Invitation.decode(invited[0].entry.name)
+        if invitation is None or invited[0].standing != "valid":
             raise NotPermitted("the invitation was cancelled, or has expired: ask for another one")
         self.name = free_name(invitation.machine or _bytes(socket.gethostname()), self._own.fingerprint, valid)
         key, path, key_name = self._own.public, self.path, self.name
