@@ -122,7 +122,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="basefs-saving-") as text, NamespaceNetwork(Path(text), 2) as network:
         writer, reader = network.nodes
         writer.basefs("genkey")
-        writer.basefs("bootstrap", NAME, "-i", writer.endpoint)
+        writer.basefs("bootstrap", NAME, "-i", writer.endpoint, "--open")
         writer.mount(NAME, "--profile", "lan")
         reader.basefs("genkey")
         reader.basefs("get", NAME, writer.endpoint)

@@ -231,7 +231,7 @@ class _Asking:
 
 def _start(writer: Node, reader: Node) -> None:
     writer.basefs("genkey")
-    writer.basefs("bootstrap", NAME, "-i", writer.endpoint)
+    writer.basefs("bootstrap", NAME, "-i", writer.endpoint, "--open")
     writer.mount(NAME, "--profile", "lan")
     reader.basefs("genkey")
     reader.basefs("get", NAME, writer.endpoint)

@@ -46,8 +46,8 @@ class Network:
     def __init__(self, options: DaemonOptions, replica: Replica, rundir: Path) -> None:
         """`rundir`: an existing directory for the Serf agent, unless there is an account for it.
 
-        Raises `UsageError` for a bad interface and for a closed filesystem without a key of this node, and `AgentError`
-        where the account cannot be used.
+        Raises `UsageError` for a bad interface, for a closed filesystem without a key of this node or with another one
+        for gossip than its own, and `AgentError` where the account or the key of gossip cannot be used.
         """
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
@@ -74,6 +74,8 @@ class Network:
                 raise AgentError(f"Serf cannot run as the user {SERF_USER}: {error}") from None
             snapshot, rundir = account.snapshot, account.directory
         key = None if replica.is_open else load_or_substitute(replica.directory)
+        if key is not None and options.encrypt_key is not None:
+            raise UsageError(f"gossip of {options.name} has a key of its own: leave --encrypt-key-file out")
         self.gossip = Gossip(
             AgentConfig(
                 node_name=options.node_name,

@@ -37,22 +37,22 @@ from basefs.management.session import notify
     type=click.Path(path_type=Path),
     help="Root key; may be given again, the first one signs.",
 )
-@click.option("--closed", is_flag=True, help="Only members read it: keys that are granted or admitted.")
+@click.option("--open", "is_open", is_flag=True, help="Whoever reaches a node reads everything, without a key.")
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
 @json_option
 def bootstrap(
-    name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], closed: bool, force: bool, as_json: bool
+    name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], is_open: bool, force: bool, as_json: bool
 ) -> None:
     """Create the filesystem NAME, with its root keys and the addresses at which new nodes join.
 
     Without -k the root key is the default key, which is made if there is none.
 
-    With --closed the nodes talk TLS, and only with members: keys that are granted or admitted. Otherwise whoever
-    reaches the sync port reads everything. The choice is part of the filesystem's identity, and cannot be changed.
+    Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open whoever reaches the sync
+    port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.
     """
     parsed = [_parse_ip(address) for address in addresses]
     home = Home.from_environment()
-    identity = create(home, name, keypaths, parsed, replaces=force, is_open=not closed)
+    identity = create(home, name, keypaths, parsed, replaces=force, is_open=is_open)
     if as_json:
         print_json({"name": name, "identity": identity})
     else:

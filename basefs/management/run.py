@@ -39,7 +39,7 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--encrypt-key-file",
             type=click.Path(path_type=Path),
-            help="File with Serf's encryption key (base64 of 16, 24 or 32 bytes), the same on all nodes.",
+            help="Encryption key of Serf for an open filesystem (base64 of 16, 24 or 32 bytes), the same on all nodes.",
         ),
         click.option(
             "--push/--no-push",

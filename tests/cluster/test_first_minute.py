@@ -27,7 +27,7 @@ def test_without_options_and_without_a_network(network: Callable[[int], Namespac
     ip(one, "address", "flush", "dev", "eth0")
 
     one.basefs("genkey")
-    one.basefs("bootstrap", NAME)
+    one.basefs("bootstrap", NAME, "--open")
     one.basefs("mount", NAME, one.mountpoint)
     (one.mountpoint / "hosts").write_text("10.0.0.1 one\n")
     assert "problem" not in one.basefs("doctor", NAME)

@@ -58,7 +58,7 @@ def digits(node: Node) -> str:
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *, closed: bool) -> None:
     alpha, beta, gamma = network(3).nodes
-    start(alpha, *(["--closed"] if closed else []))
+    start(alpha, *([] if closed else ["--open"]))
     (alpha.mountpoint / "hosts").write_text("1\n")
     alpha.settle(NAME)
     # With everything running it takes a moment.
@@ -115,7 +115,7 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *,
 @pytest.mark.logs("unknown key")
 def test_a_reader_of_a_closed_filesystem(network: Callable[[int], NamespaceNetwork]) -> None:
     alpha, beta, gamma = network(3).nodes
-    start(alpha, "--closed")
+    start(alpha)
     join(gamma, invite(alpha, "gamma"))
     gamma.mount(NAME)
     token = alpha.basefs("invite", NAME, "--name", "beta", "--read-only")

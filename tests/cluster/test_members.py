@@ -91,7 +91,7 @@ def test_a_node_with_the_wrong_key_is_told_so(
         (node.home / "secret").write_text(key or "")
         options.append(("--encrypt-key-file", str(node.home / "secret")) if key else ())
     one.basefs("genkey")
-    one.basefs("bootstrap", NAME, "-i", one.endpoint)
+    one.basefs("bootstrap", NAME, "-i", one.endpoint, "--open")
     one.mount(NAME, *options[0])
     two.basefs("get", NAME, one.endpoint)
     two.mount(NAME, *options[1])

@@ -28,7 +28,7 @@ def test_a_new_filesystem_and_its_key(cli: Cli) -> None:
     assert (grant["public"], grant["own"]) == (key.public.hex(), True)
 
 
-@pytest.mark.parametrize(("option", "is_open"), [([], True), (["--closed"], False)])
+@pytest.mark.parametrize(("option", "is_open"), [([], False), (["--open"], True)])
 def test_who_may_read_is_fixed_from_the_beginning(cli: Cli, option: list[str], *, is_open: bool) -> None:
     cli("bootstrap", "conf", *option)
     with cli.replica("conf") as replica:

@@ -47,7 +47,7 @@ def member(cli: Cli) -> Cli:
 @pytest.fixture
 def secret(cli: Cli) -> Cli:
     """The same, closed."""
-    cli("bootstrap", "conf", "-i", "10.77.0.1", "--closed")
+    cli("bootstrap", "conf", "-i", "10.77.0.1")
     with cli.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/web")))
     return cli

@@ -81,7 +81,7 @@ class Cluster:
         cluster = cls(network, network.nodes if nodes is None else nodes)
         first, *others = cluster.nodes
         first.basefs("genkey")
-        first.basefs("bootstrap", NAME, "-i", first.endpoint, *(["--closed"] if closed else []))
+        first.basefs("bootstrap", NAME, "-i", first.endpoint, *([] if closed else ["--open"]))
         first.mount(NAME, "--owners", "--profile", profile, *options)
         if grant_at != "/":
             (first.mountpoint / grant_at.lstrip("/")).mkdir()
