@@ -234,20 +234,23 @@ class Access:
     ) -> Result:
         """A session with a node, under TLS unless its filesystem is open."""
         port = node.port + SYNC_PORT_OFFSET
-        # What has come from a closed one is for its members, whoever answers there.
-        is_closed = replica.identity != ZERO_HASH and bool(replica.members()) and not replica.is_open
-        for credentials in self.credentials:
-            if is_closed:
-                credentials.update(replica.members())
-            shared = SessionContext(limits=limits, credentials=credentials)
+        members = replica.members()
+        # Once the log says that the filesystem is open, a TLS connection would be in vain.
+        credentials = () if replica.is_open else self.credentials
+        result: Result | None = None
+        for each in credentials:
+            if members:
+                # What has come from a closed one is for its members, whoever answers there.
+                each.update(members)
+            shared = SessionContext(limits=limits, credentials=each)
             result = await sync_with(replica, node.host, port, progress=progress, shared=shared)
             if result.reason is Reason.NO_TLS:
                 break
             if result.reason is not Reason.UNKNOWN_KEY:
                 return result
-        if result.reason is Reason.UNKNOWN_KEY:
+        if result is not None and result.reason is Reason.UNKNOWN_KEY:
             return replace(result, detail=self.refused or result.detail)
-        if is_closed:
+        if result is not None and members:
             return result
         result = await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
         if self.strict and result.reason is Reason.COMPLETE and replica.identity != ZERO_HASH and not replica.is_open:

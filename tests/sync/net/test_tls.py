@@ -32,6 +32,7 @@ from basefs.sync.wire.messages import Hash
 from tests.support.asynchronous import until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
+from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer
 
 HOST = "127.0.0.1"
@@ -87,6 +88,17 @@ def test_any_pieces_of_a_handshake_and_of_records_come_through(size: int) -> Non
         got = b"".join(other.decrypt(piece) for piece in parts(one.to_send(), size))
         assert got == sent + b"and more"
         assert not other.ended
+
+
+def test_a_handshake_and_a_record_are_small() -> None:
+    few, many = credentials(A, B), credentials(A, B, *(SigningKey.generate() for _ in range(50)))
+    sizes = []
+    for ours in (few, many):
+        client, server = ours.client(), credentials(B, A).server()
+        sizes.append(len(shake(client, server)))
+        client.encrypt(b"x" * 1000)
+        assert len(client.to_send()) == 1000 + 22
+    assert max(sizes) < 1000, "of the server, whatever the number of keys"
 
 
 def test_what_is_sent_is_not_readable() -> None:
@@ -472,6 +484,30 @@ def test_tls_leaves_half_a_connection_open() -> None:
             await connection.close_within(1.0)
         server.close()
         await server.wait_closed()
+
+    run(main())
+
+
+def test_a_node_lets_in_and_sends_away_as_it_is_told() -> None:
+    async def main() -> None:
+        one = Syncing(Writer().log(), interval=0.05, degree=1, shared=SessionContext(credentials=credentials(A, B)))
+        two = Syncing(Writer().log(), interval=0.05, degree=1, shared=SessionContext(credentials=credentials(B)))
+        async with running(one, two):
+            here, there = (HOST, one.port), (HOST, two.port)
+            one.peers, two.peers = (lambda: [there]), (lambda: [here])
+            await until(lambda: one.sync.contact(there).trouble.startswith("it turned this node away: unknown key"))
+            assert not one.sync.standing and not two.sync.standing
+            await two.sync.trust(frozenset((A.public, B.public)), B)
+            await until(lambda: one.sync.standing and two.sync.standing)
+            await until(lambda: one.sync.key_at(there) == B.public)
+            began = asyncio.get_running_loop().time()
+            await two.sync.trust(frozenset((B.public,)), B)
+            await until(lambda: not one.sync.standing and not two.sync.standing)
+            assert asyncio.get_running_loop().time() - began < 2.0
+            # By another key of the same node it is a member again.
+            await two.sync.trust(frozenset((STRANGER.public, B.public)), B)
+            await one.sync.trust(frozenset((STRANGER.public, B.public)), STRANGER)
+            await until(lambda: one.sync.standing and two.sync.standing)
 
     run(main())
 
