@@ -124,9 +124,10 @@ class Pace:
 #: Connections of strangers at once: of one address, and of all.
 STRANGERS_PER_ADDRESS = 2
 STRANGERS = 16
-#: Seconds that a stranger has to say who it is, and after which it gives way to the next one of its address.
+#: Seconds that a stranger has to say who it is, and after which it gives way to the next one of its address: more than
+#: a handshake takes over a satellite, so that honest ones behind one address do not cut off each other.
 HANDSHAKE_SECONDS = 5.0
-GIVES_WAY_AFTER = 0.5
+GIVES_WAY_AFTER = 1.0
 
 
 class Stranger(Protocol):
