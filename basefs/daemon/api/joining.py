@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.creation import Access, Fetched, arrive, fetch_all
@@ -211,9 +211,13 @@ def join(
         strict=True,
     )
 
+    # Without what the inviter adds as soon as it hears of the machine.
+    fetched_by_now: dict[str, int] = {}
+
     def bring(replica: Replica, node: NodeAddress) -> None:
         fetch_all(replica, node, token.identity, progress, access)
         newcomer.redeem(replica, node)
+        fetched_by_now.update(replica.totals())
         # Sends the grant, as both logs are made equal.
         if not fetch_all(replica, node, token.identity, progress, access):
             raise PeerUnreachable(f"{node}: this member has not taken the key of this machine")
@@ -221,6 +225,7 @@ def join(
     # A member may be away, be replaced by another machine, or not know of the invitation yet.
     passing = (NetworkError, ProtocolError, NotFound)
     fetched = arrive(home, name, token.addresses, token.identity, bring, failed, passing, [newcomer.invite])
+    fetched = replace(fetched, entries=fetched_by_now["entries"], blocks=fetched_by_now["blocks"])
     path = None if newcomer.path == READERS else display(newcomer.path)
     return Joined(fetched, path, newcomer.name.decode("utf-8", "replace"))
 
