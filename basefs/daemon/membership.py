@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 #: Seconds between looks whether the log has changed otherwise: what hangs on a directory ends with it.  A revoke ends
 #: sessions within 2 s of its arrival, at once as a rule.
 _LOOK_SECONDS = 1.0
+#: Seconds after which the members are asked for in any case: an invitation expires without a change of the log.
+_EXPIRY_SECONDS = 30.0
 
 
 class Membership:
@@ -46,11 +48,13 @@ class Membership:
     async def watch(self, sync: SyncService, on_removed: Callable[[], None]) -> None:
         """Have the members let in and nobody else, for ever; `on_removed` is called when one is none any more."""
         loop = asyncio.get_running_loop()
+        look_again = loop.time()
         self._replica.subscribe(lambda applied: self._note(loop, applied))
         while True:
             self._changed.clear()
             digest = self._replica.digest()
-            if digest != self._seen:
+            if digest != self._seen or loop.time() >= look_again:
+                look_again = loop.time() + _EXPIRY_SECONDS
                 try:
                     members = await asyncio.to_thread(self._replica.members)
                     before = self.credentials.trusted or frozenset()

@@ -73,6 +73,8 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *,
     assert alpha.query("invite", NAME, "--list") == []
     assert (gamma.mountpoint / "from gamma").read_text() == "x"
 
+    # So that the token names gamma as well.
+    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
     (alpha.mountpoint / "web").mkdir()
     alpha.settle(NAME)
     token = invite(alpha, "beta", path="/web")
@@ -118,6 +120,7 @@ def test_a_reader_of_a_closed_filesystem(network: Callable[[int], NamespaceNetwo
     start(alpha)
     join(gamma, invite(alpha, "gamma"))
     gamma.mount(NAME)
+    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
     token = alpha.basefs("invite", NAME, "--name", "beta", "--read-only")
     wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
     alpha.basefs("unmount", NAME)
