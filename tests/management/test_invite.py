@@ -37,8 +37,8 @@ from tests.support.patience import DEADLINE
 
 @pytest.fixture
 def member(cli: Cli) -> Cli:
-    """A filesystem with an address to join."""
-    cli("bootstrap", "conf", "-i", "10.77.0.1")
+    """An open filesystem with an address to join."""
+    cli("bootstrap", "conf", "-i", "10.77.0.1", "--open")
     with cli.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/web")))
     return cli
