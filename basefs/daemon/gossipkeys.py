@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, parse_address
+from basefs.daemon.membership import Membership
 from basefs.errors import BaseFSError
 from basefs.gossip.events import Address
 from basefs.gossip.key import KEY_FILE, GossipKey
 from basefs.gossip.service import Gossip
 from basefs.sync.net.keys import exchange_keys
-from basefs.sync.net.tls import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ def load_or_substitute(directory: Path) -> GossipKey:
 class GossipKeys:
     """Exchanges the key with members over TLS; the newer one counts.  Used in the event loop."""
 
-    def __init__(self, key: GossipKey, directory: Path, gossip: Gossip, credentials: Credentials) -> None:
+    def __init__(self, key: GossipKey, directory: Path, gossip: Gossip, membership: Membership) -> None:
         """`key`: that gossip begins with; `directory`: of the log."""
         self._key = key
         self._path = directory / KEY_FILE
         self._gossip = gossip
-        self._credentials = credentials
+        self._membership = membership
         self._taking = asyncio.Lock()
         self._renewal: asyncio.Task[None] | None = None
 
@@ -57,8 +57,14 @@ class GossipKeys:
                 return
             await self._meet(address)
 
-    async def exchange(self, theirs: bytes) -> bytes:
-        """Take a member's key if it is newer; returns the one of this node.  Raises OSError."""
+    async def exchange(self, member: bytes, theirs: bytes) -> bytes:
+        """Take a member's key if it is newer; returns the one of this node.
+
+        `member`: its public key.  Raises OSError, also for the key of an invitation: when that ends, the gossip key
+        need not change.
+        """
+        if member in self._membership.invited:
+            raise PermissionError("an invitation is no part of gossip")
         await self._take(GossipKey(theirs))
         return self._key.raw
 
@@ -113,7 +119,7 @@ class GossipKeys:
 
     async def _meet(self, address: Address) -> None:
         try:
-            await self.exchange(await exchange_keys(*address, self._credentials, self._key.raw))
+            await self._take(GossipKey(await exchange_keys(*address, self._membership.credentials, self._key.raw)))
         except BaseFSError as error:
             log.debug("%s", error)
         except OSError as error:

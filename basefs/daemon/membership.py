@@ -33,6 +33,8 @@ class Membership:
         self._replica = replica
         self._changed = asyncio.Event()
         self._seen: Digest | None = None
+        #: The keys of invitations, which read the filesystem and take no part in gossip.
+        self.invited = replica.invited()
         self.credentials = Credentials(self._own(replica.members()), replica.members())
 
     def _own(self, members: frozenset[bytes]) -> SigningKey:
@@ -46,7 +48,10 @@ class Membership:
         return next((key for key in keys if key.public in members), keys[0])
 
     async def watch(self, sync: SyncService, on_removed: Callable[[], None]) -> None:
-        """Have the members let in and nobody else, for ever; `on_removed` is called when one is none any more."""
+        """Keep the trusted keys equal to the members, for ever.
+
+        `on_removed` is called after a key was removed, unless it was that of an invitation.
+        """
         loop = asyncio.get_running_loop()
         look_again = loop.time()
         self._replica.subscribe(lambda applied: self._note(loop, applied))
@@ -57,13 +62,17 @@ class Membership:
                 look_again = loop.time() + _EXPIRY_SECONDS
                 try:
                     members = await asyncio.to_thread(self._replica.members)
-                    before = self.credentials.trusted or frozenset()
+                    removed = (self.credentials.trusted or frozenset()) - members - self.invited
+                    self.invited = await asyncio.to_thread(self._replica.invited)
                     await sync.trust(members, self._own(members))
-                    if before - members:
+                    if removed:
                         on_removed()
                     self._seen = digest
                 except BaseFSError as error:
                     log.error("cannot find out who is a member: %s", error)
+                except Exception:
+                    # A task that is gone would let a revoked key in for ever.
+                    log.exception("cannot find out who is a member")
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 

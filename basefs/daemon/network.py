@@ -98,8 +98,8 @@ class Network:
         self._membership = None if replica.is_open else Membership(replica)
         credentials = None if self._membership is None else self._membership.credentials
         self._keys: GossipKeys | None = None
-        if key is not None and credentials is not None:
-            self._keys = GossipKeys(key, replica.directory, self.gossip, credentials)
+        if key is not None and self._membership is not None:
+            self._keys = GossipKeys(key, replica.directory, self.gossip, self._membership)
         self.sync = SyncService(
             replica,
             self._sync_address,

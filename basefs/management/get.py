@@ -36,6 +36,7 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
     """
     home = Home.from_environment()
     pinned = None if identity is None else parse_identity(identity)
+    ensure_default_key(home)
     with progress_line() as show, connections():
         found = fetch(
             home,
@@ -44,14 +45,16 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
             pinned,
             lambda so_far: show(f"{amounts(so_far)}, {size(so_far.bytes)}"),
             note,
+            f"this machine is no member: ask for an invitation ('basefs invite' there, 'basefs join' here), or for: "
+            f"{grant_line(home, name)}",
         )
     if as_json:
         print_json({"name": name, "identity": found.identity, "entries": found.entries, "blocks": found.blocks})
     else:
         click.echo(f"{name} {found.identity} {amounts(found)}")
-    ensure_default_key(home)
     notify(f"mount it:    basefs mount {name} DIR")
-    notify(f"to write:    {grant_line(home, name)}   (on a node that may grant)")
+    if found.open:
+        notify(f"to write:    {grant_line(home, name)}   (on a node that may grant)")
 
 
 def amounts(found: Fetched) -> str:

@@ -13,7 +13,7 @@ from basefs.management.output import examples, json_option, note, print_json, pr
 from basefs.management.session import client
 
 #: What is said where a list of filesystems is empty.
-NONE_HERE = "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs get NAME ADDR' fetches one"
+NONE_HERE = "no filesystem here: 'basefs bootstrap NAME' makes one, 'basefs join' or 'basefs get NAME ADDR' brings one"
 
 
 @click.command(epilog=examples("basefs list", "basefs list --json"))

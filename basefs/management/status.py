@@ -35,7 +35,9 @@ from basefs.management.session import client
 from basefs.management.target import parse_name
 
 _OPEN = "open: whoever reaches the sync port reads everything"
-_CLOSED = "closed: TLS between members, nobody else reads"
+_CLOSED = "closed: members only"
+#: What a node without a key that is a member can do.
+NOT_A_MEMBER = "'basefs invite' on a member, or 'basefs grant' there with what 'basefs keys' prints here"
 #: Names that are listed before the others are only counted.
 _NAMED = 3
 
@@ -73,7 +75,7 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     lines = {name: "unknown" if status is None else status.summary.identity, "state": _state(look)}
     if status is not None:
         lines["members"], lines["in step"] = _members(name, status.node), _in_step(status.node)
-        lines["access"] = _OPEN if status.summary.open else _CLOSED
+        lines["access"] = _access(status.summary)
         lines["contents"] = _contents(name, status)
         lines["last change"] = _latest(status.latest)
         conflicts = status.conflicts
@@ -85,6 +87,12 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
         f"{size(disk.free)} free of {size(disk.total)}"
     )
     return lines
+
+
+def _access(summary: Summary) -> str:
+    if summary.open:
+        return _OPEN
+    return _CLOSED if summary.member else f"{_CLOSED}; no key of this node is one: {NOT_A_MEMBER}"
 
 
 def _state(look: Look[Status]) -> str:

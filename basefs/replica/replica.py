@@ -67,7 +67,7 @@ from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
-from basefs.view.members import members
+from basefs.view.members import invited, members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
@@ -717,6 +717,11 @@ class Replica:
         """
         with self._lock:
             return frozenset() if self._live is None else members(self._store, self._live.tree, self._clock())
+
+    def invited(self) -> frozenset[bytes]:
+        """The raw public keys of invitations in force, which are members until they have expired."""
+        with self._lock:
+            return frozenset() if self._live is None else invited(self._store, self._live.tree)
 
     @property
     def has_quotas(self) -> bool:

@@ -8,6 +8,13 @@ from basefs.view.supposing import grants_in_force
 from basefs.view.tree import Tree
 
 
+def invited(store: Store, tree: Tree) -> frozenset[bytes]:
+    """The raw public keys of invitations: whoever holds a token has one, until another machine was adopted by it."""
+    grants = [grant for _, grant in grants_in_force(store, tree)]
+    keys = invite_keys(grant.entry for grant in grants)
+    return frozenset(grant.entry.content for grant in grants if grant.fingerprint in keys)
+
+
 def members(store: Store, tree: Tree, now: float) -> frozenset[bytes]:
     """The raw public keys that a grant or admit in force names, anywhere, and the one that no revoke takes away.
 

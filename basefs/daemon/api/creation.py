@@ -37,12 +37,16 @@ from basefs.sync.wire.limits import DEFAULT_LIMITS, NEWCOMER_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A filesystem that was fetched, or what has come of it so far; `identity` in hex, '' while it is unknown."""
+    """A filesystem that was fetched, or what has come of it so far.
+
+    `identity`: in hex, '' while it is unknown; `open`: whether anybody may read it.
+    """
 
     identity: str
     entries: int
     blocks: int
     bytes: int = 0
+    open: bool = False
 
 
 def parse_identity(text: str) -> bytes:
@@ -126,6 +130,7 @@ def fetch(
     identity: bytes | None,
     progress: Callable[[Fetched], None],
     failed: Callable[[str], None],
+    refused: str,
 ) -> Fetched:
     """Fetch a filesystem from the first node behind `address` that can be reached.
 
@@ -133,14 +138,15 @@ def fetch(
     signatures vouch for what comes.
 
     `identity`: what it must be; by default what a filesystem of this name was the last time, if there was one.
-    `progress` is called with what has come so far, `failed` with why a node was given up for the next one.  The default
-    key is made if there is none.  Raises `Exists`, `PeerUnreachable`, `WrongFilesystem`, `ProtocolError`.
+    `progress` is called with what has come so far, `failed` with why a node was given up for the next one.  `refused`:
+    what to say if the key is not known there.  The default key is made if there is none.  Raises `Exists`,
+    `PeerUnreachable`, `WrongFilesystem`, `ProtocolError`.
     """
     known = None if identity is not None else KnownIdentities(home).get(name)
     expected = known if identity is None else identity
 
     ensure_default_key(home)
-    access = Access([Credentials(default_keys(home)[0], None)])
+    access = Access([Credentials(default_keys(home)[0], None)], refused)
 
     def bring(replica: Replica, node: NodeAddress) -> None:
         fetch_all(replica, node, expected, progress, access)
@@ -187,7 +193,7 @@ def arrive(
         totals = replica.totals()
         if replica.identity == ZERO_HASH:
             raise PeerUnreachable(f"{', '.join(map(str, nodes))} sent nothing: is a filesystem running there?")
-        found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"])
+        found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"], open=replica.is_open)
         # All of it is there as well.
         HandOver(replica.root_hash().hex(), str(source)).save(fresh)
         # Where a mount looks for the others first, whatever /.cluster says.

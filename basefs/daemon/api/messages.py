@@ -477,6 +477,7 @@ class Summary:
 
     Attributes:
         open: whether anybody may read it, and not only its members.
+        member: whether a key of this node is one.
         damaged: rows of the log.
         bytes: on disk.
         pending: of a running daemon.
@@ -485,6 +486,7 @@ class Summary:
     identity: str
     root_hash: str
     open: bool
+    member: bool
     damaged: int
     entries: int
     blocks: int

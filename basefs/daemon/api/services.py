@@ -124,6 +124,7 @@ class LogServices:
             identity=replica.identity.hex(),
             root_hash=replica.root_hash().hex(),
             open=replica.is_open,
+            member=not replica.members().isdisjoint(key.public for key in replica.keys),
             damaged=replica.damaged,
             **totals,
             pending=pending,

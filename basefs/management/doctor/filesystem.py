@@ -130,8 +130,9 @@ class FilesystemExamination:
             return
         facts = RunFile(self._home, self._name).read()
         point = None if facts is None else facts[1]
-        # A replica without a mount is not written to, and needs no key.
-        kind = note if status.node is not None and point is None else problem
+        # A replica without a mount is not written to, and needs no key; nor does a machine that was admitted to read.
+        reads_only = status.node is not None and point is None
+        kind = note if reads_only or (status.summary.member and not status.summary.open) else problem
         if not status.fingerprints:
             yield kind(
                 "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
@@ -159,10 +160,10 @@ class FilesystemExamination:
             what = f"handlers of {name} have failed {counted(handlers.failed, 'time')} since its start"
             yield note("handlers", what, f"see {self._home.log_path(name)}")
         if node.members is not None:
-            yield from self._cluster(node.members)
+            yield from self._cluster(node.members, is_open=status.summary.open)
             yield from _compare_clocks(self._client.ask_daemon(GetClocks(CLOCK_PATIENCE)))
 
-    def _cluster(self, members: list[ClusterMember]) -> Iterator[Diagnosis]:
+    def _cluster(self, members: list[ClusterMember], *, is_open: bool) -> Iterator[Diagnosis]:
         name = self._name
         network = self._client.ask_daemon(GetNetwork())
         if network.serf_restarts:
@@ -180,7 +181,10 @@ class FilesystemExamination:
         alive = [member for member in members if member.same_filesystem and member.status in ("alive", "silent")]
         if network.serf_trouble and all(member.own for member in alive):
             what = f"this node is the only member of {name}: {printable(network.serf_trouble)}"
-            yield problem("peers", what, "is --encrypt-key-file the same on all nodes, and their ports open?")
+            remedy = "is --encrypt-key-file the same on all nodes, and their ports open?"
+            if not is_open:
+                remedy = "are their ports open, and is a key of this node a member: basefs keys, on one of them?"
+            yield problem("peers", what, remedy)
         for member in alive:
             if member.own and member.full:
                 what = f"the disk of {self._home.path} is full: {name} stores nothing new here"

@@ -13,8 +13,9 @@ from basefs.errors import NetworkError, PeerUnreachable
 from basefs.sync.net.connection import Connection
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
 
-#: Takes the key that a member has, and returns the one that this node has then.
-ExchangeKeys: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+#: Takes the public key of a member and the gossip key that it has; returns the one that this node has then.  Raises
+#: OSError, also for a member that is to have none.
+ExchangeKeys: TypeAlias = Callable[[bytes, bytes], Awaitable[bytes]]
 
 #: Bytes of a key.
 _SIZE = 32
@@ -46,7 +47,7 @@ async def answer_keys(connection: Connection, exchange: ExchangeKeys) -> None:
     """Answer a member.  Raises OSError; a member that breaks the rules gets no answer."""
     try:
         theirs = await asyncio.wait_for(_receive(connection), _PATIENCE)
-        connection.write(await exchange(theirs))
+        connection.write(await exchange(connection.peer or b"", theirs))
         await connection.drain()
     except (Refused, asyncio.TimeoutError):
         connection.abort()

@@ -522,8 +522,8 @@ async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> 
 def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
     heard = []
 
-    async def exchange(theirs: bytes) -> bytes:
-        heard.append(theirs)
+    async def exchange(member: bytes, theirs: bytes) -> bytes:
+        heard.append((member, theirs))
         return THEIRS
 
     async def main() -> None:
@@ -542,4 +542,4 @@ def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
             await _key_of(server, A, B)
 
     asyncio.run(main())
-    assert heard == [OURS]
+    assert heard == [(A.public, OURS)]
