@@ -100,7 +100,7 @@ def closed(network: Callable[[int], NamespaceNetwork]) -> Iterator[tuple[Cluster
 def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     cluster, other = closed
     first, second = cluster.nodes
-    assert "TLS" in first.basefs("status", NAME)
+    assert "closed: members only" in first.basefs("status", NAME)
     with Capture(first) as capture:
         (first.mountpoint / CANARY).write_text(f"content of {CANARY}")
         wait_until(lambda: (second.mountpoint / CANARY).exists(), PATIENCE, "members converge")
