@@ -99,7 +99,7 @@ def test_a_peer_of_another_filesystem_is_told_so(honest: tuple[Cluster, Node]) -
     before = _facts(cluster)
     first = cluster.nodes[0]
     other.basefs("genkey")
-    other.basefs("bootstrap", "other")
+    other.basefs("bootstrap", "other", "--open")
     other.mount("other", "-j", first.endpoint)
     (other.mountpoint / "foreign").write_text("file")
     identity = next(row["identity"] for row in other.query("list"))

@@ -16,11 +16,11 @@ from basefs.daemon.settings import Settings
 from basefs.gossip.events import Address, Announcement, GossipEvent
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
-from basefs.replica.bootstrap import CLUSTER_FILE
+from basefs.replica.bootstrap import CLUSTER_FILE, bootstrap
 from basefs.replication.propagation import Propagation
 from basefs.replication.puller import Puller
 from basefs.sync.net.service import SyncService
-from tests.support.helpers import make_replica
+from tests.support.helpers import ROOT_KEY
 from tests.support.ports import free_port
 
 PEER = Peer("other", "127.0.0.2", 18374, 18375, "alive")
@@ -40,7 +40,9 @@ def start_network(
     """Start the parts that talk to others, with `start` instead of Serf's, and stop them; returns what they were."""
     monkeypatch.setattr(Gossip, "start", start)
     monkeypatch.setattr(Gossip, "stop", nothing)
-    replica = make_replica(path / "fs" / "conf")
+    directory = path / "fs" / "conf"
+    directory.mkdir(parents=True)
+    replica = bootstrap(directory, [(b"root", ROOT_KEY)], [], is_open=True)
     if cluster:
         replica.commit(lambda author: author.write((CLUSTER_FILE,), cluster))
     values: dict[str, Any] = {

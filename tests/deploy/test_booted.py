@@ -28,10 +28,10 @@ mount -t tmpfs tmpfs "$base"
 mkdir "$base/upper" "$base/work" "$root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" "$root"
 shift
+mount -t tmpfs tmpfs "$root/tmp"
 for place in "$@"; do mkdir -p "$root$place"; mount --rbind "$place" "$root$place"; done
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
 mount -t tmpfs tmpfs "$root/dev"
 for name in null zero full random urandom tty fuse; do
     touch "$root/dev/$name"; mount --bind "/dev/$name" "$root/dev/$name"
@@ -105,10 +105,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     assert place is not None, "no cgroup2 is mounted, which systemd needs"
     cgroup = place / f"basefs-test-{os.getpid()}"
     cgroup.mkdir()
-    # What is on other disks than / is not in a copy of it.
+    # What is on other disks than / is not in a copy of it, and /tmp is empty there.
     device = os.stat("/").st_dev
     wanted = {str(ROOT), sys.prefix, sys.base_prefix}
-    others = [path for path in sorted(wanted) if os.stat(path).st_dev != device]
+    others = [path for path in sorted(wanted) if os.stat(path).st_dev != device or path.startswith("/tmp/")]
     environment = {**os.environ, "UNIT": str(ROOT / "deploy" / "basefs@.service"), "SOURCE": str(ROOT)}
     environment |= {"COMMAND": str(COMMAND), "SERF_USER": SERF_USER}
     environment.pop("BASEFS_HOME", None)

@@ -52,7 +52,7 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path, data: bytes) ->
 
 
 @pytest.mark.serf
-@pytest.mark.logs("ncrypt", "join")
+@pytest.mark.logs("ncrypt", "join", "Unknown child process pid")
 def test_who_has_no_key_or_the_old_one_hears_nothing(tmp_path: Path) -> None:
     key = GossipKey.first()
 

@@ -129,7 +129,9 @@ def test_what_a_peer_answers(node: Node, cli: Cli, answer: bytes) -> None:
 
 
 @pytest.mark.serf
-def test_what_a_node_calls_itself_in_the_cluster(node: Node, conf: Cli) -> None:
+@pytest.mark.logs("Unknown child process pid")
+def test_what_a_node_calls_itself_in_the_cluster(node: Node, cli: Cli) -> None:
+    cli("bootstrap", "conf", "--open")
     node.address, node.port = "127.0.0.1", free_port()
     node.basefs("run", "conf", "-b", node.endpoint, "-d", "--profile", "local")
     joined = threading.Event()
@@ -137,7 +139,7 @@ def test_what_a_node_calls_itself_in_the_cluster(node: Node, conf: Cli) -> None:
 
     async def rogue() -> None:
         own = AgentConfig(FORGED, f"127.0.0.1:{free_port()}", profile="local", join=(node.endpoint,))
-        agent = await Agent.start(own, conf.base / "rogue")
+        agent = await Agent.start(own, cli.base / "rogue")
         try:
             async with await agent.connect() as client:
                 await client.join([node.endpoint])
