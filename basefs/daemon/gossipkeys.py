@@ -1,25 +1,43 @@
-"""The key of gossip of a closed filesystem: as new as that of any member that this node reaches."""
+"""The gossip key of a closed filesystem: as new as that of any member that this node reaches.
+
+Any member passes the key on, and only those with a key that is valid at `/` make one: it is signed, so that neither a
+reader nor the holder of one directory can set the key of all, and a key that was signed by somebody who has been
+revoked since gives way to any other one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, parse_address
 from basefs.daemon.membership import Membership
+from basefs.durable import write_file
 from basefs.errors import BaseFSError
 from basefs.gossip.events import Address
-from basefs.gossip.key import KEY_FILE, GossipKey
+from basefs.gossip.key import KEY_SIZE, GossipKey
 from basefs.gossip.service import Gossip
+from basefs.log.ed25519 import is_signed
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
 from basefs.sync.net.keys import exchange_keys
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two questions to a member that gossip does not reach: perhaps one of both has an older key.
+#: The name of the file, beside the log.
+KEY_FILE = "gossip.key"
+#: Prefix of the signed bytes, so that a signature of a gossip key is never valid for anything else.
+_DOMAIN = b"basefs gossip key v1\x00"
+_PUBLIC_SIZE = 32
+#: Seconds between two questions to members that gossip does not reach: perhaps one of both has an older key.
 _ASK_SECONDS = 5.0
+#: Members that are asked at a time.
+_ASKED = 3
 #: Seconds within which the members make a new key once one of theirs was revoked: the first to do so spares the others.
 _RENEW_SECONDS = 5.0
 #: Nodes that a newcomer asks before it takes part in gossip.
@@ -28,52 +46,132 @@ _FIRST = 3
 _TOLD_AT_ONCE = 16
 
 
-def load_or_substitute(directory: Path) -> GossipKey:
-    """The key beside a log, or one that every other one replaces.  Raises `AgentError`, OSError."""
-    path = directory / KEY_FILE
-    key = GossipKey.load(path)
-    if key is None:
-        key = GossipKey.substitute()
-        key.save(path)
-    return key
+@dataclass(frozen=True, slots=True)
+class SignedKey:
+    """A gossip key with who made it.
+
+    Attributes:
+        key: the key.
+        signer: raw public key of the member that made it, 32 bytes; zeros for the substitute of a node without one.
+        signature: over the identity of the filesystem and the key, 64 bytes.
+    """
+
+    key: GossipKey
+    signer: bytes = bytes(_PUBLIC_SIZE)
+    signature: bytes = bytes(64)
+
+    @classmethod
+    def make(cls, generation: int, signer: SigningKey, identity: bytes) -> SignedKey:
+        """A new key of a filesystem."""
+        key = GossipKey.of(generation)
+        return cls(key, signer.public, signer.private.sign(_DOMAIN + identity + key.raw))
+
+    def is_valid(self, identity: bytes, makers: frozenset[bytes]) -> bool:
+        """Whether one of these members, raw public keys, has made it for this filesystem."""
+        return self.signer in makers and is_signed(_DOMAIN + identity + self.key.raw, self.signature, self.signer)
+
+    def encode(self) -> bytes:
+        """Key, signer and signature."""
+        return self.key.raw + self.signer + self.signature
+
+    @classmethod
+    def decode(cls, data: bytes) -> SignedKey:
+        """The reverse.  Raises ValueError for another length."""
+        if len(data) != KEY_SIZE + _PUBLIC_SIZE + 64:
+            raise ValueError("no signed key of gossip")
+        return cls(
+            GossipKey(data[:KEY_SIZE]), data[KEY_SIZE : KEY_SIZE + _PUBLIC_SIZE], data[KEY_SIZE + _PUBLIC_SIZE :]
+        )
+
+    @classmethod
+    def load(cls, directory: Path) -> SignedKey:
+        """The key beside a log; where there is none, or a damaged one, a substitute that every other one replaces."""
+        path = directory / KEY_FILE
+        try:
+            return cls.decode(base64.b64decode(path.read_bytes()))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            log.warning("%s holds no key of gossip (%s): asking other members", path, error)
+        return cls(GossipKey.of(0))
+
+    def save(self, directory: Path) -> None:
+        """Write the file, readable by its owner only.  Raises OSError; the old one is whole then."""
+        write_file(directory / KEY_FILE, base64.b64encode(self.encode()) + b"\n", mode=0o600)
 
 
 class GossipKeys:
-    """Exchanges the key with members over TLS; the newer one counts.  Used in the event loop."""
+    """Exchanges the key with members over TLS.  Used in the event loop."""
 
-    def __init__(self, key: GossipKey, directory: Path, gossip: Gossip, membership: Membership) -> None:
-        """`key`: that gossip begins with; `directory`: of the log."""
+    def __init__(self, key: SignedKey, replica: Replica, gossip: Gossip, membership: Membership) -> None:
+        """`key`: that gossip begins with."""
         self._key = key
-        self._path = directory / KEY_FILE
+        self._replica = replica
         self._gossip = gossip
         self._membership = membership
         self._taking = asyncio.Lock()
-        self._renewal: asyncio.Task[None] | None = None
+        #: The key that a removed member knows, until another one has taken its place.
+        self._known_outside: SignedKey | None = None
 
     async def begin(self) -> None:
         """Ask for the key, for a node that has none yet: before gossip starts."""
         for address in self._named()[:_FIRST]:
-            if self._key.generation:
+            if self._key.key.generation:
                 return
             await self._meet(address)
 
     async def exchange(self, member: bytes, theirs: bytes) -> bytes:
         """Take a member's key if it is newer; returns the one of this node.
 
-        `member`: its public key.  Raises OSError, also for the key of an invitation: when that ends, the gossip key
-        need not change.
+        `member`: its public key.  Raises OSError, also for who is no member any more, and for the key of an
+        invitation: when that ends, the gossip key need not change.
         """
-        if member in self._membership.invited:
-            raise PermissionError("an invitation is no part of gossip")
-        await self._take(GossipKey(theirs))
-        return self._key.raw
+        await self._take(theirs, lambda: self._may_have(member))
+        if not self._may_have(member):
+            raise PermissionError("no part of gossip")
+        return self._key.encode()
 
-    async def renew(self) -> None:
-        """Make a new key, and give it to all members that answer; the others ask once they are back.
+    def _may_have(self, member: bytes) -> bool:
+        """As it stands now: the exchange may have begun before a revoke."""
+        return member in (self._membership.credentials.trusted or ()) and member not in self._membership.invited
 
-        Raises OSError.
-        """
-        await self._take(self._key.next())
+    def renew_soon(self) -> None:
+        """Make a new key unless another member does first: the key of a member was revoked."""
+        self._known_outside = self._key
+
+    async def watch(self) -> None:
+        """Ask members that gossip does not reach, and make a new key where one is due, for ever."""
+        while True:
+            try:
+                await self._renew_if_due()
+                lost = self._lost()
+                for address in random.sample(lost, min(len(lost), _ASKED)):
+                    await self._meet(address)
+            except OSError as error:
+                log.error("cannot keep a new key of gossip: %s", error)
+            except Exception:
+                # A task that is gone would leave the key with who was revoked.
+                log.exception("cannot exchange the key of gossip")
+            # At random, so that one member makes the key and the others take it.
+            await asyncio.sleep(random.uniform(0.5, 1.0) * _ASK_SECONDS)
+
+    async def _renew_if_due(self) -> None:
+        """Raises OSError; it is tried again then."""
+        if self._known_outside is None:
+            return
+        await asyncio.sleep(random.uniform(0.0, _RENEW_SECONDS))
+        makers = await asyncio.to_thread(self._replica.root_keys)
+        signer = next((key for key in self._replica.keys if key.public in makers), None)
+        # Without such a key of its own this node waits for one that has.
+        if self._key == self._known_outside and signer is not None:
+            new = SignedKey.make(self._key.key.generation + 1, signer, self._replica.identity)
+            await self._take(new.encode(), lambda: True)
+            await self._tell_all()
+        if self._key != self._known_outside:
+            self._known_outside = None
+
+    async def _tell_all(self) -> None:
+        """Those that do not answer ask once they are back."""
         places = asyncio.Semaphore(_TOLD_AT_ONCE)
 
         async def tell(address: Address) -> None:
@@ -81,32 +179,6 @@ class GossipKeys:
                 await self._meet(address)
 
         await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected))
-
-    def renew_soon(self) -> None:
-        """Make a new key unless another member does first: the key of a member was revoked."""
-        if self._renewal is None or self._renewal.done():
-            self._renewal = asyncio.get_running_loop().create_task(self._renew_later())
-
-    async def _renew_later(self) -> None:
-        before = self._key
-        await asyncio.sleep(random.uniform(0.0, _RENEW_SECONDS))
-        if self._key == before:
-            try:
-                await self.renew()
-            except OSError as error:
-                log.error("cannot make a new key of gossip: %s", error)
-
-    async def watch(self) -> None:
-        """Ask members that gossip does not reach, for ever."""
-        try:
-            while True:
-                lost = self._lost()
-                if lost:
-                    await self._meet(random.choice(lost))
-                await asyncio.sleep(_ASK_SECONDS)
-        finally:
-            if self._renewal is not None:
-                self._renewal.cancel()
 
     def _lost(self) -> Sequence[Address]:
         expected = self._gossip.expected
@@ -118,17 +190,25 @@ class GossipKeys:
         return [Address(host, port + SYNC_PORT_OFFSET) for host, port in named]
 
     async def _meet(self, address: Address) -> None:
+        """Raises OSError where the disk takes no new key."""
         try:
-            await self._take(GossipKey(await exchange_keys(*address, self._membership.credentials, self._key.raw)))
+            member, theirs = await exchange_keys(*address, self._membership.credentials, self._key.encode())
         except BaseFSError as error:
             log.debug("%s", error)
-        except OSError as error:
-            log.error("cannot keep the new key of gossip: %s", error)
+        else:
+            await self._take(theirs, lambda: self._may_have(member))
 
-    async def _take(self, key: GossipKey) -> None:
+    async def _take(self, theirs: bytes, may: Callable[[], bool]) -> None:
+        """`may`: whether it may still come from who has sent it.  Raises OSError."""
+        other = SignedKey.decode(theirs)
         async with self._taking:
-            if key.replaces(self._key):
-                await asyncio.to_thread(key.save, self._path)
-                self._key = key
-                log.info("gossip has a new key, number %d", key.generation)
-                await self._gossip.encrypt(key.as_serf())
+            if other.key == self._key.key:
+                return
+            makers, identity = await asyncio.to_thread(self._replica.root_keys), self._replica.identity
+            mine = self._key.is_valid(identity, makers), self._key.key
+            is_valid = other.is_valid(identity, makers)
+            if is_valid and (is_valid, other.key) > mine and may():
+                await asyncio.to_thread(other.save, self._replica.directory)
+                self._key = other
+                log.info("gossip has a new key, number %d", other.key.generation)
+                await self._gossip.encrypt(other.key.as_serf())

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
+from basefs.durable import write_file
 from basefs.errors import BaseFSError, UsageError
 from basefs.log.entries import KEY_ACTIONS
 from basefs.log.interface import Digest
@@ -25,6 +27,10 @@ _LOOK_SECONDS = 1.0
 _EXPIRY_SECONDS = 30.0
 
 
+#: The name of the file with the members as this node saw them last, beside the log.
+_KNOWN_FILE = "members"
+
+
 class Membership:
     """The members of a closed filesystem, and the key by which this node is one."""
 
@@ -33,6 +39,8 @@ class Membership:
         self._replica = replica
         self._changed = asyncio.Event()
         self._seen: Digest | None = None
+        #: Those of the last run: a member may have been removed while no daemon ran.
+        self._known = _load_known(replica.directory / _KNOWN_FILE)
         #: The keys of invitations, which read the filesystem and take no part in gossip.
         self.invited = replica.invited()
         self.credentials = Credentials(self._own(replica.members()), replica.members())
@@ -62,13 +70,16 @@ class Membership:
                 look_again = loop.time() + _EXPIRY_SECONDS
                 try:
                     members = await asyncio.to_thread(self._replica.members)
-                    removed = (self.credentials.trusted or frozenset()) - members - self.invited
+                    removed = self._known - members - self.invited
                     self.invited = await asyncio.to_thread(self._replica.invited)
                     await sync.trust(members, self._own(members))
                     if removed:
                         on_removed()
+                    if members != self._known:
+                        await asyncio.to_thread(_save_known, self._replica.directory / _KNOWN_FILE, members)
+                        self._known = members
                     self._seen = digest
-                except BaseFSError as error:
+                except (BaseFSError, OSError) as error:
                     log.error("cannot find out who is a member: %s", error)
                 except Exception:
                     # A task that is gone would let a revoked key in for ever.
@@ -81,3 +92,16 @@ class Membership:
         if any(entry.action in KEY_ACTIONS for entry in applied.entries):
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._changed.set)
+
+
+def _load_known(path: Path) -> frozenset[bytes]:
+    """The members that were saved; none where that cannot be read."""
+    try:
+        return frozenset(map(bytes.fromhex, path.read_text().split()))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _save_known(path: Path, members: frozenset[bytes]) -> None:
+    """Raises OSError."""
+    write_file(path, "".join(f"{key.hex()}\n" for key in sorted(members)).encode())

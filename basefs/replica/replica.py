@@ -718,6 +718,13 @@ class Replica:
         with self._lock:
             return frozenset() if self._live is None else members(self._store, self._live.tree, self._clock())
 
+    def root_keys(self) -> frozenset[bytes]:
+        """The raw public keys that are valid at `/`."""
+        with self._lock:
+            node = None if self._live is None else self._live.tree.find(())
+            found = () if node is None else (self._store.granted.key(key) for key in node.authority.depths)
+            return frozenset(key for key in found if key is not None)
+
     def invited(self) -> frozenset[bytes]:
         """The raw public keys of invitations in force, which are members until they have expired."""
         with self._lock:

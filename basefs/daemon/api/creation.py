@@ -17,13 +17,13 @@ from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
 from basefs.daemon.discovery import find_nodes
+from basefs.daemon.gossipkeys import SignedKey
 from basefs.daemon.handover import HandOver
 from basefs.daemon.identities import KnownIdentities
 from basefs.daemon.keyfiles import default_keys, ensure_default_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
-from basefs.gossip.key import KEY_FILE, GossipKey
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
 from basefs.log.keys import SigningKey
@@ -111,7 +111,7 @@ def create(
     with new_directory(directory) as fresh:
         replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open)
         if not is_open:
-            GossipKey.first().save(fresh / KEY_FILE)
+            SignedKey.make(1, keys[0][1], replica.identity).save(fresh)
         identity = replica.identity.hex()
         replica.close()
     return identity

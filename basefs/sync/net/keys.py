@@ -17,14 +17,17 @@ from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
 #: OSError, also for a member that is to have none.
 ExchangeKeys: TypeAlias = Callable[[bytes, bytes], Awaitable[bytes]]
 
-#: Bytes of a key.
-_SIZE = 32
+#: Bytes of a key, its signer and the signature.
+_SIZE = 128
 #: Seconds for all of it.
 _PATIENCE = 10.0
 
 
-async def exchange_keys(host: str, port: int, credentials: Credentials, ours: bytes) -> bytes:
-    """Send the key of gossip to a member; returns its own, `_SIZE` bytes.  Raises `NetworkError`."""
+async def exchange_keys(host: str, port: int, credentials: Credentials, ours: bytes) -> tuple[bytes, bytes]:
+    """Send the key of gossip to a member; returns its public key, and its gossip key, `_SIZE` bytes.
+
+    Raises `NetworkError`.
+    """
     try:
         return await asyncio.wait_for(_exchange(host, port, credentials, ours), _PATIENCE)
     except (OSError, asyncio.TimeoutError) as error:
@@ -33,12 +36,12 @@ async def exchange_keys(host: str, port: int, credentials: Credentials, ours: by
         raise NetworkError(f"{host}:{port} gives no key of gossip: {refused.detail}") from None
 
 
-async def _exchange(host: str, port: int, credentials: Credentials, ours: bytes) -> bytes:
+async def _exchange(host: str, port: int, credentials: Credentials, ours: bytes) -> tuple[bytes, bytes]:
     connection = await Connection.open(host, port, credentials, ALPN_KEY)
     try:
         connection.write(ours)
         await connection.drain()
-        return await _receive(connection)
+        return connection.peer or b"", await _receive(connection)
     finally:
         connection.abort()
 

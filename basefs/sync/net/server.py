@@ -75,6 +75,8 @@ class SyncServer:
         #: By host; in a closed filesystem by key.
         self._parties: Counter[str] = Counter()
         self._strangers = Strangers()
+        #: Members that exchange the gossip key.
+        self._exchanging: set[str] = set()
         self._waiting: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
 
@@ -134,7 +136,7 @@ class SyncServer:
         if self._penalties.banned(who, now) or self._silent.banned(who, now):
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
         if connection.protocol == ALPN_KEY:
-            return None if self._shared.keys is None else await answer_keys(connection, self._shared.keys)
+            return await self._exchange_keys(who, connection)
         if self._parties.total() >= self._max_sessions or self._parties[who] >= self._shared.per_host:
             return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
         with contextlib.ExitStack() as slot:
@@ -190,6 +192,17 @@ class SyncServer:
         finally:
             self._strangers.leave(connection)
         return True
+
+    async def _exchange_keys(self, who: str, connection: Connection) -> None:
+        """One at a time with each member."""
+        if self._shared.keys is None or who in self._exchanging:
+            return
+        self._exchanging.add(who)
+        try:
+            await asyncio.sleep(self._shared.pace.delay(who, asyncio.get_running_loop().time()))
+            await answer_keys(connection, self._shared.keys)
+        finally:
+            self._exchanging.discard(who)
 
     def _free_slot(self, who: str) -> None:
         self._parties[who] -= 1

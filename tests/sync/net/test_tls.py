@@ -512,10 +512,10 @@ def test_a_node_lets_in_and_sends_away_as_it_is_told() -> None:
     run(main())
 
 
-OURS, THEIRS = bytes(32), bytes(range(32))
+OURS, THEIRS = bytes(128), bytes(range(128))
 
 
-async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> bytes:
+async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> tuple[bytes, bytes]:
     return await exchange_keys(HOST, server.port, credentials(key, *trusted), OURS)
 
 
@@ -531,7 +531,7 @@ def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
         server = SyncServer(MemoryLog(ROOT), HOST, 0, max_sessions=4, shared=shared)
         await server.start()
         try:
-            assert await _key_of(server, A, B) == THEIRS
+            assert await _key_of(server, A, B) == (B.public, THEIRS)
             with pytest.raises(NetworkError, match="not known there"):
                 await _key_of(server, STRANGER, B)
             with pytest.raises(NetworkError, match="not known here"):
