@@ -41,6 +41,7 @@ class Token:
         identity: of the filesystem.
         seed: the secret of the invite key, `SEED_SIZE` bytes.
         until: when it expires, UNIX seconds.
+        is_open: whether anybody may read the filesystem: members of a closed one are met under TLS alone.
         keys: raw public keys of members, at most `MAX_KEYS`, the inviter's first.
         addresses: IP addresses and gossip ports of members, at most `MAX_ADDRESSES`.
     """
@@ -49,6 +50,7 @@ class Token:
     identity: bytes
     seed: bytes
     until: int
+    is_open: bool
     keys: tuple[bytes, ...]
     addresses: tuple[NodeAddress, ...]
 
@@ -59,6 +61,7 @@ class Token:
                 self.identity,
                 self.seed,
                 _EXPIRY.pack(self.until),
+                bytes((self.is_open,)),
                 _string(self.name.encode()),
                 bytes((len(self.keys),)),
                 *self.keys,
@@ -146,13 +149,14 @@ class _Reader:
 def _decode(reader: _Reader) -> Token:
     identity, seed = reader.take(HASH_SIZE), reader.take(SEED_SIZE)
     (until,) = _EXPIRY.unpack(reader.take(_EXPIRY.size))
+    is_open = bool(reader.count(1))
     name = reader.string().decode()
     keys = tuple(reader.take(PUBLIC_KEY_SIZE) for _ in range(reader.count(MAX_KEYS)))
     addresses = tuple(_address(reader) for _ in range(reader.count(MAX_ADDRESSES)))
     reader.end()
     if not all(map(is_sound, keys)):
         raise ValueError("no Ed25519 key")
-    return Token(name, identity, seed, until, keys, addresses)
+    return Token(name, identity, seed, until, is_open, keys, addresses)
 
 
 def _address(reader: _Reader) -> NodeAddress:

@@ -153,13 +153,13 @@ def review(grants: Sequence[GrantRecord], own: Collection[Fingerprint], now: flo
 
 
 def _newcomer(invited: GrantRecord, valid: Iterable[GrantRecord]) -> GrantRecord | None:
-    """The first key that an invite key has granted at its own path; not itself, and no other invitation."""
-    names: dict[Fingerprint, list[bytes]] = {}
-    for one in valid:
-        names.setdefault(one.fingerprint, []).append(one.entry.name)
+    """The first key that an invite key has granted at its own path; not itself, and no other invitation.
+
+    What others call that key does not count: they could keep it from being adopted.
+    """
     for one in valid:
         by_invite = one.path == invited.path and one.entry.fingerprint == invited.fingerprint != one.fingerprint
-        if by_invite and not any(Invitation.decode(name) for name in names[one.fingerprint]):
+        if by_invite and Invitation.decode(one.entry.name) is None:
             return one
     return None
 

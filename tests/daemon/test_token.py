@@ -17,6 +17,7 @@ TOKEN = Token(
     identity=bytes(range(28)),
     seed=bytes(range(100, 132)),
     until=1_790_000_000,
+    is_open=False,
     keys=(ALICE.public, BOB.public),
     addresses=(NodeAddress("10.0.0.1", 18374), NodeAddress("fd00::1", 1)),
 )
@@ -52,7 +53,7 @@ def test_there_and_back() -> None:
 def test_as_many_members_as_there_may_be_are_one_line_that_a_terminal_takes() -> None:
     keys = tuple(make_key(str(number)).public for number in range(MAX_KEYS))
     addresses = tuple(NodeAddress(f"fd00::{number + 1:x}", 65000 + number) for number in range(MAX_ADDRESSES))
-    full = Token("n" * 64, bytes(28), bytes(32), 2**32 - 1, keys, addresses)
+    full = Token("n" * 64, bytes(28), bytes(32), 2**32 - 1, True, keys, addresses)
     assert Token.parse(str(full)) == full
     # A terminal's line has 4095 characters (termios(3)).
     assert len(str(full)) < 2048

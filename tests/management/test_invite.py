@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def invited(cli: Cli, *arguments: object) -> Token:
 def at(token: Token, *addresses: str) -> str:
     """The same token for members at other addresses."""
     found = tuple(map(parse_address, addresses))
-    return str(Token(token.name, token.identity, token.seed, token.until, token.keys, found))
+    return str(replace(token, addresses=found))
 
 
 def granted(replica: Replica, at: str) -> dict[bytes, bytes]:
@@ -339,7 +340,7 @@ def test_a_terminal_does_not_show_it(member: Cli, node: Node, monkeypatch: pytes
 
 def test_an_expired_one(member: Cli, machine: Machine) -> None:
     token = invited(member, "conf")
-    late = Token(token.name, token.identity, token.seed, 1_000_000_000, token.keys, token.addresses)
+    late = replace(token, until=1_000_000_000)
     said = machine.fails(str(late), code=2)
     assert said.startswith("basefs: the invitation expired at 2001-") and "by the clock of this machine" in said
     assert not machine.cli.home.default_key.exists()
@@ -448,9 +449,9 @@ def test_it_exists_here(member: Cli, machine: Machine) -> None:
 def test_names_that_are_none(member: Cli, machine: Machine) -> None:
     token = str(invited(member, "conf"))
     assert "is not a filesystem name" in machine.fails(token, "no?such", code=2)
-    evil = Token("../../etc", bytes(28), bytes(32), 2**32 - 1, (), (NodeAddress("127.0.0.1", 1),))
+    evil = Token("../../etc", bytes(28), bytes(32), 2**32 - 1, False, (), (NodeAddress("127.0.0.1", 1),))
     assert "is not a filesystem name" in machine.fails(str(evil), code=2)
-    nowhere = Token("conf", bytes(28), bytes(32), 2**32 - 1, (), ())
+    nowhere = Token("conf", bytes(28), bytes(32), 2**32 - 1, False, (), ())
     assert "names no member" in machine.fails(str(nowhere), code=2)
 
 
@@ -507,7 +508,7 @@ def test_members_do_not_know_a_token_that_was_used(
 def test_only_members_that_the_token_names_are_believed(secret: Cli, machine: Machine) -> None:
     token = invited(secret, "conf")
     with secret.replica("conf") as replica, closed(replica) as address:
-        other = Token(token.name, token.identity, token.seed, token.until, (ALICE.public,), token.addresses)
+        other = replace(token, keys=(ALICE.public,))
         said = machine.fails(at(other, address))
         assert "the invitation is not known there" in said
         assert SigningKey.load(machine.cli.home.default_key).public not in replica.members()

@@ -228,12 +228,13 @@ class Access:
     Attributes:
         credentials: tried one after another, where the filesystem is closed.
         refused: why none of them is known there, and what to do; '' for what TLS says.
-        strict: whether a closed filesystem is taken under TLS only, so that nobody in between learns who joins.
+        is_invited: whether an invitation tells whether the filesystem is open, and whom to trust: then nothing of a
+            closed one is said or taken in plain, and no log that somebody has sent adds to those who are trusted.
     """
 
     credentials: Sequence[Credentials]
     refused: str = ""
-    strict: bool = False
+    is_invited: bool = False
 
     async def session(
         self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
@@ -241,11 +242,10 @@ class Access:
         """A session with a node, under TLS unless its filesystem is open."""
         port = node.port + SYNC_PORT_OFFSET
         members = replica.members()
-        # Once the log says that the filesystem is open, a TLS connection would be in vain.
-        credentials = () if replica.is_open else self.credentials
         result: Result | None = None
-        for each in credentials:
-            if members:
+        # Once the log says that the filesystem is open, a TLS connection would be in vain.
+        for each in () if replica.is_open else self.credentials:
+            if members and not self.is_invited:
                 # What has come from a closed one is for its members, whoever answers there.
                 each.update(members)
             shared = SessionContext(limits=limits, credentials=each)
@@ -256,13 +256,10 @@ class Access:
                 return result
         if result is not None and result.reason is Reason.UNKNOWN_KEY:
             return replace(result, detail=self.refused or result.detail)
-        if result is not None and members:
-            return result
-        result = await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
-        if self.strict and result.reason is Reason.COMPLETE and replica.identity != ZERO_HASH and not replica.is_open:
+        if result is not None and (members or self.is_invited):
             detail = "it speaks no TLS, although its filesystem is closed: another machine may answer in its place"
-            return replace(result, reason=Reason.NO_TLS, detail=detail)
-        return result
+            return replace(result, detail=detail)
+        return await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
 
 
 def fetch_all(

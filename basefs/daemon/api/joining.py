@@ -89,11 +89,13 @@ def invite(home: Home, name: str, client: FilesystemClient, path: str | None, ma
     key = SigningKey.generate()
     invitation = Invitation(_bytes(machine), int(time.time() + seconds))
     at = client.ask(InviteKey(path, _text(invitation.encode()), key.public.hex()))
+    summary = client.ask(GetSummary())
     token = Token(
         name=name,
-        identity=bytes.fromhex(client.ask(GetSummary()).identity),
+        identity=bytes.fromhex(summary.identity),
         seed=key.seed(),
         until=invitation.until,
+        is_open=summary.open,
         keys=tuple(_member_keys(granted)),
         addresses=tuple(addresses),
     )
@@ -206,9 +208,9 @@ def join(
     newcomer = _Newcomer(token, own)
     # Once it is adopted the machine is known by its own key, and by the invite key no more.
     access = Access(
-        [Credentials(newcomer.invite, token.keys), Credentials(own, token.keys)],
+        [] if token.is_open else [Credentials(newcomer.invite, token.keys), Credentials(own, token.keys)],
         "the invitation is not known there: it was used, was cancelled, or has not arrived there yet",
-        strict=True,
+        is_invited=True,
     )
 
     # Without what the inviter adds as soon as it hears of the machine.

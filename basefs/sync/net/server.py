@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from basefs.log.interface import LogState
@@ -17,6 +17,7 @@ from basefs.sync.net.keys import answer_keys
 from basefs.sync.net.peers import (
     FIRST_BAN,
     HANDSHAKE_SECONDS,
+    MAX_KEYS,
     Address,
     PenaltyBox,
     Strangers,
@@ -39,6 +40,8 @@ _TOLD_PER_PARTY = 4
 #: looks for one.
 _WAITING_PER_ADDRESS = 16
 _WAITING = 128
+#: Handshakes at once of an address at which a member has proved its key before: several nodes may share it.
+_RETURNING_PER_ADDRESS = 4
 _LOOK_AGAIN = 0.02
 
 
@@ -75,6 +78,10 @@ class SyncServer:
         #: By host; in a closed filesystem by key.
         self._parties: Counter[str] = Counter()
         self._strangers = Strangers()
+        #: Where members have proved their keys, the oldest first: strangers elsewhere do not keep them out.
+        self._met: OrderedDict[str, None] = OrderedDict()
+        #: Those of them that prove one again.
+        self._returning: Counter[str] = Counter()
         #: Members that exchange the gossip key.
         self._exchanging: set[str] = set()
         self._waiting: Counter[str] = Counter()
@@ -162,6 +169,13 @@ class SyncServer:
 
     async def _meet(self, host: str, connection: Connection, credentials: Credentials) -> bool:
         """Find out who is on the other side; False for a stranger, which learns nothing but that it is one."""
+        if host in self._met and self._returning[host] < _RETURNING_PER_ADDRESS:
+            self._returning[host] += 1
+            try:
+                return await self._shake(host, connection, credentials)
+            finally:
+                self._returning[host] -= 1
+                self._returning += Counter()
         loop = asyncio.get_running_loop()
         until = loop.time() + HANDSHAKE_SECONDS
         if self._waiting[network_of(host)] >= _WAITING_PER_ADDRESS or self._waiting.total() >= _WAITING:
@@ -178,6 +192,13 @@ class SyncServer:
             self._waiting[network_of(host)] -= 1
             self._waiting += Counter()
         try:
+            return await self._shake(host, connection, credentials)
+        finally:
+            self._strangers.leave(connection)
+
+    async def _shake(self, host: str, connection: Connection, credentials: Credentials) -> bool:
+        """Whether a member was on the other side of the handshake."""
+        try:
             await asyncio.wait_for(connection.accept(credentials), HANDSHAKE_SECONDS)
         except (OSError, asyncio.TimeoutError):
             connection.abort()
@@ -189,8 +210,10 @@ class SyncServer:
                 # Unread, what it has sent would reset the connection, and it might never see the reason.
                 await asyncio.wait_for(connection.throw_away(CHUNK), GRACE)
             return False
-        finally:
-            self._strangers.leave(connection)
+        self._met.pop(host, None)
+        self._met[host] = None
+        if len(self._met) > MAX_KEYS:
+            del self._met[next(iter(self._met))]
         return True
 
     async def _exchange_keys(self, who: str, connection: Connection) -> None:

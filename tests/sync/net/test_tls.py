@@ -543,3 +543,29 @@ def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
 
     asyncio.run(main())
     assert heard == [(A.public, OURS)]
+
+
+def test_strangers_of_many_addresses_do_not_keep_a_member_out_that_was_there_before() -> None:
+    """Each address of 127.0.0.0/8 counts by itself, as those of as many machines would."""
+
+    async def main() -> None:
+        shared = SessionContext(credentials=credentials(B, A))
+        server = SyncServer(Writer().log(), HOST, 0, max_sessions=4, shared=shared)
+        await server.start()
+        ours = SessionContext(credentials=credentials(A, B))
+        try:
+            assert (await sync_with(Writer().log(), HOST, server.port, shared=ours)).reason is Reason.COMPLETE
+            silent = []
+            for number in range(2, 22):
+                for _ in range(10):
+                    local = (f"127.0.0.{number}", 0)
+                    silent.append(await asyncio.open_connection(HOST, server.port, local_addr=local))
+            for _ in range(3):
+                result = await sync_with(Writer().log(), HOST, server.port, shared=ours)
+                assert result.reason is Reason.COMPLETE, result
+            for _, writer in silent:
+                writer.close()
+        finally:
+            await server.stop()
+
+    run(main())
