@@ -169,7 +169,13 @@ def _adoption(
 ) -> Adoption:
     key = newcomer.fingerprint
     # By path, so that those of higher authority come first.
-    named = [one for one in valid if one.fingerprint == key and one.entry.fingerprint != invited.fingerprint]
+    named = [
+        one
+        for one in valid
+        if one.fingerprint == key
+        and one.entry.fingerprint != invited.fingerprint
+        and Invitation.decode(one.entry.name) is None
+    ]
     wanted = named[0].entry.name if named else invitation.machine or newcomer.entry.name
     return Adoption(invited.path, invited.entry, newcomer.entry, free_name(wanted, key, valid))
 

@@ -100,6 +100,19 @@ def test_a_newcomer_hangs_on_the_issuer_and_the_token_is_worth_nothing(alpha: Re
     assert list(granted(alpha)) == [CAROL.fingerprint]
 
 
+def test_a_third_key_keeps_nobody_from_being_adopted_by_the_name_that_it_gives(alpha: Replica, tmp_path: Path) -> None:
+    alpha.commit(lambda author: author.grant(WEB, b"dave", DAVE.public))
+    with_token, third = node(alpha, tmp_path / "token", INVITE), node(alpha, tmp_path / "third", DAVE)
+    redeem(with_token, CAROL, b"gamma")
+    meet(with_token, third)
+    forged = Invitation(b"", 1_000_000_000).encode()
+    third.commit(lambda author: author.grant(WEB, forged, CAROL.public))
+    meet(alpha, third)
+    assert adopt(alpha)
+    adopt(alpha, UNTIL + GRACE_SECONDS + 1)
+    assert ROOT_KEY.fingerprint in {by for _, by in granted(alpha)[CAROL.fingerprint]}
+
+
 def test_a_second_look_adds_nothing(alpha: Replica, tmp_path: Path) -> None:
     with_token = node(alpha, tmp_path / "token", INVITE)
     redeem(with_token, CAROL, b"gamma")

@@ -20,6 +20,7 @@ from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.metadata import ATTRIBUTES, KIND_BITS, Stat
 from basefs.path import Path
 from basefs.replica.bootstrap import CLUSTER_FILE
+from basefs.view.invitations import READERS
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ _ALL_BITS = 2**32 - 1
 
 #: Operations that unpack contents, which may claim any size: that one finds no room says nothing of the disk.
 _READING = frozenset({"open", "read"})
+#: Names at the top that no directory listing shows.
+_UNLISTED = frozenset({CLUSTER_FILE, READERS[0]})
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
@@ -184,7 +187,7 @@ class Operations:
         listed = self._fs.metadata.list(at)
         if not at:
             # Nobody's own file: what makes a directory like another one would remove it for all nodes.
-            listed = [row for row in listed if row[0] != CLUSTER_FILE]
+            listed = [row for row in listed if row[0] not in _UNLISTED]
         here, above = self._fs.metadata.stat(at).number, self._fs.metadata.stat(at[:-1]).number
         return [(b".", stat.S_IFDIR, here), (b"..", stat.S_IFDIR, above), *listed]
 
