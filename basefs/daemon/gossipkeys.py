@@ -40,8 +40,9 @@ _ASK_SECONDS = 5.0
 _ASKED = 3
 #: Seconds within which the members make a new key once one of theirs was revoked: the first to do so spares the others.
 _RENEW_SECONDS = 5.0
-#: Nodes that a newcomer asks before it takes part in gossip.
+#: Nodes that a newcomer asks before it takes part in gossip, and seconds for all of them.
 _FIRST = 3
+_FIRST_SECONDS = 3.0
 #: Members that are told at once.
 _TOLD_AT_ONCE = 16
 
@@ -114,11 +115,17 @@ class GossipKeys:
         self._known_outside: SignedKey | None = None
 
     async def begin(self) -> None:
-        """Ask for the key, for a node that has none yet: before gossip starts."""
-        for address in self._named()[:_FIRST]:
-            if self._key.key.generation:
-                return
-            await self._meet(address)
+        """Ask for the key, for a node that has none yet: before gossip starts, which does not wait for long."""
+        if self._key.key.generation:
+            return
+        asked = [asyncio.ensure_future(self._meet(address)) for address in self._named()[:_FIRST]]
+        if asked:
+            await asyncio.wait(asked, timeout=_FIRST_SECONDS)
+        for task in asked:
+            task.cancel()
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(outcome, OSError):
+                log.error("cannot keep the key of gossip: %s", outcome)
 
     async def exchange(self, member: bytes, theirs: bytes) -> bytes:
         """Take a member's key if it is newer; returns the one of this node.
