@@ -123,7 +123,10 @@ class TestFuse:
         assert "apt-get install fuse3" in done.stderr
 
     def test_no_helper_for_a_user(self, node: Node, well: Cli) -> None:
-        prepare = "file=$(readlink -f $(command -v fusermount3)); mount --bind /dev/null $file; chmod 644 $file"
+        # A file of its own: a mode that is set through a bind mount is that of what is mounted.
+        empty = well.base / "helper"
+        empty.write_bytes(b"")
+        prepare = f"mount --bind {empty} $(readlink -f $(command -v fusermount3))"
         found = in_namespace(node, prepare, prefix="unshare --user --map-user=1000")
         assert "fusermount3 is missing" in only(found, "fuse")
 
