@@ -148,6 +148,8 @@ def test_a_token_used_in_two_halves_of_the_network_is_seen(network: Callable[[in
     gamma.mount(NAME)
     for node in (alpha, gamma):
         wait_until(lambda node=node: is_adopted(node, "gamma"), PATIENCE, "gamma is adopted")  # type: ignore[misc]
+    # So that the token names gamma as well.
+    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
     token = invite(alpha, "delta")
     wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
     made.split([beta, gamma])
