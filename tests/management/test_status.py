@@ -38,7 +38,7 @@ def test_without_a_filesystem(cli: Cli) -> None:
 def test_of_what_does_not_run(conf: Cli) -> None:
     found = lines(conf("status", "conf"))
     assert len(found) == 11
-    assert found["access"] == "open: whoever reaches the sync port reads everything"
+    assert found["access"] == "closed: members only"
     assert found["conf"] == json.loads(conf("list", "--json"))[0]["identity"]
     assert "basefs mount conf DIR" in found["state"]
     assert found["contents"] == "3 entries, 0 blocks"

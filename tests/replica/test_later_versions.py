@@ -74,7 +74,7 @@ def test_an_annotation_needs_a_key_and_nothing_else_may_follow_it(replicas) -> N
         assert one.apply([entry], []).rejected
 
 
-@pytest.mark.parametrize("extensions", [Extensions(unknown=((4, b""),)), Extensions(unknown=((254, b"x"),))])
+@pytest.mark.parametrize("extensions", [Extensions(unknown=((6, b""),)), Extensions(unknown=((254, b"x"),))])
 def test_an_unknown_even_extension_says_what_to_upgrade(replicas, extensions: Extensions) -> None:
     one, _ = replicas
     entry = ROOT_KEY.sign(EntryHash(one.identity), 1, Action.MKDIR, b"d", extensions=extensions)
@@ -100,4 +100,5 @@ def test_what_no_mount_shows_is_stored_and_synced(replicas, action: Action, cont
     shown = tree_of(two)
     assert shown.keys() == before.keys()
     assert [shown[names].content for names in shown] == [before[names].content for names in before]
-    assert two.key_names().get(STRANGER.fingerprint) is None
+    # An admit gives a name to its key, which reads and does not write.
+    assert two.key_names().get(STRANGER.fingerprint) == ("name" if action is Action.ADMIT else None)
