@@ -12,12 +12,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from basefs.daemon.membership import key_changes
 from basefs.errors import BaseFSError, NotFound, NotPermitted, PermissionDenied
-from basefs.log.entries import KEY_ACTIONS
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import display, escaped
-from basefs.replica.applied import Applied
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -99,16 +98,8 @@ class Adopter:
 async def keep_adopting(replica: Replica) -> None:
     """Look at the invitations whenever grants or revokes have come, and when one may have expired, for ever."""
     loop = asyncio.get_running_loop()
-    wake = asyncio.Event()
+    wake = key_changes(replica)
     adopter = Adopter(replica)
-
-    def applied(change: Applied) -> None:
-        if any(entry.action in KEY_ACTIONS for entry in change.entries):
-            # The loop is closed when the daemon ends.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(wake.set)
-
-    replica.subscribe(applied)
     while True:
         started = loop.time()
         wake.clear()

@@ -22,10 +22,12 @@ from basefs.errors import BaseFSError
 from basefs.gossip.events import Address
 from basefs.gossip.key import KEY_SIZE, GossipKey
 from basefs.gossip.service import Gossip
-from basefs.log.ed25519 import is_signed
+from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed
+from basefs.log.entries import SIGNATURE_SIZE
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.net.keys import exchange_keys
+from basefs.sync.net.service import SyncService
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,6 @@ log = logging.getLogger(__name__)
 KEY_FILE = "gossip.key"
 #: Prefix of the signed bytes, so that a signature of a gossip key is never valid for anything else.
 _DOMAIN = b"basefs gossip key v1\x00"
-_PUBLIC_SIZE = 32
 #: Seconds between two questions to members that gossip does not reach: perhaps one of both has an older key.
 _ASK_SECONDS = 5.0
 #: Members that are asked at a time.
@@ -58,8 +59,8 @@ class SignedKey:
     """
 
     key: GossipKey
-    signer: bytes = bytes(_PUBLIC_SIZE)
-    signature: bytes = bytes(64)
+    signer: bytes = bytes(PUBLIC_KEY_SIZE)
+    signature: bytes = bytes(SIGNATURE_SIZE)
 
     @classmethod
     def make(cls, generation: int, signer: SigningKey, identity: bytes) -> SignedKey:
@@ -78,10 +79,10 @@ class SignedKey:
     @classmethod
     def decode(cls, data: bytes) -> SignedKey:
         """The reverse.  Raises ValueError for another length."""
-        if len(data) != KEY_SIZE + _PUBLIC_SIZE + 64:
+        if len(data) != KEY_SIZE + PUBLIC_KEY_SIZE + SIGNATURE_SIZE:
             raise ValueError("no signed key of gossip")
         return cls(
-            GossipKey(data[:KEY_SIZE]), data[KEY_SIZE : KEY_SIZE + _PUBLIC_SIZE], data[KEY_SIZE + _PUBLIC_SIZE :]
+            GossipKey(data[:KEY_SIZE]), data[KEY_SIZE : KEY_SIZE + PUBLIC_KEY_SIZE], data[KEY_SIZE + PUBLIC_KEY_SIZE :]
         )
 
     @classmethod
@@ -98,7 +99,7 @@ class SignedKey:
 
     def save(self, directory: Path) -> None:
         """Write the file, readable by its owner only.  Raises OSError; the old one is whole then."""
-        write_file(directory / KEY_FILE, base64.b64encode(self.encode()) + b"\n", mode=0o600)
+        write_file(directory / KEY_FILE, base64.b64encode(self.encode()) + b"\n")
 
 
 class GossipKeys:
@@ -113,6 +114,10 @@ class GossipKeys:
         self._taking = asyncio.Lock()
         #: The key that a removed member knows, until another one has taken its place.
         self._known_outside: SignedKey | None = None
+
+    async def watch_members(self, sync: SyncService) -> None:
+        """Have `sync` let in the members, and renew the key when one of them is removed, for ever."""
+        await self._membership.watch(sync, self._renew_soon)
 
     async def begin(self) -> None:
         """Ask for the key, for a node that has none yet: before gossip starts, which does not wait for long."""
@@ -142,7 +147,7 @@ class GossipKeys:
         """As it stands now: the exchange may have begun before a revoke."""
         return member in (self._membership.credentials.trusted or ()) and member not in self._membership.invited
 
-    def renew_soon(self) -> None:
+    def _renew_soon(self) -> None:
         """Make a new key unless another member does first: the key of a member was revoked."""
         self._known_outside = self._key
 

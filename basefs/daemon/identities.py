@@ -28,7 +28,7 @@ class KnownIdentities:
         if known.get(name) == identity:
             return
         known[name] = identity
-        write_file(self._path, "".join(f"{name} {known[name].hex()}\n" for name in sorted(known)).encode(), mode=0o600)
+        write_file(self._path, "".join(f"{name} {known[name].hex()}\n" for name in sorted(known)).encode())
 
     def _read(self) -> dict[str, bytes]:
         """What is no such line is left out: without the file a name is only as unknown as it was at first."""

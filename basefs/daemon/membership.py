@@ -37,13 +37,13 @@ class Membership:
     def __init__(self, replica: Replica) -> None:
         """Raises `UsageError` without a key of this node."""
         self._replica = replica
-        self._changed = asyncio.Event()
         self._seen: Digest | None = None
         #: Those of the last run: a member may have been removed while no daemon ran.
         self._known = _load_known(replica.directory / _KNOWN_FILE)
+        members, invited = replica.members_and_invited()
         #: The keys of invitations, which read the filesystem and take no part in gossip.
-        self.invited = replica.invited()
-        self.credentials = Credentials(self._own(replica.members()), replica.members())
+        self.invited = invited
+        self.credentials = Credentials(self._own(members), members)
 
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""
@@ -62,16 +62,15 @@ class Membership:
         """
         loop = asyncio.get_running_loop()
         look_again = loop.time()
-        self._replica.subscribe(lambda applied: self._note(loop, applied))
+        changed = key_changes(self._replica)
         while True:
-            self._changed.clear()
+            changed.clear()
             digest = self._replica.digest()
             if digest != self._seen or loop.time() >= look_again:
                 look_again = loop.time() + _EXPIRY_SECONDS
                 try:
-                    members = await asyncio.to_thread(self._replica.members)
-                    removed = self._known - members - self.invited
-                    self.invited = await asyncio.to_thread(self._replica.invited)
+                    members, invited = await asyncio.to_thread(self._replica.members_and_invited)
+                    removed, self.invited = self._known - members - self.invited, invited
                     await sync.trust(members, self._own(members))
                     if removed:
                         on_removed()
@@ -85,13 +84,21 @@ class Membership:
                     # A task that is gone would let a revoked key in for ever.
                     log.exception("cannot find out who is a member")
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(changed.wait(), _LOOK_SECONDS)
 
-    def _note(self, loop: asyncio.AbstractEventLoop, applied: Applied) -> None:
-        """The log has changed; called in any thread."""
+
+def key_changes(replica: Replica) -> asyncio.Event:
+    """An event of the running loop, set whenever grants, revokes or admits have come to a log."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def note(applied: Applied) -> None:
+        """In any thread."""
         if any(entry.action in KEY_ACTIONS for entry in applied.entries):
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._changed.set)
+                loop.call_soon_threadsafe(changed.set)
+
+    replica.subscribe(note)
+    return changed
 
 
 def _load_known(path: Path) -> frozenset[bytes]:

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from basefs.daemon import config
@@ -95,11 +96,12 @@ class Network:
             on_members=self._propagation.on_members,
             on_overflow=self._propagation.announce,
         )
-        self._membership = None if replica.is_open else Membership(replica)
-        credentials = None if self._membership is None else self._membership.credentials
+        shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
-        if key is not None and self._membership is not None:
-            self._keys = GossipKeys(key, replica, self.gossip, self._membership)
+        if key is not None:
+            membership = Membership(replica)
+            self._keys = GossipKeys(key, replica, self.gossip, membership)
+            shared = replace(shared, credentials=membership.credentials, keys=self._keys.exchange)
         self.sync = SyncService(
             replica,
             self._sync_address,
@@ -107,11 +109,7 @@ class Network:
             listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
-            shared=SessionContext(
-                room=replica.room,
-                credentials=credentials,
-                keys=None if self._keys is None else self._keys.exchange,
-            ),
+            shared=shared,
         )
 
     @contextlib.asynccontextmanager
@@ -126,9 +124,9 @@ class Network:
             except OSError as error:
                 raise AgentError(_why_not(error, *self._sync_address, self._gossip_address.port)) from None
             stack.push_async_callback(self.sync.stop)
-            if self._membership is not None and self._keys is not None:
+            if self._keys is not None:
                 await self._keys.begin()
-                watch = asyncio.create_task(self._membership.watch(self.sync, self._keys.renew_soon))
+                watch = asyncio.create_task(self._keys.watch_members(self.sync))
                 stack.push_async_callback(cancel, [watch])
             await self._wait_for_port()
             # Before there is an agent: it replays what this node has missed at once.

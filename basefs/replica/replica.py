@@ -67,7 +67,7 @@ from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
-from basefs.view.members import invited, members
+from basefs.view.members import members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
@@ -715,8 +715,14 @@ class Replica:
 
         An expired invitation is none of them, by the clock of this node.
         """
+        return self.members_and_invited()[0]
+
+    def members_and_invited(self) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """The same, and the raw public keys of invitations, which are members until they have expired."""
         with self._lock:
-            return frozenset() if self._live is None else members(self._store, self._live.tree, self._clock())
+            if self._live is None:
+                return frozenset(), frozenset()
+            return members(self._store, self._live.tree, self._clock())
 
     def root_keys(self) -> frozenset[bytes]:
         """The raw public keys that are valid at `/`."""
@@ -724,11 +730,6 @@ class Replica:
             node = None if self._live is None else self._live.tree.find(())
             found = () if node is None else (self._store.granted.key(key) for key in node.authority.depths)
             return frozenset(key for key in found if key is not None)
-
-    def invited(self) -> frozenset[bytes]:
-        """The raw public keys of invitations in force, which are members until they have expired."""
-        with self._lock:
-            return frozenset() if self._live is None else invited(self._store, self._live.tree)
 
     @property
     def has_quotas(self) -> bool:

@@ -8,21 +8,16 @@ from basefs.view.supposing import grants_in_force
 from basefs.view.tree import Tree
 
 
-def invited(store: Store, tree: Tree) -> frozenset[bytes]:
-    """The raw public keys of invitations: whoever holds a token has one, until another machine was adopted by it."""
-    grants = [grant for _, grant in grants_in_force(store, tree)]
-    keys = invite_keys(grant.entry for grant in grants)
-    return frozenset(grant.entry.content for grant in grants if grant.fingerprint in keys)
+def members(store: Store, tree: Tree, now: float) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    """The raw public keys of the members, and those that are keys of invitations alone, expired ones included.
 
-
-def members(store: Store, tree: Tree, now: float) -> frozenset[bytes]:
-    """The raw public keys that a grant or admit in force names, anywhere, and the one that no revoke takes away.
-
-    Without those that have nothing but invitations that have expired by now, UNIX seconds: an invitation that counts in
-    the view until it is revoked opens no door after its time.
+    Members are the keys that a grant or admit in force names, anywhere, and the one that no revoke takes away, without
+    those that have nothing but invitations that have expired by now, UNIX seconds: an invitation that counts in the
+    view until it is revoked opens no door after its time.
     """
     grants = [grant for _, grant in grants_in_force(store, tree)]
-    expired = {key for key, until in invite_keys(grant.entry for grant in grants).items() if until < now}
-    named = {grant.entry.content for grant in grants if grant.fingerprint not in expired}
+    ends = invite_keys(grant.entry for grant in grants)
+    named = {grant.entry.content for grant in grants if ends.get(grant.fingerprint, now) >= now}
     always = (store.granted.key(fingerprint) for fingerprint in tree.resolver.root_authority().depths)
-    return frozenset(named.union(key for key in always if key is not None))
+    invited = frozenset(grant.entry.content for grant in grants if grant.fingerprint in ends)
+    return frozenset(named.union(key for key in always if key is not None)), invited

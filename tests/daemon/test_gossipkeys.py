@@ -133,7 +133,7 @@ async def run_node(replica: Replica, until_it: Callable[[Gossiping], bool]) -> N
         membership.credentials.update(members, own)
 
     sync: Any = SimpleNamespace(trust=trust)
-    tasks = [asyncio.create_task(membership.watch(sync, keys.renew_soon)), asyncio.create_task(keys.watch())]
+    tasks = [asyncio.create_task(keys.watch_members(sync)), asyncio.create_task(keys.watch())]
     try:
         await until(lambda: until_it(gossip))
     finally:

@@ -94,14 +94,14 @@ class Credentials:
             self._context(ssl.PROTOCOL_TLS_SERVER, keys or (), ALPN, ALPN_KEY),
         )
         # Anchors cannot be taken out of a context.
-        self._client, self._server = contexts
+        self._clients, self._server = {ALPN: contexts[0]}, contexts[1]
         self.trusted = keys
 
     def client(self, protocol: str = ALPN) -> TlsFilter:
         """The side that opens a connection, to speak this protocol."""
-        context = self._client
-        if protocol != ALPN:
-            context = self._context(ssl.PROTOCOL_TLS_CLIENT, self.trusted, protocol)
+        context = self._clients.get(protocol)
+        if context is None:
+            context = self._clients[protocol] = self._context(ssl.PROTOCOL_TLS_CLIENT, self.trusted, protocol)
         return TlsFilter(self, context, is_server=False)
 
     def server(self) -> TlsFilter:
