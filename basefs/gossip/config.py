@@ -24,16 +24,16 @@ USER_EVENT_SIZE_LIMIT = 1024
 class AgentConfig:
     """The settings of an agent.
 
-    `node_name`: what people call this node. `bind`: "ip:port" (TCP and UDP). `advertise`: "ip:port" that others should
-    use, where a NAT is between. `interface`: taken instead of the address if that is 0.0.0.0. `profile`: wan, lan or
-    local. `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes. `tags`: at most 512 bytes in all.
-    `snapshot_path`: file where Serf keeps its clock and its members across restarts. `join`: "host:port" of nodes to
-    join. `log_level`: Serf's (debug, info, warn, err); at info it logs every event, which costs it more than delivering
-    the event. `serf_path`: the binary, if it is not to be searched for. `statsd`: "ip:port" that is sent Serf's
-    counters. `poll_interval`: seconds between looks at Serf's queue while this node sends. `account`: the user as which
-    it runs, `None` for ours. `probe_interval`: seconds between two of them while it does not, since an agent that hangs
-    does not answer and is replaced; sooner is work on an idle node, later the others take the node for failed for as
-    long. `peers_path`: our own file of known addresses.
+    `node_name`: what people call this node.  `bind`: "ip:port" (TCP and UDP).
+    `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
+    that is 0.0.0.0.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes.
+    `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
+    `join`: "host:port" of nodes to join.  `log_level`: Serf's (debug, info, warn, err); at info it logs every event,
+    which costs it more than delivering the event.  `serf_path`: the binary, if it is not to be searched for.
+    `statsd`: "ip:port" that is sent Serf's counters.  `poll_interval`: seconds between looks at Serf's queue while this
+    node sends.  `probe_interval`: seconds between two of them while it does not, since an agent that hangs does not
+    answer and is replaced; sooner is work on an idle node, later the others take the node for failed for as long.
+    `peers_path`: our own file of known addresses.  `account`: the user as which it runs, `None` for ours.
     """
 
     node_name: str

@@ -82,52 +82,38 @@ class KeyHolder:
         Raises `NotFound`, `PermissionDenied`, and `NotPermitted` also where this node's key has a quota itself, or the
         key has a larger one there.
         """
-        node = self._tree.node(path)
-        self._require_place(node)
-        signer = self._granter(node, path)
-        self._require_no_less(node, path, fingerprint_of(public), quota)
-        fingerprint = fingerprint_of(public)
-        in_force = grants_in_force(self._store, self._tree)
-        for at, grant in in_force:
-            same = grant.entry.action is Action.GRANT and grant.fingerprint == fingerprint
-            same = same and grant.entry.name == key_name
-            if at == path and same and (grant.entry.fingerprint, grant.quota) == (signer.fingerprint, quota):
-                return GrantPlan(Draft())
-        stamp = self._signer.now()
-        entries = [
-            signer.sign(end, stamp, Action.GRANT, key_name, public, Extensions(quota=quota))
-            for end in self._chain_ends(node, fingerprint, node.authority.grants)
-        ]
-        return self._effective(self._plan(path, entries, in_force, keep=True), path, Action.GRANT, fingerprint)
+        return self._permit(Action.GRANT, path, key_name, public, quota)
 
     def admit(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         """Let a public key read the filesystem, and write nothing; `path` decides only who may take it back.
 
         Raises as `grant`.
         """
+        return self._permit(Action.ADMIT, path, key_name, public)
+
+    def _permit(
+        self, action: Action, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None
+    ) -> GrantPlan:
         node = self._tree.node(path)
         self._require_place(node)
         signer = self._granter(node, path)
         fingerprint = fingerprint_of(public)
+        answers, what = node.authority.admits, "an admit"
+        if action is Action.GRANT:
+            answers, what = node.authority.grants, "a grant"
+            self._require_no_less(node, path, fingerprint, quota)
         in_force = grants_in_force(self._store, self._tree)
-        for at, admit in in_force:
-            same = (admit.entry.action, admit.entry.name, admit.fingerprint) == (Action.ADMIT, key_name, fingerprint)
-            if same and (at, admit.entry.fingerprint) == (path, signer.fingerprint):
+        wanted = path, action, fingerprint, key_name, signer.fingerprint, quota
+        for at, one in in_force:
+            if wanted == (at, one.entry.action, one.fingerprint, one.entry.name, one.entry.fingerprint, one.quota):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
-            signer.sign(end, stamp, Action.ADMIT, key_name, public)
-            for end in self._chain_ends(node, fingerprint, node.authority.admits)
+            signer.sign(end, stamp, action, key_name, public, Extensions(quota=quota))
+            for end in self._chain_ends(node, fingerprint, answers)
         ]
-        return self._effective(self._plan(path, entries, in_force, keep=True), path, Action.ADMIT, fingerprint)
-
-    @staticmethod
-    def _effective(plan: GrantPlan, path: Path, action: Action, fingerprint: Fingerprint) -> GrantPlan:
-        """A plan to grant or admit a key.  Raises `PermissionDenied` where that would not count."""
-        if not any(
-            (at, grant.entry.action, grant.fingerprint) == (path, action, fingerprint) for at, grant in plan.gained
-        ):
-            what = "a grant" if action is Action.GRANT else "an admit"
+        plan = self._plan(path, entries, in_force, keep=True)
+        if not any((at, one.entry.action, one.fingerprint) == (path, action, fingerprint) for at, one in plan.gained):
             raise PermissionDenied(
                 f"{what} at {display(path)} would have no effect: a key with higher authority has revoked it"
             )
