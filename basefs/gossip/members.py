@@ -8,13 +8,14 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from basefs.durable import write_file
 from basefs.errors import RemoteProtocolError
+from basefs.gossip.departures import SETTLED, Claim, PeerState, digest_of
 from basefs.gossip.events import Address
 
 log = logging.getLogger(__name__)
@@ -174,10 +175,10 @@ class PeerFilter:
 
 #: The name of the file, beside the log.
 PEERS_FILE = "peers.json"
-#: Peers kept.  More would make the file grow with every node that there ever was; fewer would forget
-#: real peers of a large network.  The one seen longest ago goes first.
+#: Peers kept.  More would make the file grow with every node that there ever was; fewer would forget real peers of a
+#: large network.  Members are dropped last, and of each kind the one that changed longest ago.
 MAX_PEERS = 1024
-#: A file longer than this is not ours: 1024 peers are some 128 KiB.
+#: A file longer than this is not ours: 1024 peers are some 160 KiB.
 _MAX_FILE = 1024 * 1024
 
 
@@ -185,14 +186,15 @@ _MAX_FILE = 1024 * 1024
 class KnownPeer:
     """A peer that was seen once: where it gossiped then, `ip:port`, its agent's name and its sync port, if a member.
 
-    `left`: it has left since, so nobody misses it.  `own`: it was this node.
+    `since`: UNIX seconds at which `state` began, or for a member, at which it was seen last: of two nodes the one
+    with the newer time is right.
     """
 
     address: str
     name: str = ""
     sync_port: int = 0
-    left: bool = False
-    own: bool = False
+    state: PeerState = PeerState.MEMBER
+    since: float = 0.0
 
 
 class PeerBook:
@@ -200,7 +202,7 @@ class PeerBook:
 
     Serf forgets a failed member after 24 hours.  Two halves of a network that were apart for longer would then never
     meet again, and nobody would miss the other half.  So the file keeps them until they are forgotten by request: a
-    JSON list of objects, the one seen last at the end.
+    JSON list of objects, the one that changed last at the end.
 
     1. The file is replaced as a whole (`basefs/durable.py`), so it is never half.
     2. All but `save` change memory only; `save` writes if something has changed since it was loaded or saved.
@@ -215,54 +217,84 @@ class PeerBook:
         self._saved = frozenset(self._peers.values())
         self._saving = threading.Lock()  # one save at a time, also if the task that waits for one is cancelled
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._peers
+    def state(self, name: str) -> PeerState | None:
+        """What is known of the peer of this name, `None` if nothing."""
+        peer = self._peers.get(name)
+        return None if peer is None else peer.state
 
     @property
     def addresses(self) -> list[str]:
-        """All addresses of others, the one seen last first."""
-        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values()) if not peer.own))
+        """All addresses to try, the one that changed last first."""
+        tried = (PeerState.MEMBER, PeerState.LEFT)
+        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values()) if peer.state in tried))
 
     @property
     def missed(self) -> list[KnownPeer]:
         """The peers that have not left, the one seen last first; those of unknown name included."""
-        return [peer for peer in reversed(self._peers.values()) if not peer.left and not peer.own]
+        return [peer for peer in reversed(self._peers.values()) if peer.state is PeerState.MEMBER]
+
+    @property
+    def former(self) -> set[str]:
+        """What this node's agents were called before this one, as far as they may still count as members."""
+        return {peer.name for peer in self._peers.values() if peer.state is PeerState.FORMER}
 
     def add(self, addresses: Iterable[str]) -> None:
         """Note addresses at which peers of unknown names answer."""
-        self._put(KnownPeer(address) for address in addresses)
+        for address in addresses:
+            self._put(KnownPeer(address))
 
-    def see(self, peers: Iterable[Peer]) -> None:
-        """Note that these peers are alive."""
+    def see(self, peers: Iterable[Peer], now: float) -> None:
+        """Note that these peers are alive, or were a moment ago.  `now`: UNIX seconds, here and below."""
         for peer in peers:
+            if self.state(peer.name) is PeerState.FORMER:
+                continue
             address = join_host_port(peer.host, peer.gossip_port)
             self._peers.pop(address, None)
-            self._put([KnownPeer(address, peer.name, peer.sync_port)])
+            # A peer that is seen is back, whatever the clock was when it went.
+            since = max(now, self._peers[peer.name].since) if peer.name in self._peers else now
+            self._put(KnownPeer(address, peer.name, peer.sync_port, PeerState.MEMBER, since))
 
-    def note_own(self, name: str, address: str) -> None:
+    def note_own(self, name: str, address: str, now: float) -> None:
         """Note what this node's agent is called now, and where it is."""
-        self._put([KnownPeer(address, name, own=True)])
+        for peer in list(self._peers.values()):
+            if peer.state is PeerState.OWN and peer.name != name:
+                self._put(replace(peer, state=PeerState.FORMER, since=now))
+        if self.state(name) is not PeerState.OWN:
+            self._put(KnownPeer(address, name, state=PeerState.OWN, since=now))
 
-    def former(self, name: str) -> set[str]:
-        """What this node's agents were called before this one, as far as they may still count as members."""
-        return {peer.name for peer in self._peers.values() if peer.own} - {name}
+    def settle(self, name: str, state: PeerState, now: float, address: str = "") -> None:
+        """Note another state of a peer, unless it is gone.  `address`: where it was, if nothing is known of it."""
+        peer = self._peers.get(name)
+        if peer is None and address:
+            peer = KnownPeer(address, name)
+        if peer is not None and peer.state not in (state, PeerState.GONE, PeerState.OWN):
+            self._put(replace(peer, state=state, since=now))
 
-    def leave(self, name: str) -> None:
-        """A peer has left: it is tried again, and not missed."""
-        if name in self._peers:
-            self._peers[name] = replace(self._peers[name], left=True)
+    def news_for(self, claims: Iterable[Claim]) -> list[Claim]:
+        """What this node knows better than the node that sent `claims`: peers of it that have left or are gone."""
+        found = []
+        for claim, peer in self._matching(claims):
+            state = PeerState.GONE if peer.state is PeerState.FORMER else peer.state
+            if state in SETTLED and claim.state is PeerState.MEMBER and peer.since > claim.since:
+                found.append(Claim(claim.digest, state, peer.since))
+        return found
 
-    def forget(self, name: str) -> None:
-        """A peer will not come back."""
-        self._peers.pop(name, None)
+    def learn(self, claims: Iterable[Claim], alive: Container[str]) -> None:
+        """Take over what another node knows better, but of none of the names `alive`."""
+        for claim, peer in self._matching(claims):
+            if claim.state in SETTLED and claim.since > peer.since and peer.name not in alive:
+                self.settle(peer.name, claim.state, claim.since)
 
-    def _put(self, peers: Iterable[KnownPeer]) -> None:
-        for peer in peers:
-            key = peer.name or peer.address
-            self._peers.pop(key, None)
-            self._peers[key] = peer
-        while len(self._peers) > MAX_PEERS:
-            del self._peers[next(iter(self._peers))]
+    def _matching(self, claims: Iterable[Claim]) -> list[tuple[Claim, KnownPeer]]:
+        known = {digest_of(peer.name): peer for peer in self._peers.values() if peer.name}
+        return [(claim, known[claim.digest]) for claim in claims if claim.digest in known]
+
+    def _put(self, peer: KnownPeer) -> None:
+        key = peer.name or peer.address
+        self._peers.pop(key, None)
+        self._peers[key] = peer
+        if len(self._peers) > MAX_PEERS:
+            del self._peers[min(self._peers, key=lambda each: self._peers[each].state is PeerState.MEMBER)]
 
     @property
     def changed(self) -> bool:
@@ -274,9 +306,8 @@ class PeerBook:
         with self._saving:
             peers = list(self._peers.values())
             if self._saved != frozenset(peers):
-                write_file(
-                    self._path, json.dumps([asdict(peer) for peer in peers], indent=0).encode() + b"\n", mode=0o600
-                )
+                rows = [{**asdict(peer), "state": peer.state.value} for peer in peers]
+                write_file(self._path, json.dumps(rows, indent=0).encode() + b"\n", mode=0o600)
                 self._saved = frozenset(peers)
 
 
@@ -284,16 +315,16 @@ def _load(path: Path) -> list[KnownPeer]:
     try:
         with path.open("rb") as file:
             data = json.loads(file.read(_MAX_FILE))
-        peers = [KnownPeer(**record) for record in data]
+        peers = [KnownPeer(**{**record, "state": PeerState(record["state"])}) for record in data]
         for peer in peers:
-            kinds = (str, str, int, bool, bool)
+            kinds = (str, str, int, PeerState, float)
             if not all(map(isinstance, astuple(peer), kinds)):
                 raise TypeError("a field is of another type")
             split_host_port(peer.address)
         return peers[-MAX_PEERS:]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         aside = path.with_name(f"{path.name}.damaged")
         with contextlib.suppress(OSError):
             path.replace(aside)

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,21 @@ from basefs.gossip.binary import find_serf
 from basefs.gossip.client import Client, Subscription
 from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 from basefs.gossip.config import AgentConfig
+from basefs.gossip.departures import (
+    Claim,
+    PeerState,
+    decode_claims,
+    digest_of,
+    encode_claims,
+    queries,
+)
 from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
 from basefs.gossip.members import (
     PEERS_FILE,
     TAG_FS,
     TAG_SYNC,
+    KnownPeer,
     Member,
     Peer,
     PeerBook,
@@ -58,6 +67,11 @@ NAMESAKE_INTERVAL = 1.0
 NAMESAKE_PATIENCE = 5.0
 #: How often the others are told that a former agent of this node leaves.
 _TIMES_TOLD = 5
+#: Seconds from the first node that may know of a missed peer until it is asked, since several join at once; and from
+#: its answer until it is asked once more.
+ASK_AFTER = (1.0, 10.0)
+#: Seconds in which the others answer: the query takes some gossip intervals (0.5 s in the wan profile) to reach all.
+ANSWER_TIMEOUT = 5.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -101,6 +115,8 @@ class Gossip:
         self.event_name = "b" + fsid.hex()[:8]
         #: The name of the query for the time of all nodes, which is answered by those of this filesystem only.
         self.clock_query = "c" + fsid.hex()[:8]
+        #: The name of the query about peers that are missed.
+        self.peers_query = "p" + fsid.hex()[:8]
         #: Events in Serf's own queue, as last seen.
         self.serf_queue_depth = 0
         #: What the agent says of its traffic.
@@ -116,6 +132,8 @@ class Gossip:
         self._outbox = Outbox()
         self._queued = asyncio.Event()
         self._members_changed = asyncio.Event()
+        #: Set after each look at the members.
+        self._looked = asyncio.Event()
         self._members: list[Member] = []
         self._peers: list[Peer] | None = None
         self._supervisor = Supervisor(self.config, rundir, self._serve, clock)
@@ -169,13 +187,22 @@ class Gossip:
         Peers that Serf has lost sight of count as failed.  A node that has returned at another address is one member.
         """
         names = {member.name for member in self._members}
-        found = [member for member in self._members if not member.leaves or member.name in self._book]
+        found = [member for member in self._members if self._counts(member)]
         for peer in self._book.missed:
             if peer.name and peer.name not in names:
                 host, port = split_host_port(peer.address)
                 tags = {TAG_FS: self.config.tags[TAG_FS], TAG_SYNC: str(peer.sync_port)}
                 found.append(Member(peer.name, host, port, tags, "failed"))
         return found
+
+    def _counts(self, member: Member) -> bool:
+        """Whether a member that Serf lists is one: not if its node has returned under another name, for example."""
+        state = self._book.state(member.name)
+        if member.status == "alive":
+            return True
+        if member.leaves:
+            return state in (PeerState.MEMBER, PeerState.LEFT, PeerState.OWN)
+        return state in (PeerState.MEMBER, None)
 
     @property
     def expected(self) -> list[Peer]:
@@ -185,9 +212,7 @@ class Gossip:
     @property
     def sync_addresses(self) -> set[str]:
         """Where the members answer the sync protocol, "ip:port": all that have not left, without this node."""
-        here = {peer.sync_address for peer in self.peers if not peer.leaves}
-        missed = {(split_host_port(peer.address)[0], peer.sync_port) for peer in self._book.missed}
-        return {join_host_port(*address) for address in here | missed}
+        return {join_host_port(*peer.sync_address) for peer in self.expected if not peer.leaves}
 
     def is_ours(self, member: Member) -> bool:
         """Whether a member is one of this filesystem."""
@@ -203,15 +228,19 @@ class Gossip:
         return list(filter(self.is_ours, self.members()))
 
     async def forget(self, name: str) -> None:
-        """Forget a member that will not come back, here and, where Serf still knows it, on the other nodes.
+        """Forget a member that will not come back, here and on the nodes that this one reaches.
 
-        `name`: of its agent.  Raises AgentError, OSError; it is forgotten here all the same.
+        `name`: of its agent.  The others ask when they are back.  Raises AgentError, OSError; it is forgotten here all
+        the same.
         """
-        self._book.forget(name)
+        known = {member.name: member.gossip_address for member in self._members}
+        self._book.settle(name, PeerState.GONE, time.time(), known.get(name, ""))
         await asyncio.to_thread(self._book.save)
-        if any(member.name == name for member in self._members):
+        self._members_changed.set()
+        if name in known:
             await self.call("force-leave", {"Node": name})
-            self._members_changed.set()
+        async with await self._supervisor.dial() as client:
+            await client.query(self.peers_query, encode_claims([Claim(digest_of(name), PeerState.GONE, time.time())]))
 
     async def start(self, timeout: float = START_TIMEOUT) -> None:
         """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
@@ -304,7 +333,7 @@ class Gossip:
 
     async def _serve(self, client: Client) -> str:
         """Serve one connection until it breaks; returns or raises why."""
-        types = ["user:" + self.event_name, "query:" + self.clock_query]
+        types = ["user:" + self.event_name, "query:" + self.clock_query, "query:" + self.peers_query]
         types += ["member-" + what for what in ("join", "leave", "failed", "update", "reap")]
         stream = await client.subscribe(",".join(types))
         self._members_changed.set()
@@ -316,6 +345,7 @@ class Gossip:
                     self._watch_members(client),
                     self._send_queued(client),
                     self._watch_depth(client),
+                    self._ask_for_missed(),
                     self._joiner.run(),
                 )
             )
@@ -329,14 +359,73 @@ class Gossip:
             if record.get("Event") == "user":
                 self._receive(record.get("Payload") or b"")
             elif record.get("Event") == "query":
-                # Who asked may have given up by now; then the agent refuses the answer.
-                with contextlib.suppress(AgentError):
-                    await client.respond(record["ID"], encode_time(time.time()))
+                await self._answer(client, record)
             else:
                 self._members_changed.set()
             # A flood of events must not keep the loop from its other work.
             await asyncio.sleep(0)
         return "the Serf agent ended the event stream"
+
+    async def _answer(self, client: Client, record: Body) -> None:
+        payload = encode_time(time.time())
+        if record.get("Name") == self.peers_query:
+            try:
+                claims = decode_claims(record.get("Payload") or b"")
+            except RemoteProtocolError as error:
+                self.counters.malformed += 1
+                log.debug("dropped a malformed query: %s", error)
+                return
+            payload = encode_claims(self._book.news_for(claims))
+            self._learn(claims)
+        # Who asked may have given up by now; then the agent refuses the answer.
+        with contextlib.suppress(AgentError):
+            if payload:
+                await client.respond(record["ID"], payload)
+
+    def _learn(self, claims: list[Claim]) -> None:
+        self._book.learn(claims, {member.name for member in self._members if member.status == "alive"})
+        if self._book.changed:
+            self._members_changed.set()
+
+    async def _ask_for_missed(self) -> None:
+        """Ask each node that is met what has become of the peers that are missed and that Serf does not list.
+
+        Once and once more, since the query and its answers are UDP; a node that was asked has nothing new later.
+        """
+        asked: set[tuple[str, str]] = set()
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            for delay in ASK_AFTER:
+                if self._questions() <= asked:
+                    break
+                await asyncio.sleep(delay)
+                missed, questions = self._missed(), self._questions()
+                try:
+                    await self._compare([Claim(digest_of(one.name), PeerState.MEMBER, one.since) for one in missed])
+                except AgentError as error:
+                    log.info("cannot ask for missed peers: %s", error)
+            else:
+                names = {one.name for one in missed}
+                asked = {pair for pair in asked | questions if pair[0] in names}
+
+    def _missed(self) -> list[KnownPeer]:
+        listed = {member.name for member in self._members}
+        return [peer for peer in self._book.missed if peer.name and peer.name not in listed]
+
+    def _questions(self) -> set[tuple[str, str]]:
+        """The peers that are missed, each with each that may know better; names of agents."""
+        met = [peer.name for peer in self._peers or () if peer.status == "alive"]
+        return {(one.name, other) for one in self._missed() for other in met}
+
+    async def _compare(self, claims: Sequence[Claim]) -> None:
+        """Send claims to all nodes, and learn from the answers.  Raises AgentError."""
+        async with await self._supervisor.dial() as client:
+            for payload in queries(claims):
+                async for record in await client.query(self.peers_query, payload, timeout=ANSWER_TIMEOUT):
+                    if record.get("Type") == "response":
+                        with contextlib.suppress(RemoteProtocolError):
+                            self._learn(decode_claims(record.get("Payload") or b""))
 
     def _receive(self, payload: bytes) -> None:
         try:
@@ -356,6 +445,7 @@ class Gossip:
                 )
             self._members_changed.clear()
             self._members = await client.members()
+            self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind, time.time())
             if await self._leave_former():
                 self._members = await client.members()
             alive = [member for member in self._members if member.status == "alive"]
@@ -367,6 +457,7 @@ class Gossip:
             if peers != self._peers:
                 self._peers = peers
                 _guarded(self._on_members, list(peers))
+            self._looked.set()
             if self._book.changed:
                 try:
                     await asyncio.to_thread(self._book.save)
@@ -378,14 +469,19 @@ class Gossip:
 
         After a crash the others would count them for ever.  Serf tells an agent that joins nothing of members that are
         suspected or lost, so the others are told in any case; and several times, a while apart: an agent that has just
-        joined may be behind their logical clock, and what it says then counts as old.  An agent that runs refutes it:
-        its home was copied.
+        joined may be behind their logical clock, and what it says then counts as old.  An agent that runs, because its
+        home was copied, refutes it; then it is a member, and not made to leave again: a refutation may get lost.
         """
         if all(member.name == self.config.agent_name or member.status != "alive" for member in self._members):
             return False
         has_told = False
-        for name in sorted(self._book.former(self.config.agent_name)):
+        alive = {member.name for member in self._members if member.status == "alive"}
+        for name in sorted(self._book.former):
             times, last = self._told.get(name, (0, 0.0))
+            if times and name in alive:
+                del self._told[name]
+                self._book.settle(name, PeerState.MEMBER, time.time())
+                continue
             if not times:
                 log.info("this node was %s before: that member is made to leave", name)
             elif self._clock() - last < NAMESAKE_INTERVAL:
@@ -399,7 +495,7 @@ class Gossip:
             self._told[name] = times + 1, self._clock()
             if times + 1 == _TIMES_TOLD:
                 del self._told[name]
-                self._book.forget(name)
+                self._book.settle(name, PeerState.GONE, time.time())
         return has_told
 
     def _report_namesakes(self) -> None:
@@ -416,20 +512,20 @@ class Gossip:
             self._shared[name] = since, is_logged
 
     def _keep_book(self, peers: Sequence[Peer]) -> None:
-        before = {peer.name: peer.status for peer in self._peers or ()}
+        now = time.time()
+        before = {peer.name: peer for peer in self._peers or ()}
         present = [peer for peer in peers if peer.status == "alive"]
         here = {self.config.node_name, *(peer.node_name for peer in present)}
-        self._book.see(present)
-        self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind)
+        met = [peer for peer in present if before.get(peer.name) != peer]
+        lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
+        self._book.see([*met, *lost], now)
         for peer in peers:
-            if peer.leaves and peer.node_name in here:
-                # Its node is a member under another address.
-                self._book.forget(peer.name)
-            elif peer.status == "left" and before.get(peer.name) == "failed":
-                # It cannot have left by itself: some node was told to forget it.
-                self._book.forget(peer.name)
-            elif peer.status == "left":
-                self._book.leave(peer.name)
+            if peer.leaves and self._book.state(peer.name) is not PeerState.FORMER:
+                # Its node is a member under another address; or it cannot have left by itself: some node was told to
+                # forget it.
+                is_gone = peer.node_name in here or (peer.status == "left" and _status(before, peer.name) == "failed")
+                if is_gone or peer.status == "left":
+                    self._book.settle(peer.name, PeerState.GONE if is_gone else PeerState.LEFT, now)
 
     async def _send_queued(self, client: Client) -> None:
         while True:
@@ -475,6 +571,10 @@ class Gossip:
     async def _alive_addresses(self) -> Iterable[str]:
         async with await self._supervisor.dial() as client:
             return [member.gossip_address for member in await client.members() if member.status == "alive"]
+
+
+def _status(peers: Mapping[str, Peer], name: str) -> str:
+    return peers[name].status if name in peers else ""
 
 
 def _guarded(callback: Callable[..., None], *args: object) -> None:

@@ -37,8 +37,8 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the rest of a ban for
     breaking the protocol, no room there, the last failure, or another member of the same name.
 
-    A failed member is listed until --forget, which applies to all nodes that this one reaches. A node that is off at
-    that time follows if it returns within a day; otherwise repeat --forget there. A forgotten member may join again.
+    A failed member is listed until --forget, which applies to all nodes: one that is off at that time asks the others
+    when it returns. A forgotten member may join again.
     """
     home = Home.from_environment()
     name = parse_name(home, target)

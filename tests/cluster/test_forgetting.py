@@ -45,7 +45,6 @@ def test_a_member_counts_until_it_leaves_or_is_forgotten(network: Callable[[int]
 
     one.basefs("members", NAME, "--forget", gone)
     assert gone not in names(one)
-    two.spawn("members", NAME, "--forget", gone)
     for node in (one, two):
         wait_until(lambda node=node: status(node)["in step"] == "with 1 of 1", PATIENCE, "it does not count")  # type: ignore[misc]
         assert gone not in names(node) and three.address not in node.spawn("doctor", NAME).stdout

@@ -85,6 +85,44 @@ def test_two_machines_of_one_name(network: Callable[[int], NamespaceNetwork]) ->
         wait_until(lambda node=node: "one member is called same now" in node.log(NAME), PATIENCE, "so it is logged")  # type: ignore[misc]
 
 
+def move(node: Node, address: str) -> None:
+    """Give a machine another address."""
+    for change in (("del", f"{node.address}/16"), ("add", f"{address}/16")):
+        command = ["ip", "-n", str(node.namespace), "address", change[0], change[1], "dev", "eth0"]
+        subprocess.run(command, check=True, capture_output=True)
+    node.address = address
+
+
+def test_a_node_that_was_off_while_others_moved_and_left(network: Callable[[int], NamespaceNetwork]) -> None:
+    net = network(4)
+    cluster = Cluster.start(net)
+    one, off, moved, left = cluster.nodes
+    cluster.wait_until_equal(PATIENCE)
+    before = {node.endpoint for node in (moved, left)}
+    off.basefs("unmount", NAME)
+    moved.kill(NAME)
+    move(moved, "10.77.3.3")
+    moved.mount(NAME, "--owners")
+    left.basefs("unmount", NAME)
+    wait_until(lambda: told(one)["in step"] == "with 1 of 1", PATIENCE, "the one that stayed on knows it all")
+    off.mount(NAME, "--owners")
+    for node in (off, one, moved):
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "no phantom")  # type: ignore[misc]
+        assert told(node)["members"] == "3 of 3 alive"
+        assert not before & {row["address"] for row in ask(node, "members") if row["status"] != "left"}
+
+    # Both that know are off; what was learned stays, also after a restart.
+    for node in (one, moved):
+        node.basefs("unmount", NAME)
+    wait_until(lambda: told(off)["in step"] == "no other member", PATIENCE, "they have left")
+    off.basefs("unmount", NAME)
+    off.mount(NAME, "--owners")
+    assert not before & {row["address"] for row in ask(off, "members")}
+    left.mount(NAME, "--owners")
+    for node in (off, left):
+        wait_until(lambda node=node: told(node)["in step"] == "with 1 of 1", PATIENCE, "it may return")  # type: ignore[misc]
+
+
 def test_a_crashed_machine_that_returns_at_another_address(network: Callable[[int], NamespaceNetwork]) -> None:
     net = network(3)
     cluster = Cluster.start(net)
@@ -93,10 +131,7 @@ def test_a_crashed_machine_that_returns_at_another_address(network: Callable[[in
     (name,) = (row["name"] for row in ask(three, "members") if row["own"])
     before = three.endpoint
     three.kill(NAME)
-    for change in (("del", f"{three.address}/16"), ("add", "10.77.3.3/16")):
-        command = ["ip", "-n", str(three.namespace), "address", change[0], change[1], "dev", "eth0"]
-        subprocess.run(command, check=True, capture_output=True)
-    three.address = "10.77.3.3"
+    move(three, "10.77.3.3")
     three.mount(NAME, "--owners")
     for node in cluster.nodes:
         seconds = wait_until(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -385,7 +386,7 @@ def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path,
         b = Node(tmp_path, "b", join=(a.address,))
         crashed = config_for(tmp_path, "copy", tags={"sync": "4711", "fs": FSID.hex()})
         known = [(a.gossip.config.agent_name, a.address), (crashed.agent_name, crashed.bind)]
-        book = [{"address": address, "name": name, "sync_port": 4711, "own": True} for name, address in known]
+        book = [{"address": address, "name": name, "sync_port": 4711, "state": "own"} for name, address in known]
         (tmp_path / "copied" / "copy").mkdir(parents=True)
         (tmp_path / "copied" / "copy" / "peers.json").write_text(json.dumps(book))
         copy = Node(tmp_path / "copied", "copy", join=(b.address,))
@@ -409,6 +410,75 @@ def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path,
                 for node in (a, b, copy):
                     await until(lambda node=node: sees_three(node), "the former agent is no member")
                 assert namesakes(b.gossip.members()) == {}
+
+    run(main())
+
+
+def test_a_node_that_was_off_learns_who_left_moved_and_was_forgotten(tmp_path: Path) -> None:
+    """Serf tells it nothing of them: it does not know them any more."""
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        left, moved, lost = (Node(tmp_path, name, join=(a.address,)) for name in ("left", "moved", "lost"))
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(nodes(a))
+            async with contextlib.AsyncExitStack() as others:
+                for each in (left, moved, lost):
+                    await others.enter_async_context(nodes(each))
+                async with nodes(b):
+                    for node in (a, b):
+                        await until(lambda node=node: len(node.peers) == 4, "all")
+            await until(lambda: a.sees("b", "left", "moved", "lost", status="left"), "they have left")
+            elsewhere = Node(tmp_path, "moved", join=(a.address,))
+            await stack.enter_async_context(nodes(elsewhere))
+            await a.gossip.forget(lost.gossip.config.agent_name)
+            late = Node(tmp_path, "b", bind=b.address)
+            gone = {each.gossip.config.agent_name for each in (left, moved, lost)}
+            assert gone <= {each.name for each in late.gossip.members()}, "it misses them"
+            await stack.enter_async_context(nodes(late))
+            await until(lambda: {each.node_name for each in late.gossip.members()} == {"a", "b", "moved"}, "the truth")
+            assert {each.gossip_address for each in late.gossip.members()} == {
+                each.address for each in (a, late, elsewhere)
+            }
+            assert lost.address not in late.gossip.candidates and lost.address not in a.gossip.candidates
+            assert left.address in late.gossip.candidates
+
+    run(main())
+
+
+def test_a_peer_that_no_agent_lists_is_forgotten_by_all(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,))
+        lost = config_for(tmp_path, "lost", tags={"sync": "4711", "fs": FSID.hex()})
+        async with nodes(a, b):
+            agent = await Agent.start(lost, tmp_path / "lost")
+            try:
+                async with await agent.connect() as client:
+                    await client.join([a.address], True)
+                await until(lambda: a.sees("b", "lost") and b.sees("a", "lost"))
+            finally:
+                await agent.kill()
+            await until(lambda: a.sees("lost", status="failed") and b.sees("lost", status="failed"))
+        # As after an upgrade of all: the agents have never heard of it.
+        a, b = Node(tmp_path, "a", bind=a.address), Node(tmp_path, "b", bind=b.address)
+        async with nodes(a, b):
+            await until(lambda: a.sees("b") and b.sees("a"))
+            for node in (a, b):
+                assert lost.agent_name in {each.name for each in node.gossip.expected}
+                assert node.sees(status="failed"), "no agent lists it"
+            await a.gossip.forget(lost.agent_name)
+            assert lost.agent_name not in {each.name for each in a.gossip.members()}
+            await until(lambda: lost.agent_name not in {each.name for each in b.gossip.members()}, "b is told")
+            assert lost.bind not in a.gossip.candidates and lost.bind not in b.gossip.candidates
+        # It stays forgotten, and a node of that name and address is a member as any other.
+        a = Node(tmp_path, "a", bind=a.address)
+        assert lost.agent_name not in {each.name for each in a.gossip.members()}
+        again = Node(tmp_path, "lost", bind=lost.bind, join=(a.address,))
+        async with nodes(a, again):
+            await until(lambda: a.sees("lost"), "it is back")
+            assert again.address in a.gossip.candidates
 
     run(main())
 
