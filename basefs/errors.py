@@ -219,3 +219,10 @@ class AlreadyRunning(DaemonError):
 
 class MountFailed(DaemonError):
     """The filesystem could not be mounted or unmounted."""
+
+
+def counted(number: int, noun: str) -> str:
+    """For a message: `1 block`, `2 blocks`."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun}"

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from basefs.durable import write_file
+from basefs.errors import counted
 from basefs.sync.net.peers import Lag
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,9 @@ def lack_of(name: str, lag: Lag | None, *, answers: bool) -> str:
     """Why a member is not known to have everything, as far as it has told."""
     lacks = []
     if lag is not None and lag.behind:
-        lacks.append("1 entry" if lag.behind == 1 else f"{lag.behind} entries")
+        lacks.append(counted(lag.behind, "entry"))
     if lag is not None and lag.waiting:
-        lacks.append(("1 content" if lag.waiting == 1 else f"{lag.waiting} contents") + ", for which it has no room")
+        lacks.append(f"{counted(lag.waiting, 'content')}, for which it has no room")
     what = " and ".join(lacks)
     if lag is None or not answers:
         return f"{name} does not answer" + (f", and lacked {what} at its last answer" if lacks else "")

@@ -14,6 +14,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
+from basefs.errors import counted as counted
 from basefs.path import escaped
 
 #: Digits of a hash that people see; commands take any number of them that is not ambiguous.
@@ -155,10 +156,3 @@ def span(seconds: float) -> str:
     """A length of time, in its largest unit: `2 h`; less than a second is 0 s."""
     length, unit = next((found for found in _SPANS if seconds >= found[0]), _SPANS[-1])
     return f"{int(max(seconds, 0) // length)} {unit}"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 block`, `2 blocks`."""
-    if number != 1:
-        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun}"

@@ -54,6 +54,4 @@ def test_changes_that_are_not_published_are_told_of(node: Node, conf: Cli) -> No
     node.kill("conf")
     conf("unmount", "conf")
     err = conf.run("remove", "conf")[2]
-    assert "1 changed names of conf are not published: mount it once more" in err or "/news" in conf(
-        "show", "-l", "conf"
-    )
+    assert "1 changed name of conf is not published: mount it once more" in err or "/news" in conf("show", "-l", "conf")

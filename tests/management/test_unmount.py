@@ -177,3 +177,41 @@ def test_a_copy_in_another_mount_namespace_is_named(node: Node, conf: Cli) -> No
         finally:
             user.kill()
     wait_until(lambda: json.loads(conf("list", "--json"))[0]["state"] == "stopped", "the daemon's end")
+
+
+@pytest.mark.fuse
+def test_what_a_full_disk_kept_from_being_published_is_told(cli: Cli) -> None:
+    disk, point = cli.base / "disk", cli.base / "point"
+    disk.mkdir()
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk], check=True)
+    try:
+        node = Node(disk)
+        node.basefs("genkey")
+        node.basefs("bootstrap", "conf")
+        node.basefs("mount", "conf", point, "-s")
+        (point / "before").write_text("x")
+        assert node.spawn("unmount", "conf").stderr == "", "nothing to tell"
+        node.basefs("mount", "conf", point, "-s")
+        fill(disk / "ballast")
+        for number in range(3):
+            (point / f"new{number}").mkdir()
+        (point / "before").unlink()
+        done = node.spawn("unmount", "conf")
+        left = "4 changed names of conf are not published"
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.startswith(f"basefs: {left}; no other machine has them, ") and done.stderr.count("\n") == 1
+        assert f"{left}: mount it once more" in node.spawn("remove", "conf").stderr
+        (disk / "ballast").unlink()
+        node.basefs("mount", "conf", point, "-s")
+        assert sorted(os.listdir(point)) == ["new0", "new1", "new2"]
+        assert node.spawn("unmount", "conf").stderr == ""
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all the room of a disk."""
+    with pytest.raises(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))

@@ -21,7 +21,7 @@ from basefs.daemon.lock import exclusive, is_held, only_agent
 from basefs.daemon.mounts import is_own, mounts
 from basefs.daemon.settings import Settings
 from basefs.durable import sync_directory
-from basefs.errors import AlreadyRunning, BaseFSError
+from basefs.errors import AlreadyRunning, BaseFSError, counted
 from basefs.fs.owners import Owners
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.fs.staging.workingset import WorkingSet
@@ -39,9 +39,8 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
         raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
     found = []
     try:
-        unpublished = _unpublished(directory, name, ScratchNames(Settings.load(home.settings_path).never_publish))
-        if unpublished:
-            found.append(f"{unpublished} changed names of {name} are not published: mount it once more to publish them")
+        if unpublished := count_unpublished(home, name):
+            found.append(f"{unpublished_text(unpublished, name)}: mount it once more to publish them")
         summary = ask(GetSummary())
         granted = [one for one in ask(ListKeys()) if one.path == "/"]
     except BaseFSError as error:
@@ -56,7 +55,18 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
     return found
 
 
-def _unpublished(directory: Path, name: str, scratch: ScratchNames) -> int:
+def unpublished_text(count: int, name: str) -> str:
+    """`2 changed names of etc are not published`."""
+    return f"{counted(count, 'changed name')} of {name} {'is' if count == 1 else 'are'} not published"
+
+
+def count_unpublished(home: Home, name: str) -> int:
+    """How many names of a filesystem that does not run were changed here and are not published.
+
+    Raises `BaseFSError`, and OSError where the disk has no room to look.
+    """
+    directory = home.existing(name)
+    scratch = ScratchNames(Settings.load(home.settings_path).never_publish)
     with exclusive(directory, name), contextlib.closing(Replica(directory)) as replica:
         working = WorkingSet(replica, Owners(os.geteuid(), os.getegid(), keep=False), time.time, scratch)
         try:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.inspection import has_peers
-from basefs.daemon.api.messages import Stop
+from basefs.daemon.api.messages import Publish, Stop
+from basefs.daemon.api.removal import count_unpublished, unpublished_text
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import Mount, detach, is_dead, is_own, mount_at, mounts
 from basefs.daemon.users import MountUser, users_of
-from basefs.errors import DaemonError, MountFailed, NotRunning, UsageError
+from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError
 
 #: Seconds until a daemon has closed its log: it publishes what is pending first, which may be thousands of files on a
 #: busy machine.  Serf leaves the cluster afterwards, for which nobody waits but the next daemon.
@@ -68,6 +69,7 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
     running = is_held(home.existing(name))
     if running and not how.lazy:
         client.refuse_stopped()
+    unpublished = _publish(client, how.timeout) if running and not how.lazy else 0
     facts = run_file.read()
     mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
     users: list[MountUser] | None = None
@@ -79,11 +81,34 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
         run_file.remove()
         raise NotRunning(f"{name} is not running")
     ended = _wait_for_end(home, name, mount, how, users)
+    if ended and unpublished and (warning := _unpublished_warning(home, name, unpublished)):
+        how.warn(warning)
     if ended and running and has_peers(home, name) and (warning := HandOver.warning(home.existing(name), name)):
         how.warn(warning)
     if not running:
         run_file.remove()
     return ended
+
+
+def _publish(client: FilesystemClient, timeout: float) -> int:
+    """Publish what can be published; returns how many changed names stay on this machine alone."""
+    try:
+        return client.ask_daemon(Publish(), timeout)
+    except BaseFSError:
+        # It is about to end, or does not answer: whoever waits for its end learns why.
+        return 0
+
+
+def _unpublished_warning(home: Home, name: str, before: int) -> str:
+    """What is to be said of names that were not published before the daemon ended, '' if all are now."""
+    try:
+        count = count_unpublished(home, name)
+    except (BaseFSError, OSError):
+        # On a full disk the log may not even open.
+        count = before
+    if not count:
+        return ""
+    return f"{unpublished_text(count, name)}; no other machine has them, and the next mount publishes what it can"
 
 
 def _detach(mount: Mount, *, lazy: bool) -> list[MountUser]:

@@ -33,7 +33,7 @@ _OUR_ATTRIBUTES = "user.basefs."
 _ALL_BITS = 2**32 - 1
 
 #: Operations that unpack contents, which may claim any size: that one finds no room says nothing of the disk.
-_READING = frozenset({"open", "read"})
+_UNPACKING = frozenset({"open", "read"})
 #: Names at the top that no directory listing shows.
 _UNLISTED = frozenset({CLUSTER_FILE, READERS[0]})
 
@@ -48,7 +48,7 @@ def _translated(handler: _Handler) -> _Handler:
         try:
             return handler(operations, *args, **kwargs)
         except BaseFSError as error:
-            if handler.__name__ not in _READING:
+            if handler.__name__ not in _UNPACKING:
                 operations.failed(error)
             raise OSError(errno_of(error), str(error)) from None
         except OSError:

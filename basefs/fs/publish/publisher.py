@@ -33,7 +33,7 @@ class Publisher:
         self._wake = threading.Condition(threading.Lock())
         self._timing = Timing(quiet)
         #: Whether the disk had no room the last time, whoever asked to publish.
-        self._lacked_room = False
+        self._ran_out = False
         #: Names that stayed pending the last time: scratch names, and what the log refuses.
         self._left = 0
         self._stopped = False
@@ -125,16 +125,16 @@ class Publisher:
             while True:
                 try:
                     self._publish(patient=patient)
-                    self._working.replica.room.took(same=self._lacked_room)
-                    self._lacked_room = False
+                    self._working.replica.room.took(same=self._ran_out)
+                    self._ran_out = False
                     return
                 except NoSpace:
                     # A large content that is published takes its room twice until both copies are synced.
                     if not self._working.reclaim():
                         raise
         except BaseException as error:
-            self._lacked_room = isinstance(error, NoSpace)
-            if self._lacked_room:
+            self._ran_out = isinstance(error, NoSpace)
+            if self._ran_out:
                 self._working.replica.room.ran_out()
             # Whoever asked: what is pending must not wait for the next change.
             self._ask()
