@@ -24,8 +24,9 @@ from basefs.gossip.account import NAME as SERF_USER
 from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import PEERS_FILE, display_names, join_host_port
+from basefs.gossip.members import PEERS_FILE, TAG_KEY, TAG_SYNC, display_names, join_host_port
 from basefs.gossip.service import Gossip
+from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
 from basefs.replication.propagation import Propagation
@@ -84,7 +85,7 @@ class Network:
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
                 encrypt_key=options.encrypt_key if key is None else key.key.as_serf(),
-                tags={"sync": str(self._sync_address.port)},
+                tags=_tags(self._sync_address.port, options.keys),
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
                 peers_path=replica.directory / PEERS_FILE,
@@ -214,6 +215,12 @@ class Network:
                 log.info("advertised address changed from %s to %s", advertised, now)
                 advertised = now
                 await self.gossip.advertise(now)
+
+
+def _tags(port: int, keys: Sequence[SigningKey]) -> dict[str, str]:
+    """What this node tells of itself: others see by its key that a machine is a copy of another one."""
+    tags = {TAG_SYNC: str(port)}
+    return {**tags, TAG_KEY: keys[0].fingerprint.hex()[:16]} if keys else tags
 
 
 def _cluster_file(replica: Replica) -> list[tuple[str, int]]:

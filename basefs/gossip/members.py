@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 #: Tags that make a member a BaseFS peer: the filesystem's identity (hex) and the port of the sync protocol.
 TAG_FS = "fs"
 TAG_SYNC = "sync"
+#: The tag of a member with a key: the first 16 digits of its fingerprint.
+TAG_KEY = "key"
 #: What Serf calls members that leave by themselves, or because some node has asked for it.
 _LEAVING = ("leaving", "left")
 #: Names of strangers that were already logged; a cluster with more strangers than this is logged again.
@@ -129,11 +131,26 @@ def namesakes(members: Sequence[Member]) -> dict[str, list[str]]:
 
     Those that are leaving do not count: a node that returns at another address has its former one leave.
     """
+    return _shared((member.node_name, member.gossip_address) for member in members if not member.leaves)
+
+
+def clones(members: Sequence[Member]) -> dict[str, list[str]]:
+    """Keys that several of these members use, by the start of their fingerprints, and the addresses, sorted.
+
+    Only those count that are alive: a machine that returns with another name and address was the lost one.
+    """
+    return _shared(
+        (member.tags[TAG_KEY], member.gossip_address)
+        for member in members
+        if member.status == "alive" and member.tags.get(TAG_KEY)
+    )
+
+
+def _shared(owners: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for member in members:
-        if not member.leaves:
-            found.setdefault(member.node_name, []).append(member.gossip_address)
-    return {name: sorted(addresses) for name, addresses in found.items() if len(addresses) > 1}
+    for what, address in owners:
+        found.setdefault(what, []).append(address)
+    return {what: sorted(addresses) for what, addresses in found.items() if len(addresses) > 1}
 
 
 class PeerFilter:

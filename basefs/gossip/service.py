@@ -43,6 +43,7 @@ from basefs.gossip.members import (
     Peer,
     PeerBook,
     PeerFilter,
+    clones,
     display_names,
     join_host_port,
     namesakes,
@@ -141,7 +142,7 @@ class Gossip:
             lambda: self.candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set
         )
         self._last_sent = clock() - POLL_LINGER
-        #: Names that several members have -> since when, and whether that was logged.
+        #: What several members share, a name or a key -> since when, and whether that was logged.
         self._shared: dict[str, tuple[float, bool]] = {}
         #: Former agents of this node -> how often the others were told that it leaves, and when last.
         self._told: dict[str, tuple[int, float]] = {}
@@ -453,7 +454,7 @@ class Gossip:
             peers = self._filter.peers(self._members, self.config.agent_name)
             self.counters.foreign = self._filter.foreign
             self._keep_book(peers)
-            self._report_namesakes()
+            self._report_shared()
             if peers != self._peers:
                 self._peers = peers
                 _guarded(self._on_members, list(peers))
@@ -498,18 +499,19 @@ class Gossip:
                 self._book.settle(name, PeerState.GONE, time.time())
         return has_told
 
-    def _report_namesakes(self) -> None:
+    def _report_shared(self) -> None:
         now = self._clock()
-        found = namesakes(self.ours())
-        for name in self._shared.keys() - found.keys():
-            if self._shared.pop(name)[1]:
-                log.info("only one member is called %s now", name)
-        for name, addresses in found.items():
-            since, is_logged = self._shared.get(name, (now, False))
+        found = {f"called {name}": addresses for name, addresses in namesakes(self.ours()).items()}
+        found |= {f"using the key {key}": addresses for key, addresses in clones(self.ours()).items()}
+        for what in self._shared.keys() - found.keys():
+            if self._shared.pop(what)[1]:
+                log.info("only one member is %s now", what)
+        for what, addresses in found.items():
+            since, is_logged = self._shared.get(what, (now, False))
             if not is_logged and now - since >= NAMESAKE_PATIENCE:
                 is_logged = True
-                log.warning("%d members are called %s: %s", len(addresses), name, ", ".join(addresses))
-            self._shared[name] = since, is_logged
+                log.warning("%d members are %s: %s", len(addresses), what, ", ".join(addresses))
+            self._shared[what] = since, is_logged
 
     def _keep_book(self, peers: Sequence[Peer]) -> None:
         now = time.time()

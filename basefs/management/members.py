@@ -35,7 +35,7 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, or of contents for
     which it has no room, and for how long. PUSH tells whether a session stays open over which changes are sent at once.
     SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the rest of a ban for
-    breaking the protocol, no room there, the last failure, or another member of the same name.
+    breaking the protocol, no room there, the last failure, or another member of the same name or key.
 
     A failed member is listed until --forget, which applies to all nodes: one that is off at that time asks the others
     when it returns. A forgotten member may join again.
@@ -64,10 +64,10 @@ def cells(member: ClusterMember) -> tuple[Any, ...]:
     who = (member.name, member.address, member.status)
     if member.own or not member.same_filesystem:
         note = "this node" if member.own else "another filesystem"
-        more = "its disk is full" if member.full else _same_name(member)
+        more = "its disk is full" if member.full else _same(member)
         return (*who, None, None, None, None, None, f"{note}: {more}" if more else note)
     heard = None if member.heard is None else f"{span(member.heard)} ago"
-    note = "no room there" if lacks_room(member) else member.trouble or _same_name(member)
+    note = "no room there" if lacks_room(member) else member.trouble or _same(member)
     if member.banned is not None:
         # Whole seconds, of which the last one counts.
         note = f"banned for {span(member.banned + 1)}" + (f": {note}" if note else "")
@@ -79,19 +79,27 @@ def lacks_room(member: ClusterMember) -> bool:
     return member.full or (member.lag is not None and member.lag.contents_waiting > 0)
 
 
-def _same_name(member: ClusterMember) -> str:
-    return f"same name as {', '.join(member.namesakes)}" if member.namesakes else ""
+def _same(member: ClusterMember) -> str:
+    name = f"same name as {', '.join(member.namesakes)}" if member.namesakes else ""
+    key = f"same key as {', '.join(member.clones)}" if member.clones else ""
+    return "; ".join(filter(None, (name, key)))
 
 
-def names_shared(members: Iterable[ClusterMember]) -> list[str]:
+def namesakes_in_words(members: Iterable[ClusterMember]) -> list[str]:
     """Each name that several members have, with their addresses: `2 members are called gamma (IP:PORT, IP:PORT)`."""
-    found = {}
+    found = set()
     for member in members:
         if member.namesakes:
             addresses = sorted([member.address, *member.namesakes])
             name = member.name.removesuffix(f"@{member.address}")
-            found[name] = f"{len(addresses)} members are called {name} ({', '.join(addresses)})"
-    return [found[name] for name in sorted(found)]
+            found.add(f"{len(addresses)} members are called {name} ({', '.join(addresses)})")
+    return sorted(found)
+
+
+def clones_in_words(members: Iterable[ClusterMember]) -> list[str]:
+    """The members that use one key, with their addresses: `2 members use one key (IP:PORT, IP:PORT)`."""
+    groups = {tuple(sorted([member.address, *member.clones])) for member in members if member.clones}
+    return [f"{len(addresses)} members use one key ({', '.join(addresses)})" for addresses in sorted(groups)]
 
 
 def lag_of(member: ClusterMember) -> str:

@@ -17,7 +17,7 @@ from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
 from basefs.management.grant import grant_line, granters
 from basefs.management.list import NONE_HERE, hint_other_home
-from basefs.management.members import lacks_room, lag_of, names_shared
+from basefs.management.members import clones_in_words, lacks_room, lag_of, namesakes_in_words
 from basefs.management.output import (
     SHORT,
     counted,
@@ -126,7 +126,7 @@ def _members(name: str, node: RunningNode | None) -> str:
     text = f"{len(members) - len(away)} of {len(members)} alive"
     if away:
         text += "; " + _some(_absent(member) for member in away)
-    shared = names_shared(members)
+    shared = [*namesakes_in_words(members), *clones_in_words(members)]
     return text if not shared else f"{text}; {_some(shared)}: 'basefs doctor {name}'"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -40,10 +41,10 @@ def namesakes(node: Node) -> float:
         return value(scrape(_METRICS), "basefs_namesakes")
 
 
-def findings(node: Node) -> list[dict[str, str]]:
-    """What `basefs doctor` says of names."""
+def findings(node: Node, subject: str = "names") -> list[dict[str, str]]:
+    """What `basefs doctor` says of a subject."""
     rows: list[dict[str, str]] = json.loads(node.spawn("doctor", NAME, "--json").stdout)
-    return [row for row in rows if row["subject"] == "names"]
+    return [row for row in rows if row["subject"] == subject]
 
 
 def test_two_machines_of_one_name(network: Callable[[int], NamespaceNetwork]) -> None:
@@ -83,6 +84,41 @@ def test_two_machines_of_one_name(network: Callable[[int], NamespaceNetwork]) ->
         assert findings(node) == [] and namesakes(node) == 0
     for node in net.nodes[:2]:
         wait_until(lambda node=node: "one member is called same now" in node.log(NAME), PATIENCE, "so it is logged")  # type: ignore[misc]
+
+
+def test_two_machines_with_one_key(network: Callable[[int], NamespaceNetwork]) -> None:
+    net = network(3)
+    one, two, three = net.nodes
+    cluster = Cluster.start(net, [one, two], options=("--metrics", f"127.0.0.1:{_METRICS}"))
+    three.basefs("genkey")
+    for name in ("key", "key.pub"):
+        shutil.copy(two.home / name, three.home / name)
+    three.basefs("get", NAME, one.endpoint)
+    three.mount(NAME)
+    both = f"2 members use one key ({two.endpoint}, {three.endpoint})"
+    for node in net.nodes:
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "it sees both")  # type: ignore[misc]
+        assert told(node)["members"] == f"3 of 3 alive; {both}: 'basefs doctor {NAME}'"
+        assert row_of(node, two.endpoint)["clones"] == [three.endpoint]
+        assert row_of(node, one.endpoint)["clones"] == []
+        (found,) = findings(node, "keys")
+        assert (found["severity"], found["what"]) == ("problem", both) and "basefs genkey -f" in found["remedy"]
+        logged = f": {two.endpoint}, {three.endpoint}"
+        wait_until(lambda node=node: "members are using the key" in node.log(NAME), PATIENCE, "it is logged")  # type: ignore[misc]
+        assert logged in node.log(NAME)
+    assert one.namespace is not None
+    with in_namespace(one.namespace):
+        assert value(scrape(_METRICS), "basefs_clones") == 2
+
+    # The copy gets a key of its own.
+    three.basefs("genkey", "-f")
+    one.basefs("grant", f"{NAME}:/", "three", three.home / "key.pub")
+    three.basefs("unmount", NAME)
+    three.mount(NAME)
+    for node in net.nodes:
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "it is back")  # type: ignore[misc]
+        assert told(node)["members"] == "3 of 3 alive" and findings(node, "keys") == []
+    cluster.wait_until_equal(PATIENCE)
 
 
 def move(node: Node, address: str) -> None:

@@ -67,7 +67,9 @@ STOPPED = (
 RUNNING = ("list", "status conf", "resources conf --once")
 #: What only a cluster, a handler, a watch or a trouble brings about: as the commands encode it.
 ENCODED = [
-    ClusterMember("n", "a", [], "alive", False, True, 1, True, PeerLag(False, 1, 0, 1.0), False, 1.0, 0, 0, 1.0, ""),
+    ClusterMember(
+        "n", "a", [], [], "alive", False, True, 1, True, PeerLag(False, 1, 0, 1.0), False, 1.0, 0, 0, 1.0, ""
+    ),
     {"handlers": HandlerCounts(0, 0, 0, 0, 0, 0)},
     PartialContent("/f", "00", "stalled", 0, 0, 0, 1.0),
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),

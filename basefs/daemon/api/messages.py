@@ -539,6 +539,7 @@ class ClusterMember:
     Attributes:
         name, address: as Serf knows it; with the address in the name if another member is called the same.
         namesakes: addresses of these.
+        clones: addresses of other members that use the same key.
         status: `alive` if it has answered, `silent` if only Serf calls it alive, else as Serf knows it.
         own, same_filesystem: whether it is this node, and whether it is one of this filesystem.
         sync_port: as it says.
@@ -554,6 +555,7 @@ class ClusterMember:
     name: str
     address: str
     namesakes: list[str]
+    clones: list[str]
     status: str
     own: bool
     same_filesystem: bool

@@ -63,7 +63,7 @@ from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.staging.scratch import ScratchNames
-from basefs.gossip.members import Member, display_names, join_host_port, namesakes
+from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_host_port, namesakes
 from basefs.gossip.service import Gossip
 from basefs.log.chains import ChainState
 from basefs.log.hashes import Fingerprint
@@ -332,13 +332,17 @@ class NodeServices:
         await sync.confirm([peer.sync_address for peer in asked])
         standing = set(sync.standing)
         found = gossip.members()
-        names, shared = display_names(gossip.ours()), namesakes(gossip.ours())
+        ours = gossip.ours()
+        names, by_name, by_key = display_names(ours), namesakes(ours), clones(ours)
         members = {}
         for member in found:
             name = names.get(member.name, member.node_name)
-            others = shared.get(member.node_name, []) if member.name in names else []
-            others = [address for address in others if address != member.gossip_address]
-            members[member.name] = self._member(member, name, others, gossip, sync, standing)
+            one = self._member(member, name, gossip, sync, standing)
+            if member.name in names:
+                same_name = _but(member, by_name.get(member.node_name, []))
+                same_key = _but(member, by_key.get(member.tags.get(TAG_KEY, ""), []))
+                one = dataclasses.replace(one, namesakes=same_name, clones=same_key)
+            members[member.name] = one
         return members
 
     async def _forget(self, name: str) -> None:
@@ -356,7 +360,6 @@ class NodeServices:
         self,
         member: Member,
         name: str,
-        namesakes: list[str],
         gossip: Gossip,
         sync: SyncService,
         standing: set[tuple[str, int]],
@@ -378,7 +381,8 @@ class NodeServices:
         return ClusterMember(
             name=name,
             address=member.gossip_address,
-            namesakes=namesakes,
+            namesakes=[],
+            clones=[],
             status=status,
             own=own,
             same_filesystem=is_ours,
@@ -412,6 +416,12 @@ class NodeServices:
         if self._network is None:
             raise Unsupported("this node runs with --single-node: it has no cluster")
         return self._network
+
+
+def _but(member: Member, addresses: list[str]) -> list[str]:
+    """The addresses of a group of members without that of one that may be in it."""
+    here = member.gossip_address
+    return [address for address in addresses if address != here] if here in addresses else []
 
 
 def _peer_lag(lag: Lag) -> PeerLag:

@@ -121,6 +121,8 @@ def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
     yield counted
     text = "Members whose name another member has, too"
     yield GaugeMetricFamily("basefs_namesakes", text, value=sum(bool(member.namesakes) for member in members))
+    text = "Members that use the key of another member"
+    yield GaugeMetricFamily("basefs_clones", text, value=sum(bool(member.clones) for member in members))
     lag = GaugeMetricFamily(
         "basefs_peer_lag_seconds",
         "0 for a peer that is in step, else seconds since the first entry that one side lacks, or since it was heard",

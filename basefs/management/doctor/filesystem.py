@@ -34,7 +34,7 @@ from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.doctor.machine import examine_ports
 from basefs.management.grant import grant_line, granters
-from basefs.management.members import names_shared
+from basefs.management.members import clones_in_words, namesakes_in_words
 from basefs.management.output import SHORT, counted, printable
 from basefs.management.session import client, connections
 
@@ -171,13 +171,18 @@ class FilesystemExamination:
             yield note("serf", what, f"see {self._home.log_path(name)}")
         if not network.serf_connected:
             yield problem("serf", f"the Serf agent of {name} is not running", f"see {self._home.log_path(name)}")
-        for what in names_shared(members):
+        for what in namesakes_in_words(members):
             remedy = (
                 f"if one of them is gone: basefs members {name} --forget IP:PORT; otherwise, on one of them: rm "
-                f"{self._home.path / 'node'} (or choose another --hostname), unmount and mount again; if it is a copy "
-                "of the other one, it also needs its own key: basefs genkey -f"
+                f"{self._home.path / 'node'} (or choose another --hostname), unmount and mount again"
             )
             yield problem("names", what, remedy)
+        for what in clones_in_words(members):
+            remedy = (
+                "nobody can tell which of them has written an entry; on the copy: basefs genkey -f, unmount and mount "
+                "again, and have the new key granted"
+            )
+            yield problem("keys", what, remedy)
         alive = [member for member in members if member.same_filesystem and member.status in ("alive", "silent")]
         if network.serf_trouble and all(member.own for member in alive):
             what = f"this node is the only member of {name}: {printable(network.serf_trouble)}"
