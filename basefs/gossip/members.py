@@ -195,6 +195,9 @@ PEERS_FILE = "peers.json"
 #: Peers kept.  More would make the file grow with every node that there ever was; fewer would forget real peers of a
 #: large network.  Members are dropped last, and of each kind the one that changed longest ago.
 MAX_PEERS = 1024
+#: Seconds by which the clock of another node may be ahead.  What it says of a later time would hold until then,
+#: whatever happens meanwhile.
+MAX_AHEAD = 24 * 3600.0
 #: A file longer than this is not ours: 1024 peers are some 160 KiB.
 _MAX_FILE = 1024 * 1024
 
@@ -296,10 +299,11 @@ class PeerBook:
                 found.append(Claim(claim.digest, state, peer.since))
         return found
 
-    def learn(self, claims: Iterable[Claim], alive: Container[str]) -> None:
-        """Take over what another node knows better, but of none of the names `alive`."""
+    def learn(self, claims: Iterable[Claim], alive: Container[str], now: float) -> None:
+        """Take over what another node knows better, but of none of the names `alive`, and nothing of the future."""
         for claim, peer in self._matching(claims):
-            if claim.state in SETTLED and claim.since > peer.since and peer.name not in alive:
+            is_newer = peer.since < claim.since <= now + MAX_AHEAD
+            if claim.state in SETTLED and is_newer and peer.name not in alive:
                 self.settle(peer.name, claim.state, claim.since)
 
     def _matching(self, claims: Iterable[Claim]) -> list[tuple[Claim, KnownPeer]]:

@@ -384,7 +384,7 @@ class Gossip:
                 await client.respond(record["ID"], payload)
 
     def _learn(self, claims: list[Claim]) -> None:
-        self._book.learn(claims, {member.name for member in self._members if member.status == "alive"})
+        self._book.learn(claims, {member.name for member in self._members if member.status == "alive"}, time.time())
         if self._book.changed:
             self._members_changed.set()
 

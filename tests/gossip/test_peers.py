@@ -11,7 +11,7 @@ import pytest
 
 from basefs.errors import RemoteProtocolError
 from basefs.gossip.departures import MAX_CLAIMS, Claim, PeerState, decode_claims, digest_of, queries
-from basefs.gossip.members import MAX_PEERS, Peer, PeerBook
+from basefs.gossip.members import MAX_AHEAD, MAX_PEERS, Peer, PeerBook
 
 
 def test_addresses_survive_and_the_last_seen_comes_first(tmp_path: Path) -> None:
@@ -133,20 +133,31 @@ def test_the_newer_of_two_claims_is_right(tmp_path: Path) -> None:
     asked = [claim("a", PeerState.MEMBER, 10.0), claim("b", PeerState.MEMBER, 10.0), claim("x", PeerState.MEMBER, 0)]
     answer = on.news_for(asked)
     assert answer == [claim("a", PeerState.LEFT, 20.0), claim("b", PeerState.GONE, 20.0)]
-    off.learn(answer, alive={"b"})
+    off.learn(answer, alive={"b"}, now=30.0)
     assert off.state("a") is PeerState.LEFT and missed(off) == ["b"], "what is alive here is not gone"
-    off.learn(answer, alive=())
+    off.learn(answer, alive=(), now=30.0)
     assert missed(off) == []
 
     # It is back, which only one of them sees; the other one says nothing that is older.
     on.see([peer("a", "192.0.2.1")], 15.0)
     assert off.news_for([claim("a", PeerState.MEMBER, on.missed[0].since)]) == []
-    on.learn([claim("a", PeerState.LEFT, 20.0)], alive=())
+    on.learn([claim("a", PeerState.LEFT, 20.0)], alive=(), now=30.0)
     assert missed(on) == ["a"]
     # A claim that a peer is a member changes nothing, and this node itself is never gone.
     on.note_own("own", "192.0.2.9:1", 10.0)
-    on.learn([claim("b", PeerState.MEMBER, 99.0), claim("own", PeerState.GONE, 99.0)], alive=())
+    on.learn([claim("b", PeerState.MEMBER, 99.0), claim("own", PeerState.GONE, 99.0)], alive=(), now=100.0)
     assert missed(on) == ["a"] and on.state("own") is PeerState.OWN
+
+
+@pytest.mark.parametrize("ahead", [MAX_AHEAD + 1, float("inf"), float("nan")])
+def test_a_claim_of_the_future_is_ignored(tmp_path: Path, ahead: float) -> None:
+    """It could not be overtaken by what is so."""
+    book = PeerBook(tmp_path / "peers.json")
+    book.see([peer("a", "192.0.2.1")], 10.0)
+    book.learn([claim("a", PeerState.GONE, 20.0 + ahead)], alive=(), now=20.0)
+    assert missed(book) == ["a"]
+    book.learn([claim("a", PeerState.GONE, 20.0 + MAX_AHEAD)], alive=(), now=20.0)
+    assert missed(book) == []
 
 
 def test_a_former_name_of_this_node_is_gone_for_others(tmp_path: Path) -> None:
