@@ -35,7 +35,8 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, or of contents for
     which it has no room, and for how long. PUSH tells whether a session stays open over which changes are sent at once.
     SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the rest of a ban for
-    breaking the protocol, no room there, the last failure, or another member of the same name or key.
+    breaking the protocol, a full disk or a reached limit there, the last failure, or another member of the same name or
+    key.
 
     A failed member is listed until --forget, which applies to all nodes: one that is off at that time asks the others
     when it returns. A forgotten member may join again.
@@ -64,19 +65,21 @@ def cells(member: ClusterMember) -> tuple[Any, ...]:
     who = (member.name, member.address, member.status)
     if member.own or not member.same_filesystem:
         note = "this node" if member.own else "another filesystem"
-        more = "its disk is full" if member.full else _same(member)
+        more = "its disk is full" if member.disk_full else _same(member)
         return (*who, None, None, None, None, None, f"{note}: {more}" if more else note)
     heard = None if member.heard is None else f"{span(member.heard)} ago"
-    note = "no room there" if lacks_room(member) else member.trouble or _same(member)
+    note = lack_of_room(member) or member.trouble or _same(member)
     if member.banned is not None:
         # Whole seconds, of which the last one counts.
         note = f"banned for {span(member.banned + 1)}" + (f": {note}" if note else "")
     return (*who, heard, lag_of(member), member.push, size(member.sent), size(member.received), note)
 
 
-def lacks_room(member: ClusterMember) -> bool:
-    """Whether a member cannot store something that it should."""
-    return member.full or (member.lag is not None and member.lag.contents_waiting > 0)
+def lack_of_room(member: ClusterMember) -> str:
+    """Why a member cannot store something that it should, '' if it can."""
+    if member.disk_full:
+        return "disk full there"
+    return "limit reached there" if member.lag is not None and member.lag.contents_waiting else ""
 
 
 def _same(member: ClusterMember) -> str:

@@ -17,7 +17,7 @@ from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
 from basefs.management.grant import grant_line, granters
 from basefs.management.list import NONE_HERE, hint_other_home
-from basefs.management.members import clones_in_words, lacks_room, lag_of, namesakes_in_words
+from basefs.management.members import clones_in_words, lack_of_room, lag_of, namesakes_in_words
 from basefs.management.output import (
     SHORT,
     counted,
@@ -107,7 +107,7 @@ def _state(look: Look[Status]) -> str:
         return f"ending, process {look.pid}: {ending(Mount(name, Path(look.mountpoint)))}"
     where = f"mounted on {printable(look.mountpoint)}" if look.mountpoint else "running without a mount"
     text = f"{where} for {span(time.time() - status.node.started)}, process {look.pid}"
-    if status.node.full:
+    if status.node.disk_full:
         text += "; no room: its disk is full, and nothing new is stored until there is room"
     if status.summary.damaged:
         text += f"; read-only, because the log is damaged: 'basefs check {name}'"
@@ -148,7 +148,7 @@ def _in_step(node: RunningNode | None) -> str:
 
 
 def _apart(member: ClusterMember) -> str:
-    return f"{member.name} {lag_of(member)}" + (" (no room there)" if lacks_room(member) else "")
+    return f"{member.name} {lag_of(member)}" + (f" ({lack})" if (lack := lack_of_room(member)) else "")
 
 
 def _some(names: Iterable[str]) -> str:
@@ -163,8 +163,10 @@ def _contents(name: str, status: Status) -> str:
     text = f"{counted(summary.entries, 'entry')}, {counted(summary.blocks, 'block')}"
     if status.incomplete:
         text += f"; {counted(status.incomplete, 'content')} incomplete: 'basefs blocks {name}' lists them"
-    if status.withheld_by:
-        text += f"; those of other nodes wait, {status.withheld_by} is reached: 'basefs doctor {name}' says what to do"
+    if status.limit_reached:
+        text += (
+            f"; those of other nodes wait, {status.limit_reached} is reached: 'basefs doctor {name}' says what to do"
+        )
     if summary.orphans:
         text += f"; {counted(summary.orphans, 'entry')} waiting for earlier ones"
     if summary.pending is not None and summary.pending.unpublished:

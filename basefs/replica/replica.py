@@ -575,7 +575,7 @@ class Replica:
         self._next_review = started + 10 * (self._steady() - started)
         return count
 
-    def withholds(self) -> str:
+    def limit_reached(self) -> str:
         """The setting because of which the contents of other nodes wait, empty if they come."""
         with self._lock:
             return self._store.reserve.reached()

@@ -84,7 +84,7 @@ class Pull:
 class Sessions(Protocol):
     """What is known of the sessions of this node at the moment of a decision."""
 
-    def banned(self, peer: Address) -> bool:
+    def avoids(self, peer: Address) -> bool:
         """Whether no session with a peer is wanted."""
 
     def differs(self, peer: Address) -> bool:
@@ -326,7 +326,7 @@ class PullScheduler:
         while (due := self.due) is not None and due <= now:
             is_gap = self._open_gaps and len(self._running) < self._limit and self._gap_due == due
             pull = self._take_gap(now, sessions) if is_gap else self._take(now, sessions)
-            if pull is None or (pull.why is not Why.LOST and sessions.banned(pull.peer)):
+            if pull is None or (pull.why is not Why.LOST and sessions.avoids(pull.peer)):
                 continue
             if pull.why is Why.NEIGHBOUR:
                 self._opening.add(pull.peer)
@@ -368,7 +368,7 @@ class PullScheduler:
 
     def _unmet(self, now: float, sessions: Sessions) -> Address | None:
         """A random peer, weighted by the time since the last session; none while a session is bringing something."""
-        peers = [peer for peer in self._peers() if not sessions.banned(peer)]
+        peers = [peer for peer in self._peers() if not sessions.avoids(peer)]
         fetching = any(each.progressed and now - each.moved < PATIENCE for each in self._running.values())
         if not peers or fetching or self._rng.random() >= self._probability:
             return None
@@ -387,7 +387,7 @@ class PullScheduler:
         others = [
             peer
             for peer in self._peers()
-            if not (peer in self._running or peer in queued or sessions.banned(peer) or sessions.brings_pieces(peer))
+            if not (peer in self._running or peer in queued or sessions.avoids(peer) or sessions.brings_pieces(peer))
             and peer != self._asked_last
         ]
         self._tries += 1
@@ -405,7 +405,7 @@ class PullScheduler:
         busy = standing | self._opening | self._refused.keys()
         if missing <= 0:
             return None
-        candidates = [peer for peer in self._peers() if peer not in busy and not sessions.banned(peer)]
+        candidates = [peer for peer in self._peers() if peer not in busy and not sessions.avoids(peer)]
         if not candidates:
             return None
         if missing > 1:

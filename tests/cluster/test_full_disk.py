@@ -57,10 +57,10 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
             (one.mountpoint / f"file{number}").write_bytes(random.Random(number).randbytes(27_000))
 
         wait_until(lambda: f"{name} 3 behind for " in status(one)["in step"], PATIENCE, "one says what two lacks")
-        wait_until(lambda: "(no room there)" in status(one)["in step"], PATIENCE, "and why")
+        wait_until(lambda: "(disk full there)" in status(one)["in step"], PATIENCE, "and why")
         assert "no room: its disk is full" in status(two)["state"]
         assert status(two)["in step"].startswith("with 0 of 1; ") and "3 ahead for" in status(two)["in step"]
-        assert "\tno room there\n" in one.basefs("members", NAME)
+        assert "\tdisk full there\n" in one.basefs("members", NAME)
         assert "\tthis node: its disk is full\n" in two.basefs("members", NAME)
         assert (is_full(one), is_full(two)) == (False, True)
         # What is here is still read, and still fetched by one that has nothing yet.

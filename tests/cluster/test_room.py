@@ -55,7 +55,7 @@ def test_contents_wait_for_room_and_are_fetched_without_help(network: Callable[[
         # Nobody calls it in step: the contents are on one node only.
         (name,) = (row["name"] for row in ask(one, "members") if not row["own"])
         assert f"{name} 2 contents missing there for " in status(one)["in step"]
-        assert status(one)["in step"].startswith("with 0 of 1; ") and "(no room there)" in status(one)["in step"]
+        assert status(one)["in step"].startswith("with 0 of 1; ") and "(limit reached there)" in status(one)["in step"]
         assert "2 contents missing there" in one.basefs("members", NAME)
         assert f"{name} has no room for 2 contents" in one.spawn("doctor", NAME).stdout
         assert "with 0 of 1" in status(two)["in step"] and "contents missing here" in status(two)["in step"]

@@ -391,7 +391,7 @@ def test_at_the_limit_contents_wait_and_entries_go_on(tmp_path: Path, replica: R
     send(replica, blocks, 3)
     before = stored(other)
     send(other, blocks, 3)
-    assert stored(other) == before and other.withholds() == "max_log_bytes" and not replica.withholds()
+    assert stored(other) == before and other.limit_reached() == "max_log_bytes" and not replica.limit_reached()
     assert not other.missing_blocks(16) and other.incomplete()[0][2].state is ChainState.NO_ROOM
     assert other.digest().same_entries(replica.digest()), "so that nobody compares because of it"
     assert (other.digest().waiting, replica.digest().waiting) == (1, 0), "and all know of it"
@@ -425,7 +425,7 @@ def test_contents_wait_in_the_middle_and_go_on(
     assert other.stall(-1000) == 2
     free[0] = 5 * MIB - 1
     other.apply([], blocks[4:5])
-    assert other.withholds() == "min_free" and {state.state for _, _, state in other.incomplete()} == {
+    assert other.limit_reached() == "min_free" and {state.state for _, _, state in other.incomplete()} == {
         ChainState.NO_ROOM
     }
     second = ALICE.sign(web(replica), 2, Action.WRITE, b"second", blocks[0].hash, Extensions(len(content)))
@@ -448,7 +448,7 @@ def test_contents_wait_in_the_middle_and_go_on(
 
 def test_a_limit_shows_before_anything_arrives(tmp_path: Path, replica: Replica) -> None:
     other = limited(replica, tmp_path / "other", DiskLimits(max_log_bytes=1))
-    assert other.withholds() == "max_log_bytes" and other.digest() == replica.digest()
+    assert other.limit_reached() == "max_log_bytes" and other.digest() == replica.digest()
     other.close()
 
 
@@ -480,7 +480,7 @@ def test_own_content_is_not_limited(tmp_path: Path, replica: Replica) -> None:
     content = noise(1, 300_000)
     entry, _ = save(replica, b"\0" + content, len(content))
     other.apply([entry], [])
-    assert other.withholds()
+    assert other.limit_reached()
     other.commit(lambda author: author.write(path("/web/own"), content))
     assert other.read(path("/web/own")) == content and other.check_view() == []
     other.close()

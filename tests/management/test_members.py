@@ -34,7 +34,7 @@ MEMBER = ClusterMember(
     sync_port=18375,
     push=True,
     lag=PeerLag(in_step=True, behind=0, ahead=0, apart=None),
-    full=False,
+    disk_full=False,
     heard=65.0,
     sent=10,
     received=20,
@@ -58,11 +58,11 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
         ),
         (
             {"lag": PeerLag(in_step=False, behind=0, ahead=0, apart=3.0, contents_waiting=2)},
-            {"lag": "2 contents missing there for 3 s", "note": "no room there"},
+            {"lag": "2 contents missing there for 3 s", "note": "limit reached there"},
         ),
         (
             {"lag": PeerLag(in_step=False, behind=3, ahead=0, apart=3.0, contents_waiting=1)},
-            {"lag": "3 behind and 1 content missing there for 3 s", "note": "no room there"},
+            {"lag": "3 behind and 1 content missing there for 3 s", "note": "limit reached there"},
         ),
         (
             {"lag": PeerLag(in_step=False, behind=0, ahead=0, apart=None, contents_missing=True)},
@@ -71,8 +71,8 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
         ({"lag": PeerLag(in_step=False, behind=0, ahead=4, apart=0.5)}, {"lag": "4 ahead for 0 s"}),
         ({"trouble": "no answer"}, {"note": "no answer"}),
         ({"banned": 4.2, "trouble": "rubbish: why"}, {"note": "banned for 5 s: rubbish: why"}),
-        ({"full": True, "trouble": "any"}, {"note": "no room there"}),
-        ({"full": True, "own": True}, {"note": "this node: its disk is full"}),
+        ({"disk_full": True, "trouble": "any"}, {"note": "disk full there"}),
+        ({"disk_full": True, "own": True}, {"note": "this node: its disk is full"}),
         ({"banned": 4.2}, {"note": "banned for 5 s"}),
         ({"namesakes": ["10.0.0.3:18374"]}, {"note": "same name as 10.0.0.3:18374"}),
         ({"namesakes": ["10.0.0.3:18374"], "own": True}, {"note": "this node: same name as 10.0.0.3:18374"}),

@@ -68,7 +68,7 @@ class Network:
     def vacancies(self) -> int:
         return 0
 
-    def banned(self, address: Address) -> bool:
+    def avoids(self, address: Address) -> bool:
         return False
 
     async def pull(self, address: Address, reason: str) -> None:

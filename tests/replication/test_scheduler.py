@@ -59,7 +59,7 @@ class Node:
         self.scheduler = PullScheduler(lambda: self.peers, random.Random(1), **options)
         self.scheduler.start(0.0)
 
-    def banned(self, peer):
+    def avoids(self, peer):
         return peer in self.bans
 
     def differs(self, peer):

@@ -545,7 +545,7 @@ class ClusterMember:
         sync_port: as it says.
         push: whether a session stays open over which news goes at once.
         lag: how far the logs are apart; `None` if it has told nothing yet.
-        full: whether its disk takes nothing more.
+        disk_full: whether its disk is full; another member says so once it could not store what was sent to it.
         heard: seconds since it told of its log, `None` if it never did.
         sent, received: bytes of all sessions.
         banned: seconds for which it is banned, because it broke a rule.
@@ -562,7 +562,7 @@ class ClusterMember:
     sync_port: int | None
     push: bool
     lag: PeerLag | None
-    full: bool
+    disk_full: bool
     heard: float | None
     sent: int
     received: int
@@ -594,7 +594,7 @@ class RunningNode:
     """
 
     started: float
-    full: bool
+    disk_full: bool
     members: list[ClusterMember] | None
 
 
@@ -602,14 +602,14 @@ class RunningNode:
 class Status:
     """The summary, the newest entry, incomplete contents, conflicts, this node's keys, and where they may write.
 
-    `withheld_by`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
+    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
     that show something else although their log is equal.
     """
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
     incomplete: int
-    withheld_by: str
+    limit_reached: str
     conflicts: int
     differing: list[OtherView]
     fingerprints: list[str]

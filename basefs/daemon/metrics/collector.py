@@ -67,7 +67,7 @@ class DaemonCollector(Collector):
                 "basefs_start_time_seconds", "When the daemon was started", value=status.node.started
             )
             text = "1 while what was saved here, or has come from a peer, does not fit on the disk of the log"
-            yield GaugeMetricFamily("basefs_disk_full", text, value=status.node.full)
+            yield GaugeMetricFamily("basefs_disk_full", text, value=status.node.disk_full)
         if status.node is not None and status.node.members is not None:
             yield from _peers([member for member in status.node.members if member.same_filesystem])
             traffic = self._ask(GetResources()).traffic
@@ -88,7 +88,7 @@ def _levels(status: Status) -> Iterator[Metric]:
     yield GaugeMetricFamily("basefs_orphans", "Entries that wait for what they build on", value=summary.orphans)
     yield GaugeMetricFamily("basefs_incomplete", "Contents of which blocks are missing", value=status.incomplete)
     text = "Whether contents of other nodes wait, because max_log_bytes or min_free is reached"
-    yield GaugeMetricFamily("basefs_withholding", text, value=bool(status.withheld_by))
+    yield GaugeMetricFamily("basefs_limit_reached", text, value=bool(status.limit_reached))
     yield GaugeMetricFamily("basefs_conflicts", "Revisions that lost a conflict", value=status.conflicts)
     yield GaugeMetricFamily("basefs_damaged", "Rows of the log found damaged", value=summary.damaged)
     text = "Peers that show something else at a path although both logs are equal"

@@ -109,9 +109,9 @@ class FilesystemExamination:
                 f"that node is gone: basefs members {self._name} --forget MEMBER"
             )
             yield problem("view", f"{what}, although the logs are equal", remedy)
-        if status.withheld_by:
-            what = f"{self._name} takes no contents of other nodes: {status.withheld_by} is reached"
-            room = f"make room ('du -x {self._home.path}')" if status.withheld_by == "min_free" else "raise it"
+        if status.limit_reached:
+            what = f"{self._name} takes no contents of other nodes: {status.limit_reached} is reached"
+            room = f"make room ('du -x {self._home.path}')" if status.limit_reached == "min_free" else "raise it"
             yield problem(
                 "disk", what, f"{room}, or change it in {self._home.settings_path} and start {self._name} again"
             )
@@ -191,10 +191,10 @@ class FilesystemExamination:
                 remedy = "are their ports open, and is a key of this node a member: basefs keys, on one of them?"
             yield problem("peers", what, remedy)
         for member in alive:
-            if member.own and member.full:
+            if member.own and member.disk_full:
                 what = f"the disk of {self._home.path} is full: {name} stores nothing new here"
                 yield problem("disk", what, f"make room there ('du -x {self._home.path}')")
-            elif member.full:
+            elif member.disk_full:
                 yield problem("peers", f"{member.name} has no room: its disk is full", f"basefs doctor {name}, there")
             elif member.lag is not None and member.lag.contents_waiting:
                 waiting = counted(member.lag.contents_waiting, "content")

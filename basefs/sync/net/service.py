@@ -289,13 +289,13 @@ class SyncService:
         """Whether some session asks a peer for pieces."""
         return self._shared.claims.parts.asks(address)
 
-    def banned(self, address: Address) -> bool:
+    def avoids(self, address: Address) -> bool:
         """Whether no session with a peer is wanted yet: a ban, or a full disk here, or there and nothing to get."""
         only_lacks = self._shared.contacts.only_lacks(address, asyncio.get_running_loop().time())
-        return only_lacks or self.full or self.banned_for(address) is not None
+        return only_lacks or self.takes_nothing or self.banned_for(address) is not None
 
     @property
-    def full(self) -> bool:
+    def takes_nothing(self) -> bool:
         """Whether the disk of this node takes nothing of what peers have."""
         return self._shared.is_full()
 

@@ -454,7 +454,7 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
             here, there = (HOST, one.port), (HOST, two.port)
             looks = []
             one.peers, two.peers = (lambda: looks.append(1) or [there]), (lambda: [here])
-            await until(lambda: two.full and one.contact(there).full_at is not None)
+            await until(lambda: two.takes_nothing and one.contact(there).full_at is not None)
             await until(lambda: log.root_hash() == everything.root_hash())
             await until(lambda: one.contact(there).emptied is not None)
             await until(lambda: one.scheduler.idle and two.scheduler.idle and not one.standing)
@@ -470,7 +470,7 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
             assert not one.contact(there).trouble and not two.contact(here).trouble
             full.free = 1 << 20
             await until(lambda: full.root_hash() == log.root_hash())
-            await until(lambda: one.contact(there).full_at is None and not two.full)
+            await until(lambda: one.contact(there).full_at is None and not two.takes_nothing)
 
     run(main())
 
