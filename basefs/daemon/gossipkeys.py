@@ -3,6 +3,9 @@
 Any member passes the key on, and only those with a key that is valid at `/` make one: it is signed, so that neither a
 reader nor the holder of one directory can set the key of all, and a key that was signed by somebody who has been
 revoked since gives way to any other one.
+
+Whether a new one is due follows from two facts, in whatever order they are written: the members that may have the key,
+which its file names before they are given it, and the members of the log.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import base64
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, parse_address
@@ -85,43 +88,62 @@ class SignedKey:
             GossipKey(data[:KEY_SIZE]), data[KEY_SIZE : KEY_SIZE + PUBLIC_KEY_SIZE], data[KEY_SIZE + PUBLIC_KEY_SIZE :]
         )
 
+
+@dataclass(frozen=True, slots=True)
+class KeptKey:
+    """The gossip key of a node as its file has it.
+
+    Attributes:
+        signed: the key.
+        known_to: raw public keys of the members that may have it, 32 bytes each; those that have been removed from the
+            filesystem stay, until there is another key.
+    """
+
+    signed: SignedKey
+    known_to: frozenset[bytes] = frozenset()
+
     @classmethod
-    def load(cls, directory: Path) -> SignedKey:
+    def load(cls, directory: Path) -> KeptKey:
         """The key beside a log; where there is none, or a damaged one, a substitute that every other one replaces."""
         path = directory / KEY_FILE
         try:
-            return cls.decode(base64.b64decode(path.read_bytes()))
+            first, *others = path.read_bytes().split()
+            known_to = [bytes.fromhex(line.decode()) for line in others]
+            return cls(SignedKey.decode(base64.b64decode(first)), frozenset(known_to))
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
             log.warning("%s holds no key of gossip (%s): asking other members", path, error)
-        return cls(GossipKey.of(0))
+        return cls(SignedKey(GossipKey.of(0)))
 
     def save(self, directory: Path) -> None:
         """Write the file, readable by its owner only.  Raises OSError; the old one is whole then."""
-        write_file(directory / KEY_FILE, base64.b64encode(self.encode()) + b"\n")
+        lines = [base64.b64encode(self.signed.encode()), *(key.hex().encode() for key in sorted(self.known_to))]
+        write_file(directory / KEY_FILE, b"\n".join(lines) + b"\n")
 
 
 class GossipKeys:
     """Exchanges the key with members over TLS.  Used in the event loop."""
 
-    def __init__(self, key: SignedKey, replica: Replica, gossip: Gossip, membership: Membership) -> None:
+    def __init__(self, key: KeptKey, replica: Replica, gossip: Gossip, membership: Membership) -> None:
         """`key`: that gossip begins with."""
-        self._key = key
+        self._kept = key
         self._replica = replica
         self._gossip = gossip
         self._membership = membership
-        self._taking = asyncio.Lock()
-        #: The key that a removed member knows, until another one has taken its place.
-        self._known_outside: SignedKey | None = None
+        self._changing = asyncio.Lock()
 
     async def watch_members(self, sync: SyncService) -> None:
-        """Have `sync` let in the members, and renew the key when one of them is removed, for ever."""
-        await self._membership.watch(sync, self._renew_soon)
+        """Have `sync` let in the members, and note that they may have the key, for ever."""
+        await self._membership.watch(sync, self._note_members)
 
     async def begin(self) -> None:
         """Ask for the key, for a node that has none yet: before gossip starts, which does not wait for long."""
-        if self._key.key.generation:
+        try:
+            await self._note_members()
+        except OSError as error:
+            log.error("cannot keep the key of gossip: %s", error)
+        if self._kept.signed.key.generation:
             return
         asked = [asyncio.ensure_future(self._meet(address)) for address in self._named()[:_FIRST]]
         if asked:
@@ -138,18 +160,27 @@ class GossipKeys:
         `member`: its public key.  Raises OSError, also for who is no member any more, and for the key of an
         invitation: when that ends, the gossip key need not change.
         """
-        await self._take(theirs, lambda: self._may_have(member))
-        if not self._may_have(member):
+        await self._take(theirs, lambda: member in self._membership.in_gossip)
+        await self._note_members()
+        return self._key_for(member)
+
+    def _key_for(self, member: bytes) -> bytes:
+        """What a member is sent.  Raises PermissionError for those of whom a crash would leave nothing."""
+        # As it stands now: the exchange may have begun before a revoke.
+        if member not in self._membership.in_gossip & self._kept.known_to:
             raise PermissionError("no part of gossip")
-        return self._key.encode()
+        return self._kept.signed.encode()
 
-    def _may_have(self, member: bytes) -> bool:
-        """As it stands now: the exchange may have begun before a revoke."""
-        return member in (self._membership.credentials.trusted or ()) and member not in self._membership.invited
+    async def _note_members(self) -> None:
+        """Write down that the members may have the key.  Raises OSError."""
+        async with self._changing:
+            if not self._membership.in_gossip <= self._kept.known_to:
+                known_to = self._kept.known_to | self._membership.in_gossip
+                await self._keep(replace(self._kept, known_to=known_to))
 
-    def _renew_soon(self) -> None:
-        """Make a new key unless another member does first: the key of a member was revoked."""
-        self._known_outside = self._key
+    async def _keep(self, kept: KeptKey) -> None:
+        await asyncio.to_thread(kept.save, self._replica.directory)
+        self._kept = kept
 
     async def watch(self) -> None:
         """Ask members that gossip does not reach, and make a new key where one is due, for ever."""
@@ -167,20 +198,22 @@ class GossipKeys:
             # At random, so that one member makes the key and the others take it.
             await asyncio.sleep(random.uniform(0.5, 1.0) * _ASK_SECONDS)
 
+    def _is_due(self) -> bool:
+        """Whether somebody may have the key who takes no part in gossip: the key of a member was revoked."""
+        return not self._kept.known_to <= self._membership.in_gossip
+
     async def _renew_if_due(self) -> None:
         """Raises OSError; it is tried again then."""
-        if self._known_outside is None:
+        if not self._is_due():
             return
         await asyncio.sleep(random.uniform(0.0, _RENEW_SECONDS))
         makers = await asyncio.to_thread(self._replica.root_keys)
         signer = next((key for key in self._replica.keys if key.public in makers), None)
         # Without such a key of its own this node waits for one that has.
-        if self._key == self._known_outside and signer is not None:
-            new = SignedKey.make(self._key.key.generation + 1, signer, self._replica.identity)
+        if self._is_due() and signer is not None:
+            new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity)
             await self._take(new.encode(), lambda: True)
             await self._tell_all()
-        if self._key != self._known_outside:
-            self._known_outside = None
 
     async def _tell_all(self) -> None:
         """Those that do not answer ask once they are back."""
@@ -204,23 +237,23 @@ class GossipKeys:
     async def _meet(self, address: Address) -> None:
         """Raises OSError where the disk takes no new key."""
         try:
-            member, theirs = await exchange_keys(*address, self._membership.credentials, self._key.encode())
+            member, theirs = await exchange_keys(*address, self._membership.credentials, self._key_for)
         except BaseFSError as error:
             log.debug("%s", error)
         else:
-            await self._take(theirs, lambda: self._may_have(member))
+            await self._take(theirs, lambda: member in self._membership.in_gossip)
 
     async def _take(self, theirs: bytes, may: Callable[[], bool]) -> None:
         """`may`: whether it may still come from who has sent it.  Raises OSError."""
         other = SignedKey.decode(theirs)
-        async with self._taking:
-            if other.key == self._key.key:
+        async with self._changing:
+            mine = self._kept.signed
+            if other.key == mine.key:
                 return
             makers, identity = await asyncio.to_thread(self._replica.root_keys), self._replica.identity
-            mine = self._key.is_valid(identity, makers), self._key.key
+            members, invited = await asyncio.to_thread(self._replica.members_and_invited)
             is_valid = other.is_valid(identity, makers)
-            if is_valid and (is_valid, other.key) > mine and may():
-                await asyncio.to_thread(other.save, self._replica.directory)
-                self._key = other
+            if is_valid and (is_valid, other.key) > (mine.is_valid(identity, makers), mine.key) and may():
+                await self._keep(KeptKey(other, members - invited))
                 log.info("gossip has a new key, number %d", other.key.generation)
                 await self._gossip.encrypt(other.key.as_serf())

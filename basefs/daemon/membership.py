@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
-from basefs.durable import write_file
 from basefs.errors import BaseFSError, UsageError
 from basefs.log.entries import KEY_ACTIONS
 from basefs.log.interface import Digest
@@ -27,10 +25,6 @@ _LOOK_SECONDS = 1.0
 _EXPIRY_SECONDS = 30.0
 
 
-#: The name of the file with the members as this node saw them last, beside the log.
-_KNOWN_FILE = "members"
-
-
 class Membership:
     """The members of a closed filesystem, and the key by which this node is one."""
 
@@ -38,12 +32,14 @@ class Membership:
         """Raises `UsageError` without a key of this node."""
         self._replica = replica
         self._seen: Digest | None = None
-        #: Those of the last run: a member may have been removed while no daemon ran.
-        self._known = _load_known(replica.directory / _KNOWN_FILE)
         members, invited = replica.members_and_invited()
-        #: The keys of invitations, which read the filesystem and take no part in gossip.
-        self.invited = invited
+        self._invited = invited
         self.credentials = Credentials(self._own(members), members)
+
+    @property
+    def in_gossip(self) -> frozenset[bytes]:
+        """The members that take part in gossip: all but invitations, which only read the filesystem."""
+        return (self.credentials.trusted or frozenset()) - self._invited
 
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""
@@ -55,10 +51,10 @@ class Membership:
             )
         return next((key for key in keys if key.public in members), keys[0])
 
-    async def watch(self, sync: SyncService, on_removed: Callable[[], None]) -> None:
+    async def watch(self, sync: SyncService, on_change: Callable[[], Awaitable[None]]) -> None:
         """Keep the trusted keys equal to the members, for ever.
 
-        `on_removed` is called after a key was removed, unless it was that of an invitation.
+        `on_change` is called after they may have changed, and again a moment later where it raises OSError.
         """
         loop = asyncio.get_running_loop()
         look_again = loop.time()
@@ -70,13 +66,9 @@ class Membership:
                 look_again = loop.time() + _EXPIRY_SECONDS
                 try:
                     members, invited = await asyncio.to_thread(self._replica.members_and_invited)
-                    removed, self.invited = self._known - members - self.invited, invited
+                    self._invited = invited
                     await sync.trust(members, self._own(members))
-                    if removed:
-                        on_removed()
-                    if members != self._known:
-                        await asyncio.to_thread(_save_known, self._replica.directory / _KNOWN_FILE, members)
-                        self._known = members
+                    await on_change()
                     self._seen = digest
                 except (BaseFSError, OSError) as error:
                     log.error("cannot find out who is a member: %s", error)
@@ -99,16 +91,3 @@ def key_changes(replica: Replica) -> asyncio.Event:
 
     replica.subscribe(note)
     return changed
-
-
-def _load_known(path: Path) -> frozenset[bytes]:
-    """The members that were saved; none where that cannot be read."""
-    try:
-        return frozenset(map(bytes.fromhex, path.read_text().split()))
-    except (OSError, ValueError):
-        return frozenset()
-
-
-def _save_known(path: Path, members: frozenset[bytes]) -> None:
-    """Raises OSError."""
-    write_file(path, "".join(f"{key.hex()}\n" for key in sorted(members)).encode())

@@ -14,7 +14,7 @@ from pathlib import Path
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.config import is_ip, parse_address
-from basefs.daemon.gossipkeys import GossipKeys, SignedKey
+from basefs.daemon.gossipkeys import GossipKeys, KeptKey
 from basefs.daemon.handover import HandOver, lack_of
 from basefs.daemon.membership import Membership
 from basefs.daemon.options import DaemonOptions
@@ -75,7 +75,7 @@ class Network:
             except OSError as error:
                 raise AgentError(f"Serf cannot run as the user {SERF_USER}: {error}") from None
             snapshot, rundir = account.snapshot, account.directory
-        key = None if replica.is_open else SignedKey.load(replica.directory)
+        key = None if replica.is_open else KeptKey.load(replica.directory)
         if key is not None and options.encrypt_key is not None:
             raise UsageError(f"gossip of {options.name} has a key of its own: leave --encrypt-key-file out")
         self.gossip = Gossip(
@@ -84,7 +84,7 @@ class Network:
                 bind=join_host_port(host, port),
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
-                encrypt_key=options.encrypt_key if key is None else key.key.as_serf(),
+                encrypt_key=options.encrypt_key if key is None else key.signed.key.as_serf(),
                 tags=_tags(self._sync_address.port, options.keys),
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),

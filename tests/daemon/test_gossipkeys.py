@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from basefs.daemon.gossipkeys import GossipKeys, SignedKey
+from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SignedKey
 from basefs.daemon.membership import Membership
 from basefs.gossip.key import GossipKey
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
-from tests.support.asynchronous import until
 from tests.support.helpers import ROOT_KEY, path
+from tests.support.patience import DEADLINE
 
 READER, WEB, STRANGER = (SigningKey.generate() for _ in range(3))
 
@@ -52,7 +52,8 @@ def made_by(replica: Replica, signer: SigningKey, generation: int = 2) -> Signed
 def keys_of(replica: Replica, key: SignedKey | None = None) -> tuple[GossipKeys, Gossiping, Membership]:
     gossip, membership = Gossiping(), Membership(replica)
     started: Any = gossip
-    return GossipKeys(key or made_by(replica, ROOT_KEY, 1), replica, started, membership), gossip, membership
+    kept = KeptKey(key or made_by(replica, ROOT_KEY, 1))
+    return GossipKeys(kept, replica, started, membership), gossip, membership
 
 
 def exchange(keys: GossipKeys, member: SigningKey, theirs: SignedKey) -> SignedKey:
@@ -70,7 +71,7 @@ def test_a_newer_key_is_taken_from_any_member_and_an_older_one_is_not(replica: R
         assert exchange(keys, member, newer) == newer
     assert exchange(keys, WEB, made_by(replica, ROOT_KEY, 1)) == newer
     assert gossip.keys == [newer.key.as_serf()]
-    assert SignedKey.load(replica.directory) == newer
+    assert KeptKey.load(replica.directory).signed == newer
 
 
 def test_nobody_but_holders_of_a_key_for_the_root_sets_it(replica: Replica) -> None:
@@ -116,35 +117,103 @@ def test_an_invitation_gets_none(replica: Replica) -> None:
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"x" * 172])
 @pytest.mark.logs("holds no key of gossip")
 def test_a_damaged_file_is_replaced_by_what_others_have(replica: Replica, damage: Callable[[bytes], bytes]) -> None:
-    made_by(replica, ROOT_KEY).save(replica.directory)
+    KeptKey(made_by(replica, ROOT_KEY)).save(replica.directory)
     file = replica.directory / "gossip.key"
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_bytes(damage(file.read_bytes()))
-    keys, _, _ = keys_of(replica, SignedKey.load(replica.directory))
+    keys, _, _ = keys_of(replica, KeptKey.load(replica.directory).signed)
     newer = made_by(replica, ROOT_KEY, 1)
     assert exchange(keys, WEB, newer) == newer
 
 
-async def run_node(replica: Replica, until_it: Callable[[Gossiping], bool]) -> None:
-    """A node from its start until something is so."""
-    keys, gossip, membership = keys_of(replica)
+class Run:
+    """A node from one start to its end, which may come at any moment."""
 
-    async def trust(members: frozenset[bytes], own: SigningKey) -> None:
-        membership.credentials.update(members, own)
+    def __init__(self, replica: Replica) -> None:
+        """It goes on with what is on its disk."""
+        self.gossip, self.membership = Gossiping(), Membership(replica)
+        started: Any = self.gossip
+        self.keys = GossipKeys(KeptKey.load(replica.directory), replica, started, self.membership)
 
-    sync: Any = SimpleNamespace(trust=trust)
-    tasks = [asyncio.create_task(keys.watch_members(sync)), asyncio.create_task(keys.watch())]
-    try:
-        await until(lambda: until_it(gossip))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def lets_in(self, member: SigningKey) -> bool:
+        """Whether this key is a member's, as far as the node has heard."""
+        return member.public in (self.membership.credentials.trusted or ())
+
+    async def gives_key_to(self, member: SigningKey) -> bool:
+        """Whether it gives the gossip key to a member."""
+        try:
+            await self.keys.exchange(member.public, SignedKey(GossipKey.of(0)).encode())
+        except PermissionError:
+            return False
+        return True
+
+    async def has_new_key(self) -> bool:
+        """Whether Serf has got another key since the start."""
+        return bool(self.gossip.keys)
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Run until something is so, and end there and then."""
+
+        async def trust(members: frozenset[bytes], own: SigningKey) -> None:
+            self.membership.credentials.update(members, own)
+
+        async def wait() -> None:
+            while not await condition():
+                await asyncio.sleep(0.005)
+
+        sync: Any = SimpleNamespace(trust=trust)
+        tasks = [asyncio.create_task(self.keys.watch_members(sync)), asyncio.create_task(self.keys.watch())]
+        try:
+            await asyncio.wait_for(wait(), DEADLINE)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_revoke_changes_the_key_also_where_no_daemon_ran_then(replica: Replica) -> None:
-    known = replica.directory / "members"
-    asyncio.run(run_node(replica, lambda gossip: known.exists()))
-    revoke(replica, "/web", b"web", WEB)
-    asyncio.run(run_node(replica, lambda gossip: len(gossip.keys) == 1 and WEB.public.hex() not in known.read_text()))
-    assert SignedKey.load(replica.directory).key.generation == 2
+def generation(replica: Replica) -> int:
+    """Of the key on disk."""
+    return KeptKey.load(replica.directory).signed.key.generation
+
+
+@pytest.fixture
+def member_with_key(replica: Replica) -> Replica:
+    """The same, after the member for one directory was given the first gossip key."""
+    KeptKey(made_by(replica, ROOT_KEY, 1)).save(replica.directory)
+    run = Run(replica)
+    asyncio.run(run.until(lambda: run.gives_key_to(WEB)))
+    return replica
+
+
+def test_a_revoke_changes_the_key_also_where_no_daemon_ran_then(member_with_key: Replica) -> None:
+    revoke(member_with_key, "/web", b"web", WEB)
+    run = Run(member_with_key)
+    asyncio.run(run.until(run.has_new_key))
+    assert generation(member_with_key) == 2
+
+
+def test_a_revoke_changes_the_key_also_where_the_daemon_dies_before_it_has(member_with_key: Replica) -> None:
+    run = Run(member_with_key)
+
+    async def has_heard() -> bool:
+        if run.lets_in(WEB) and WEB.public in member_with_key.members():
+            await asyncio.to_thread(revoke, member_with_key, "/web", b"web", WEB)
+        return not run.lets_in(WEB)
+
+    asyncio.run(run.until(has_heard))
+    assert generation(member_with_key) == 1, "it died before"
+    again = Run(member_with_key)
+    asyncio.run(again.until(again.has_new_key))
+    assert generation(member_with_key) == 2
+    # Once is enough.
+    third = Run(member_with_key)
+    asyncio.run(third.until(lambda: third.gives_key_to(READER)))
+    assert not third.gossip.keys and generation(member_with_key) == 2
+
+
+def test_a_member_that_cannot_be_written_down_is_given_no_key(replica: Replica) -> None:
+    """As on a full disk: nobody would know after a crash that it had the key."""
+    keys, _, _ = keys_of(replica)
+    (replica.directory / "gossip.key").mkdir()
+    with pytest.raises(OSError):
+        asyncio.run(keys.exchange(WEB.public, SignedKey(GossipKey.of(0)).encode()))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
 from basefs.daemon.discovery import find_nodes
-from basefs.daemon.gossipkeys import SignedKey
+from basefs.daemon.gossipkeys import KeptKey, SignedKey
 from basefs.daemon.handover import HandOver
 from basefs.daemon.identities import KnownIdentities
 from basefs.daemon.keyfiles import default_keys, ensure_default_key
@@ -111,7 +111,7 @@ def create(
     with new_directory(directory) as fresh:
         replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open)
         if not is_open:
-            SignedKey.make(1, keys[0][1], replica.identity).save(fresh)
+            KeptKey(SignedKey.make(1, keys[0][1], replica.identity)).save(fresh)
         identity = replica.identity.hex()
         replica.close()
     return identity

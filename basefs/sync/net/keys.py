@@ -23,25 +23,31 @@ _SIZE = 128
 _PATIENCE = 10.0
 
 
-async def exchange_keys(host: str, port: int, credentials: Credentials, ours: bytes) -> tuple[bytes, bytes]:
+async def exchange_keys(
+    host: str, port: int, credentials: Credentials, key_for: Callable[[bytes], bytes]
+) -> tuple[bytes, bytes]:
     """Send the key of gossip to a member; returns its public key, and its gossip key, `_SIZE` bytes.
 
-    Raises `NetworkError`.
+    `key_for`: what is sent to the member with a public key; raises OSError where that is to be nothing.  Raises
+    `NetworkError`.
     """
     try:
-        return await asyncio.wait_for(_exchange(host, port, credentials, ours), _PATIENCE)
+        return await asyncio.wait_for(_exchange(host, port, credentials, key_for), _PATIENCE)
     except (OSError, asyncio.TimeoutError) as error:
         raise PeerUnreachable(f"{host}:{port} gives no key of gossip: {str(error) or 'no answer'}") from None
     except Refused as refused:
         raise NetworkError(f"{host}:{port} gives no key of gossip: {refused.detail}") from None
 
 
-async def _exchange(host: str, port: int, credentials: Credentials, ours: bytes) -> tuple[bytes, bytes]:
+async def _exchange(
+    host: str, port: int, credentials: Credentials, key_for: Callable[[bytes], bytes]
+) -> tuple[bytes, bytes]:
     connection = await Connection.open(host, port, credentials, ALPN_KEY)
     try:
-        connection.write(ours)
+        peer = connection.peer or b""
+        connection.write(key_for(peer))
         await connection.drain()
-        return connection.peer or b"", await _receive(connection)
+        return peer, await _receive(connection)
     finally:
         connection.abort()
 

@@ -516,7 +516,7 @@ OURS, THEIRS = bytes(128), bytes(range(128))
 
 
 async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> tuple[bytes, bytes]:
-    return await exchange_keys(HOST, server.port, credentials(key, *trusted), OURS)
+    return await exchange_keys(HOST, server.port, credentials(key, *trusted), lambda _: OURS)
 
 
 def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
