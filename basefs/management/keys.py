@@ -23,9 +23,9 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     """List the keys granted in a filesystem, or those valid at a path; without NAME, this node's own key.
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
-    on; a key without one may only read. STANDING is valid, revoked, fallen (the granter's own grant was revoked, or has
-    a quota) or gone (the path was deleted). USED, if any of the grants has a quota, is what the key has written there,
-    of its quota.
+    on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
+    revoked; fallen (the granter's own grant was revoked, or has a quota); or gone (the path was deleted). USED, if any
+    of the grants has a quota, is what the key has written there, of its quota.
     """
     home = Home.from_environment()
     if target is None:

@@ -9,7 +9,7 @@ to name it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from basefs.errors import NotPermitted, PermissionDenied
@@ -17,7 +17,6 @@ from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
-from basefs.log.placement import EntryKind
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
@@ -25,7 +24,16 @@ from basefs.view.draft import Draft
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State
-from basefs.view.supposing import Difference, affected, differences, grants_in_force, reach, supposed
+from basefs.view.supposing import (
+    Difference,
+    affected,
+    all_grants,
+    differences,
+    grants_in_force,
+    lasting_grants,
+    reach,
+    supposed,
+)
 from basefs.view.tree import Node, Tree
 
 
@@ -50,7 +58,7 @@ class GrantPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """The result of a supposition: differing paths, all live paths, grants in force."""
+    """The result of a supposition: differing paths, all live paths, the grants and admits that count."""
 
     differing: list[Difference]
     nodes: Mapping[Path, Node]
@@ -102,17 +110,16 @@ class KeyHolder:
         if action is Action.GRANT:
             answers, what = node.authority.grants, "a grant"
             self._require_no_less(node, path, fingerprint, quota)
-        in_force = grants_in_force(self._store, self._tree)
         wanted = path, action, fingerprint, key_name, signer.fingerprint, quota
-        for at, one in in_force:
+        for at, one in grants_in_force(self._store, self._tree):
             if wanted == (at, one.entry.action, one.fingerprint, one.entry.name, one.entry.fingerprint, one.quota):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
             signer.sign(end, stamp, action, key_name, public, Extensions(quota=quota))
-            for end in self._chain_ends(node, fingerprint, answers)
+            for end in self._chain_ends(path, _made(node), fingerprint, answers)
         ]
-        plan = self._plan(path, entries, in_force, keep=True)
+        plan = self._plan(path, entries, keep=True)
         if not any((at, one.entry.action, one.fingerprint) == (path, action, fingerprint) for at, one in plan.gained):
             raise PermissionDenied(
                 f"{what} at {display(path)} would have no effect: a key with higher authority has revoked it"
@@ -122,34 +129,64 @@ class KeyHolder:
     def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> GrantPlan:
         """Take a key's grants and admits on a path back; `discard` leaves the acks out.
 
-        Raises `NotFound`, and `PermissionDenied` where no key of this node has the authority.
+        Also of one that is gone, where the key may read still.  Raises `NotFound`, and `PermissionDenied` where no key
+        of this node has the authority.
         """
-        node = self._tree.node(path)
-        self._require_place(node)
-        own = self._signer.key_for(node.authority, path)
-        in_force = grants_in_force(self._store, self._tree)
-        ours = {(at, grant) for at, grant in in_force if at == path and grant.fingerprint == fingerprint}
-        # The granter may always revoke its grant; another key of equal authority may not.
-        granters = _granters(ours, node.authority)
-        others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
-        candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
+        ours = {one for one in grants_in_force(self._store, self._tree) if _names(one, path, fingerprint)}
+        revokes = self._revokes_of_removed(path, key_name, fingerprint)
+        if ours or not revokes:
+            node = self._tree.node(path)
+            self._require_place(node)
+            own = self._signer.key_for(node.authority, path)
+            # The granter may always revoke its grant; another key of equal authority may not.
+            granters = _granters(ours, node.authority)
+            others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
+            candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
+            end = self._chain_ends(path, _made(node), fingerprint, node.authority.grants)[-1]
+            revokes.append(self._revoke(candidates, end, key_name, fingerprint, ours))
+        return self._plan(path, revokes, keep=not discard)
+
+    def _revokes_of_removed(self, path: Path, key_name: bytes, fingerprint: Fingerprint) -> list[Entry]:
+        """Revokes of a key's grants on what is not at a path any more; one for each incarnation."""
+        removed: dict[EntryHash, tuple[Authority, set[tuple[Path, Grant]]]] = {}
+        for one in lasting_grants(self._store, self._tree):
+            if _names((one.path, one.grant), path, fingerprint):
+                removed.setdefault(one.made, (one.authority, set()))[1].add((path, one.grant))
+        found = []
+        for made, (authority, ours) in removed.items():
+            end = self._chain_ends(path, [made], fingerprint, authority.grants)[-1]
+            found.append(self._revoke(self._signer.valid(authority), end, key_name, fingerprint, ours))
+        return found
+
+    def _revoke(
+        self,
+        candidates: Sequence[SigningKey],
+        end: EntryHash,
+        key_name: bytes,
+        fingerprint: Fingerprint,
+        ours: set[tuple[Path, Grant]],
+    ) -> Entry:
+        """The revoke behind an entry, by the one of these keys that takes back most of some grants.
+
+        Raises `PermissionDenied` where none of them takes back any.
+        """
         stamp = self._signer.now()
-        end = self._chain_ends(node, fingerprint, node.authority.grants)[-1]
-        best: list[Entry] = []
+        best: Entry | None = None
         least = len(ours)
         for key in dict.fromkeys(candidates):
             entry = key.sign(end, stamp, Action.REVOKE, key_name, fingerprint)
             with supposed(self._store, self._tree.resolver, [entry]) as tree:
-                left = len(ours & grants_in_force(self._store, tree))
+                left = len(ours & all_grants(self._store, tree))
             if left < least:
-                best, least = [entry], left
-        if not best:
+                best, least = entry, left
+        if best is None:
+            where = "".join(sorted({f" at {display(at)}" for at, _ in ours}))
             raise PermissionDenied(
-                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key of this "
+                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted{where}: no key of this "
                 "node has authority over it"
                 "; its granter can revoke it, or a key with higher authority"
             )
-        return self._plan(path, best, in_force, keep=not discard)
+        return best
 
     def _granter(self, node: Node, path: Path) -> SigningKey:
         """The key of this node with the highest authority among those that may grant at a path."""
@@ -186,25 +223,26 @@ class KeyHolder:
             # The entry that a grant would hang on lies at another path, or is none that can carry it.
             raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
 
-    def _chain_ends(self, node: Node, fingerprint: Fingerprint, answers: Sequence[Grant]) -> list[EntryHash]:
+    def _chain_ends(
+        self, path: Path, made: Iterable[EntryHash], fingerprint: Fingerprint, answers: Sequence[Grant]
+    ) -> list[EntryHash]:
         """The grants, revokes and admits of a path behind which the next one for a key goes, or the path's own entry.
+
+        `made`: the entries that made what is there.
 
         Grants and revokes on several nodes make several chains.  Every revoke of the key must be answered, so these
         are the ends of all chains with one that is not; otherwise the end of the longest chain alone.  `answers`: the
         grants, or admits, in force on the path.
         """
-        # A file's first entry carries its keys through all its writes.
-        heads = node.outcome.directories if node.is_directory else (node.state.origin,)
         #: entry -> the revokes of the key above it, and the length of its chain
-        chains: dict[EntryHash, tuple[frozenset[EntryHash], int]] = {
-            head: (frozenset(), 0) for head in heads if head is not None
-        }
+        chains: dict[EntryHash, tuple[frozenset[EntryHash], int]] = {head: (frozenset(), 0) for head in made}
         parents = set()
         answered: set[EntryHash] = set()
-        for placed in self._store.entries_at(node.path_id):
+        path_id = self._store.paths.id_of(path)
+        for placed in () if path_id is None else self._store.keys_at(path_id):
             # In order of arrival, so each one comes after its parent.
             entry = placed.entry
-            if placed.kind is not EntryKind.KEY or entry.parent not in chains:
+            if entry.parent not in chains:
                 continue
             revokes, length = chains[entry.parent]
             if entry.action is Action.REVOKE and entry.content == fingerprint:
@@ -224,9 +262,8 @@ class KeyHolder:
 
     # -- supposing ----------------------------------------------------------------------------------------------------
 
-    def _plan(
-        self, path: Path, entries: Sequence[Entry], in_force: set[tuple[Path, Grant]], *, keep: bool
-    ) -> GrantPlan:
+    def _plan(self, path: Path, entries: Sequence[Entry], *, keep: bool) -> GrantPlan:
+        counting = all_grants(self._store, self._tree)
         top = affected(self._tree, path)
         before = reach(self._store, self._tree, top)
         acks: _Acks = {}
@@ -247,14 +284,14 @@ class KeyHolder:
             Draft([*_entries(acks), *entries]),
             tuple(sorted({at for at, _ in acks.values()})),
             tuple(outlook.differing),
-            tuple(sorted(in_force - outlook.grants, key=_order)),
-            tuple(sorted(outlook.grants - in_force, key=_order)),
+            tuple(sorted(counting - outlook.grants, key=_order)),
+            tuple(sorted(outlook.grants - counting, key=_order)),
         )
 
     def _suppose(self, top: Path, before: dict[Path, Node], entries: Sequence[Entry]) -> _Outlook:
         with supposed(self._store, self._tree.resolver, entries) as tree:
             after = reach(self._store, tree, top)
-            return _Outlook(differences(before, after), after, grants_in_force(self._store, tree))
+            return _Outlook(differences(before, after), after, all_grants(self._store, tree))
 
     def _acks(self, before: dict[Path, Node], outlook: _Outlook, known: Collection[EntryHash]) -> _Acks:
         """The acks that a supposition calls for, and that are not known."""
@@ -334,6 +371,18 @@ class KeyHolder:
 
 def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entries in acks.values() for entry in entries]
+
+
+def _made(node: Node) -> list[EntryHash]:
+    """The entries that made what is at a path, on which its keys hang."""
+    # A file's first entry carries its keys through all its writes.
+    made = node.outcome.directories if node.is_directory else (node.state.origin,)
+    return [hash for hash in made if hash is not None]
+
+
+def _names(granted: tuple[Path, Grant], path: Path, fingerprint: Fingerprint) -> bool:
+    at, grant = granted
+    return (at, grant.fingerprint) == (path, fingerprint)
 
 
 def _granters(granted: Collection[tuple[Path, Grant]], authority: Authority) -> set[Fingerprint]:

@@ -16,7 +16,7 @@ from basefs.path import Path, display
 from basefs.view.quotas import Use
 from basefs.view.signer import Signer
 from basefs.view.states import State
-from basefs.view.supposing import subtree
+from basefs.view.supposing import lasting_grants, subtree
 from basefs.view.tree import Tree
 
 #: Nanoseconds: a rename is a link and a removal that one node has signed, in any order, within a minute.  The order of
@@ -34,8 +34,8 @@ class GrantRecord:
         fingerprint: the key.
         depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid,
             and of an admit.
-        standing: "valid"; "revoked"; "fallen", because the granter lost its own grant or has a quota; "gone" with the
-            path.
+        standing: "valid"; "reads", because the path is gone and the key a member still; "revoked"; "fallen", because
+            the granter lost its own grant or has a quota; "gone" with the path.
         used: what the key has written at and below the path; `None` of a grant without a quota.
     """
 
@@ -183,6 +183,7 @@ class Past:
     def grants(self) -> list[GrantRecord]:
         """Every grant and admit that was ever made, by path and in order of arrival."""
         found = []
+        lasting = {one.grant.entry.hash for one in lasting_grants(self._store, self._tree)}
         for path_id in self._store.key_paths():
             path = self._store.paths.path_of(path_id)
             node = self._tree.find(path)
@@ -193,7 +194,9 @@ class Past:
             for entry in placed:
                 if entry.action is not Action.REVOKE:
                     key = fingerprint_of(entry.content)
-                    standing = "gone" if node is None else "revoked" if key in revoked else "fallen"
+                    standing = "revoked" if key in revoked else "gone" if node is None else "fallen"
+                    if entry.hash in lasting:
+                        standing = "reads"
                     depth = None
                     if node is not None and entry.hash in in_force:
                         standing = "valid"

@@ -85,6 +85,11 @@ class Ancestry:
             return authority
         return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
 
+    def authority_on(self, placed: Placed, root: Authority) -> Authority:
+        """The keys valid at what an entry has made, a directory or a file, whether or not it is there still."""
+        authority, depth = self.authority(placed, root)
+        return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
+
     def _renew(self) -> None:
         """Forget what a grant or revoke has changed, or what is too much."""
         remembered = len(self._known) + len(self._authorities) + len(self._key_signers)
@@ -337,6 +342,13 @@ class Resolver:
     def authority_above(self, placed: Placed) -> Authority:
         """The keys valid in the directory that holds an entry, whether that is shown or not."""
         return self._ancestry.authority(placed, self.root_authority())[0]
+
+    def authority_on(self, placed: Placed) -> Authority:
+        """The keys valid at what an entry has made, a directory or a file, by its own ancestors alone.
+
+        Whether it is shown, or was removed, makes no difference.
+        """
+        return self._ancestry.authority_on(placed, self.root_authority())
 
     def state_after(self, hash: EntryHash) -> State:
         """The state of a path after an entry that is a file or symbolic link there, by what came before it alone."""

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from basefs.log.entries import Entry
+from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.changes import visible
-from basefs.view.permissions import Grant
+from basefs.view.permissions import Authority, Grant
 from basefs.view.resolution import Resolver
 from basefs.view.tree import Node, Tree
+from basefs.view.walk import Forest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,43 @@ def grants_in_force(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
             counting = (*node.authority.grants, *node.authority.admits)
             found |= {(path, grant) for grant in counting if grant.entry.hash in here}
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A grant or admit on what is not there any more: its key may read still (docs/authority.md).
+
+    Attributes:
+        path: on which it hangs.
+        grant: the grant or admit.
+        made: the entry that made the directory or file on which it hangs.
+        authority: the keys valid there, as if it were there still.
+    """
+
+    path: Path
+    grant: Grant
+    made: EntryHash
+    authority: Authority
+
+
+def lasting_grants(store: Store, tree: Tree) -> list[Lasting]:
+    """Every grant and admit that would count if nothing had been removed, and hangs on what was removed or has lost."""
+    found = []
+    for path_id in store.key_paths():
+        path = store.paths.path_of(path_id)
+        node = tree.find(path)
+        shown = () if node is None else node.outcome.directories or (node.state.origin,)
+        keys = store.keys_at(path_id)
+        for made, hanging in Forest.of(keys, {placed.directory for placed in keys}).hanging.items():
+            placed = None if made in shown else store.get(made)
+            if placed is not None:
+                authority = tree.resolver.authority_on(placed)
+                here = {entry.hash for entry in hanging}
+                counting = (*authority.grants, *authority.admits)
+                found += [Lasting(path, grant, made, authority) for grant in counting if grant.entry.hash in here]
+    return found
+
+
+def all_grants(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
+    """Every grant and admit by which a key may read, with the path on which it hangs."""
+    return grants_in_force(store, tree) | {(one.path, one.grant) for one in lasting_grants(store, tree)}

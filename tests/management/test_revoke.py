@@ -167,3 +167,17 @@ def test_a_revoke_that_fails_leaves_nothing_in_the_log(tree: Cli) -> None:
     tree.fails("revoke", "conf:/d", "alice")
     with tree.replica("conf") as replica:
         assert replica.totals()["entries"] == before
+
+
+def test_what_is_granted_on_a_removed_directory_is_listed_and_revoked(tree: Cli) -> None:
+    with tree.replica("conf") as replica:
+        for name in ("hers", "his"):
+            replica.commit(lambda author, name=name: author.remove(path(f"/d/e/{name}"), directory=False))  # type: ignore[misc]
+        replica.commit(lambda author: author.remove(path("/d/e"), directory=True))
+    rows = {row["name"]: row["standing"] for row in json.loads(tree("keys", "conf", "--json")) if row["path"] != "/"}
+    assert rows == {"alice": "valid", "bob": "reads"}
+    assert tree("revoke", "conf:/d/e", "bob").splitlines() == ["revoked: bob at /d/e"]
+    assert "bob" not in tree("keys", "conf")
+    with tree.replica("conf") as replica:
+        assert BOB.public not in replica.members()
+    assert "no key bob is granted at /d/e" in tree.fails("revoke", "conf:/d/e", "bob")

@@ -84,13 +84,17 @@ class Oracle:
 
     def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
-        shown: dict[paths.Path, tuple[State, Depths]] = {}
+        return {names: (branch.state, branch.keys) for names, branch in self.branches().items()}
+
+    def branches(self) -> dict[paths.Path, Branch]:
+        """Every live path."""
+        shown: dict[paths.Path, Branch] = {}
         todo: list[tuple[paths.Path, Branch | None]] = [((), self.path((), (b"",), Depths({self.root.fingerprint: 0})))]
         while todo:
             names, branch = todo.pop()
             if branch is None or branch.state.kind is Kind.ABSENT:
                 continue
-            shown[names] = branch.state, branch.keys
+            shown[names] = branch
             for name in self.names_under(branch.directories):
                 todo.append(((*names, name), self.path((*names, name), branch.directories, branch.keys)))
         return shown
@@ -98,7 +102,25 @@ class Oracle:
     def members(self) -> set[bytes]:
         """The public keys of those who may read."""
         first = {e.content for e in self.entries.values() if fingerprint_of(e.content) == self.root.fingerprint}
-        return first.union(*(keys.named for _, keys in self.tree().values()))
+        live = self.branches()
+        lasting = [
+            self.keys_on(hash).named for hash in self.entries if self.hanging(hash) and not self.shows(live, hash)
+        ]
+        return first.union(*(branch.keys.named for branch in live.values()), *lasting)
+
+    def shows(self, live: dict[paths.Path, Branch], hash: bytes) -> bool:
+        """Whether a live path is what an entry has made, or the entry is a key's, which stands behind another one."""
+        branch = live.get(self.place(hash)[0])
+        if not self.entries[hash].action.is_state:
+            return True
+        return branch is not None and hash in (branch.directories or (branch.state.origin,))
+
+    def keys_on(self, hash: bytes) -> Depths:
+        """The keys valid at what an entry has made, by its own ancestors alone."""
+        if self.entries[hash].action is Action.MKDIR and not self.entries[hash].is_root:
+            return self.keys_above(hash)
+        names, directory = self.place(hash)
+        return granted(self.keys_above(directory), self.hanging(hash), len(names))
 
     # -- quotas -------------------------------------------------------------------------------------------------------
 

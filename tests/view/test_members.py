@@ -130,9 +130,46 @@ def test_a_key_with_a_quota_admits_nobody_and_is_a_member(story: Story, home: En
     assert members(story) == {"root", "alice", "bob"}
 
 
-def test_nobody_is_let_in_by_a_directory_that_is_gone(story: Story, home: Entry) -> None:
+def test_removing_a_directory_ends_no_membership_and_gives_no_right_to_write(story: Story, home: Entry) -> None:
+    """Nobody who types `rm -r` means to shut a machine out."""
     story.admit(ROOT_KEY, home, BOB)
-    story.grant(ROOT_KEY, home, CAROL)
+    deep = story.mkdir(ROOT_KEY, home, "e")
+    story.grant(ROOT_KEY, deep, CAROL)
+    story.delete(ROOT_KEY, deep)
+    story.delete(ROOT_KEY, home)
+    again = story.mkdir(ROOT_KEY, story.entries[-1], "d")
+    assert members(story) == {"root", "alice", "bob", "carol"}
+    assert dict(story.tree()[path("/d")].keys) == {"root": 0, "alice": 0}
+    # Neither by what is there now, nor by what was.
+    story.write(CAROL, story.mkdir(CAROL, again, "e"), b"text", "f")
+    assert story.content("/d/e/f") is None
+
+
+def test_membership_by_a_removed_directory_ends_with_its_revoke_and_with_its_granter(story: Story, home: Entry) -> None:
+    last = story.grant(ROOT_KEY, home, BOB)
+    last = story.grant(ROOT_KEY, last, STRANGER)
+    story.admit(BOB, story.mkdir(BOB, home, "e"), CAROL)
+    story.delete(ROOT_KEY, home)
+    assert members(story) == {"root", "alice", "bob", "carol", "stranger"}
+    # An equal may not, there as elsewhere.
+    story.revoke(STRANGER, last, BOB)
+    assert members(story) == {"root", "alice", "bob", "carol", "stranger"}
+    story.revoke(ALICE, last, BOB)
+    assert members(story) == {"root", "alice", "stranger"}
+
+
+def test_who_may_write_in_a_directory_cannot_shut_out_its_equals_by_removing_it(story: Story, home: Entry) -> None:
+    story.grant(ROOT_KEY, story.grant(ROOT_KEY, home, BOB), CAROL)
+    story.delete(BOB, home)
+    assert members(story) == {"root", "alice", "bob", "carol"}
+
+
+def test_what_was_revoked_before_its_directory_was_removed_stays_revoked(story: Story, home: Entry) -> None:
+    first = story.grant(ROOT_KEY, home, BOB)
+    story.grant(ROOT_KEY, story.mkdir(ROOT_KEY, home, "e"), BOB)
+    story.revoke(ROOT_KEY, first, BOB)
+    assert members(story) == {"root", "alice", "bob"}, "granted below"
+    story.revoke(ROOT_KEY, story.entries[-2], BOB)
     story.delete(ROOT_KEY, home)
     assert members(story) == {"root", "alice"}
 
@@ -182,4 +219,45 @@ def test_a_key_holder_of_no_authority_or_with_a_quota_admits_nobody(tmp_path: Pa
     replica = replica_of(BOB, Quota(100, 100))
     with pytest.raises(NotPermitted):
         replica.commit(lambda author: author.admit((), b"reader", CAROL.public))
+    replica.close()
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_key_holder_revokes_what_is_granted_on_a_removed_directory(tmp_path: Path, *, made_again: bool) -> None:
+    replica = make_replica(tmp_path / "log")
+    before = replica.members()
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    replica.commit(lambda author: author.admit(path("/d"), b"reader", BOB.public))
+    replica.commit(lambda author: author.grant(path("/d"), b"writer", CAROL.public))
+    replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    if made_again:
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        # Both are taken back at once.
+        replica.commit(lambda author: author.grant(path("/d"), b"reader", BOB.public))
+    assert replica.members() == before | {BOB.public, CAROL.public}
+    standings = {(one.entry.content, one.standing) for one in replica.plan(lambda author: author.past.grants())}
+    assert {(BOB.public, "reads"), (CAROL.public, "reads")} <= standings
+    for key, name in ((BOB, b"reader"), (CAROL, b"writer")):
+        replica.commit(lambda author, key=key, name=name: author.revoke(path("/d"), name, key.fingerprint))  # type: ignore[misc]
+        assert key.public not in replica.members()
+    assert replica.members() == before
+    standings = {(one.entry.content, one.standing) for one in replica.plan(lambda author: author.past.grants())}
+    assert (CAROL.public, "gone") in standings or (CAROL.public, "revoked") in standings
+    replica.close()
+
+
+def test_a_key_without_authority_revokes_nothing_on_a_removed_directory(tmp_path: Path) -> None:
+    root = make_replica(tmp_path / "root")
+    root.commit(lambda author: author.make_directory(path("/d")))
+    root.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
+    root.commit(lambda author: author.grant(path("/d"), b"carol", CAROL.public))
+    root.commit(lambda author: author.remove(path("/d"), directory=True))
+    entries = [placed.entry for placed in root._store.entries_behind(0)]
+    root.close()
+    replica = make_replica(tmp_path / "bob", (BOB,), born=entries)
+    with pytest.raises(PermissionDenied):
+        replica.commit(lambda author: author.revoke(path("/d"), b"carol", CAROL.fingerprint))
+    # Its own always.
+    replica.commit(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
+    assert BOB.public not in replica.members()
     replica.close()

@@ -53,7 +53,7 @@ class KeyServices:
         return [
             _row(one, key_names, own=one.fingerprint in mine)
             for one in granted
-            if request.every or one.standing == "valid"
+            if request.every or one.standing in ("valid", "reads")
         ]
 
     def grant(self, request: GrantKey) -> GrantOutcome:
@@ -108,18 +108,19 @@ class KeyServices:
         self._replica.commit(draft)
         return _describe(plans[-1])
 
-    def _find(self, path: Path, key: str) -> Grant:
-        here = self._replica.grants(path)
+    def _find(self, path: Path, key: str) -> GrantRecord:
+        granted = self._replica.plan(lambda author: author.past.grants())
+        here = [one for one in granted if one.path == path and one.standing in ("valid", "reads")]
         found = [
-            grant
-            for grant in here
-            if key == grant.entry.name.decode("utf-8", "surrogateescape")
-            or (len(key) >= LEAST_DIGITS and grant.fingerprint.hex().startswith(key.lower()))
+            one
+            for one in here
+            if key == one.entry.name.decode("utf-8", "surrogateescape")
+            or (len(key) >= LEAST_DIGITS and one.fingerprint.hex().startswith(key.lower()))
         ]
         if not found:
-            near = suggestion(key, (grant.entry.name.decode("utf-8", "replace") for grant in here))
+            near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in here))
             raise NotFound(f"no key {key} is granted at {display(path)}{near}: 'basefs keys' lists the keys")
-        if len({grant.fingerprint for grant in found}) > 1:
+        if len({one.fingerprint for one in found}) > 1:
             raise UsageError(f"more than one key is named {key} at {display(path)}: give the fingerprint")
         if self._replica.is_root_key(found[0].fingerprint):
             raise NotPermitted("the key that made the filesystem cannot be revoked")

@@ -364,7 +364,10 @@ class GrantedKey:
 
 @dataclass(frozen=True, slots=True)
 class ListKeys(Request[list[GrantedKey]]):
-    """The grants in force, all or those that count at one path; with `every` also those that count no more."""
+    """The grants in force, all or those that count at one path; with `every` also those that count no more.
+
+    Those on what was removed are among them, as long as their keys may read.
+    """
 
     command = "keys"
     path: str | None = None
