@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import statistics
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+import pytest
+
+from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.pushing import LOOKED_BYTES, PUSH_BYTES, Pusher
+from basefs.sync.net.tls import Credentials
+from basefs.sync.net.transport import SessionContext
 from basefs.sync.session.push import QueuedPush
 from basefs.sync.wire.limits import INLINE_BLOCKS
+from tests.support.flood import flood
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise
 from tests.support.patience import DEADLINE
 from tests.support.syncing import Syncing
@@ -25,9 +33,9 @@ class Peer:
         gaps: how often a push did not bring all.
     """
 
-    def __init__(self, replica: Replica, peers: list[tuple[str, int]]) -> None:
+    def __init__(self, replica: Replica, peers: list[tuple[str, int]], shared: SessionContext | None = None) -> None:
         self.replica = replica
-        self.syncing = Syncing(replica, peers, degree=1)
+        self.syncing = Syncing(replica, peers, degree=1, shared=shared)
         self.sync = self.syncing.sync
 
     @property
@@ -48,12 +56,14 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def connected(directory: Path) -> AsyncIterator[tuple[Peer, Peer]]:
+async def connected(
+    directory: Path, shared: tuple[SessionContext | None, SessionContext | None] = (None, None)
+) -> AsyncIterator[tuple[Peer, Peer]]:
     """Two equal replicas between which a session stands."""
     peers: list[tuple[str, int]] = []
     first = make_replica(directory / "one")
-    one = Peer(first, peers)
-    two = Peer(copy_replica(first, directory / "two"), [])
+    one = Peer(first, peers, shared[0])
+    two = Peer(copy_replica(first, directory / "two"), [], shared[1])
     await one.start()
     await two.start()
     peers.append((HOST, two.sync.port))
@@ -181,5 +191,41 @@ def test_what_came_from_a_peer_is_passed_on_to_others(tmp_path: Path) -> None:
                 three.pusher.stop()
                 await three.syncing.stop()
                 three.replica.close()
+
+    asyncio.run(main())
+
+
+CHANGES = 60
+
+
+async def time_of_changes(one: Peer, two: Peer) -> float:
+    """Seconds from a write on one replica until the other one shows it: the median of some."""
+    taken = []
+    for number in range(CHANGES):
+        started = time.perf_counter()
+        await asyncio.to_thread(one.write, b"file", b"%f %d" % (started, number))
+        while not equal(one, two):
+            await asyncio.sleep(0.0005)
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("says", ["nothing", "hello"])
+def test_a_change_takes_hardly_longer_while_strangers_come(tmp_path: Path, says: str) -> None:
+    keys = [SigningKey.generate() for _ in range(2)]
+    first, second = (SessionContext(credentials=Credentials(key, [each.public for each in keys])) for key in keys)
+
+    async def main() -> None:
+        async with connected(tmp_path, (first, second)) as (one, two):
+            tasks, ratios = len(asyncio.all_tasks()), []
+            for _ in range(3):
+                quiet = await time_of_changes(one, two)
+                with flood(two.sync.port, says) as is_there:
+                    assert await asyncio.to_thread(is_there) == "full\n"
+                    ratios.append(await time_of_changes(one, two) / quiet)
+                # Those that are gone are noticed.
+                await until(lambda: len(asyncio.all_tasks()) <= tasks + 1)
+            assert min(ratios) <= 1.5, ratios
 
     asyncio.run(main())

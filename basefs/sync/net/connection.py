@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import termios
+from collections.abc import Awaitable, Callable
 
 from basefs.sync.net.tls import ALPN, FIRST_BYTE, Credentials, Refused, TlsFilter
 from basefs.sync.net.uplink import Flow
@@ -81,12 +82,19 @@ class Connection:
                 raise
         return connection
 
-    async def accept(self, credentials: Credentials) -> None:
-        """Be the server of a TLS handshake.  Raises OSError, `Refused` after the peer was told why."""
+    async def accept(self, credentials: Credentials, turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Be the server of a TLS handshake.  Raises OSError, `Refused` after the peer was told why.
+
+        `turn`: is awaited once the client has begun, before that costs anything.
+        """
         first = await self._reader.read(CHUNK)
-        if first and not first.startswith(FIRST_BYTE):
+        if not first:
+            raise Refused(Reason.LOST, "the connection ended before the TLS handshake")
+        if not first.startswith(FIRST_BYTE):
             self._writer.write(_CLOSED)
             raise Refused(Reason.NO_TLS, "it does not speak TLS, and this filesystem is closed")
+        if turn is not None:
+            await turn()
         await self._shake(credentials.server(), first)
 
     async def _shake(self, tls: TlsFilter, data: bytes) -> None:

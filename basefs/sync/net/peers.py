@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, fields
@@ -119,64 +118,6 @@ class Pace:
         while len(self._due) > self._max_keys:
             self._due.popitem(last=False)
         return max(due - self._slack - now, 0.0)
-
-
-#: Connections of strangers at once: of one address, and of all.
-STRANGERS_PER_ADDRESS = 2
-STRANGERS = 16
-#: Seconds that a stranger has to say who it is, and after which it gives way to the next one of its address: more than
-#: a handshake takes over a satellite, so that honest ones behind one address do not cut off each other.
-HANDSHAKE_SECONDS = 5.0
-GIVES_WAY_AFTER = 1.0
-
-
-class Stranger(Protocol):
-    """A connection of which nobody knows yet who is on its other side."""
-
-    def abort(self) -> None:
-        """Cut it off."""
-
-
-class Strangers:
-    """The connections that have not proved a key yet.  They take no place from those that have."""
-
-    def __init__(self) -> None:
-        #: Whose they are, and since when, the oldest first.
-        self._since: dict[Stranger, tuple[str, float]] = {}
-
-    def enter(self, stranger: Stranger, host: str, now: float) -> bool:
-        """Let one in, if need be in the place of another one of its address, or of anybody, that came a while ago.
-
-        Returns whether; call `leave` in the end.
-        """
-        block = network_of(host)
-        same = [other for other, (theirs, _) in self._since.items() if theirs == block]
-        crowd = same if len(same) >= STRANGERS_PER_ADDRESS else list(self._since)
-        if len(same) >= STRANGERS_PER_ADDRESS or len(self._since) >= STRANGERS:
-            oldest = crowd[0]
-            if now - self._since[oldest][1] < GIVES_WAY_AFTER:
-                return False
-            del self._since[oldest]
-            oldest.abort()
-        self._since[stranger] = block, now
-        return True
-
-    def leave(self, stranger: Stranger) -> None:
-        """It has said who it is, or is gone."""
-        self._since.pop(stranger, None)
-
-
-def network_of(host: str) -> str:
-    """What counts as one address: an IPv4 address, or the /64 of an IPv6 address, which one machine can fill."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.version == 4:
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Throttle:

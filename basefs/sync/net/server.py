@@ -9,21 +9,14 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
 from basefs.sync.net.keys import answer_keys
-from basefs.sync.net.peers import (
-    FIRST_BAN,
-    HANDSHAKE_SECONDS,
-    MAX_KEYS,
-    Address,
-    PenaltyBox,
-    Strangers,
-    network_of,
-    party,
-)
+from basefs.sync.net.peers import FIRST_BAN, MAX_KEYS, Address, PenaltyBox, party
+from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
 from basefs.sync.net.transport import GRACE, Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
@@ -36,13 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Those of one host, or key, that are turned away with a reason at once; the next are cut off, which costs least.
 _TOLD_PER_PARTY = 4
-#: Connections that wait for a place in which to say who they are, of one address and of all, and seconds between two
-#: looks for one.
-_WAITING_PER_ADDRESS = 16
-_WAITING = 128
 #: Handshakes at once of an address at which a member has proved its key before: several nodes may share it.
 _RETURNING_PER_ADDRESS = 4
-_LOOK_AGAIN = 0.02
 
 
 class SyncServer:
@@ -84,7 +72,6 @@ class SyncServer:
         self._returning: Counter[str] = Counter()
         #: Members that exchange the gossip key.
         self._exchanging: set[str] = set()
-        self._waiting: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
 
     @property
@@ -176,30 +163,22 @@ class SyncServer:
             finally:
                 self._returning[host] -= 1
                 self._returning += Counter()
-        loop = asyncio.get_running_loop()
-        until = loop.time() + HANDSHAKE_SECONDS
-        if self._waiting[network_of(host)] >= _WAITING_PER_ADDRESS or self._waiting.total() >= _WAITING:
-            connection.abort()
-            return False
-        self._waiting[network_of(host)] += 1
+        self._strangers.enter(connection, host)
         try:
-            while not self._strangers.enter(connection, host, loop.time()):
-                if loop.time() > until:
-                    connection.abort()
-                    return False
-                await asyncio.sleep(_LOOK_AGAIN)
-        finally:
-            self._waiting[network_of(host)] -= 1
-            self._waiting += Counter()
-        try:
-            return await self._shake(host, connection, credentials)
+            return await self._shake(host, connection, credentials, partial(self._strangers.turn, connection))
         finally:
             self._strangers.leave(connection)
 
-    async def _shake(self, host: str, connection: Connection, credentials: Credentials) -> bool:
-        """Whether a member was on the other side of the handshake."""
+    async def _shake(
+        self,
+        host: str,
+        connection: Connection,
+        credentials: Credentials,
+        turn: Callable[[], Awaitable[None]] | None = None,
+    ) -> bool:
+        """Whether a member was on the other side of the handshake; `turn`: see `Connection.accept`."""
         try:
-            await asyncio.wait_for(connection.accept(credentials), HANDSHAKE_SECONDS)
+            await asyncio.wait_for(connection.accept(credentials, turn), HANDSHAKE_SECONDS)
         except (OSError, asyncio.TimeoutError):
             connection.abort()
             return False

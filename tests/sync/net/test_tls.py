@@ -21,7 +21,6 @@ from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
 from basefs.sync.net.connection import Connection
 from basefs.sync.net.keys import exchange_keys
-from basefs.sync.net.peers import GIVES_WAY_AFTER, STRANGERS, STRANGERS_PER_ADDRESS, Strangers, network_of
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
 from basefs.sync.net.transport import Session, SessionContext, sync_with
@@ -399,34 +398,6 @@ def test_strangers_that_say_nothing_take_no_place() -> None:
                 writer.close()
 
     run(main())
-
-
-def test_a_flood_of_strangers_is_bounded() -> None:
-    class Cut:
-        def __init__(self) -> None:
-            self.cut = False
-
-        def abort(self) -> None:
-            self.cut = True
-
-    strangers = Strangers()
-    first = [Cut() for _ in range(STRANGERS_PER_ADDRESS + 1)]
-    entered = [strangers.enter(each, "2001:db8::1", 0.0) for each in first[:-1]]
-    assert entered == [True] * STRANGERS_PER_ADDRESS
-    assert not strangers.enter(first[-1], "2001:db8::2", 0.0), "one /64 is one address"
-    assert strangers.enter(first[-1], "2001:db8::2", GIVES_WAY_AFTER), "the oldest gives way"
-    assert [each.cut for each in first] == [True, *[False] * STRANGERS_PER_ADDRESS]
-    others = [Cut() for _ in range(STRANGERS)]
-    entered = [strangers.enter(each, f"10.0.0.{number}", 0.0) for number, each in enumerate(others)]
-    assert entered.count(True) == STRANGERS - STRANGERS_PER_ADDRESS
-    strangers.leave(others[0])
-    assert strangers.enter(Cut(), "10.0.1.1", 0.0)
-
-
-def test_addresses_of_one_network() -> None:
-    assert network_of("10.0.0.1") == network_of("::ffff:10.0.0.1") != network_of("10.0.0.2")
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
-    assert network_of("fe80::1%eth0") == network_of("fe80::2")
 
 
 def test_a_revoke_ends_the_sessions_of_its_key() -> None:

@@ -1,0 +1,128 @@
+"""The connections that have not proved a key yet, in a closed filesystem: any number may come, from any addresses.
+
+They take no place from members, and a bounded part of the processor.  Chance decides among them, so that a member at an
+address that nobody knows gets in while others come by the hundred: whoever holds a place or waits for a turn may lose
+it, and whoever has just come has as good a chance as those that were there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+from collections import Counter
+from typing import Protocol
+
+#: Connections at once: of one address, of the network around it, and of all; 128 kB each at the most.
+PER_ADDRESS = 16
+PER_NETWORK = 64
+MOST = 256
+#: Bytes of an IPv4 or IPv6 address that are one address, and those that are the network around it: one machine can have
+#: all addresses of an IPv6 /64, and one customer those of a /24 or /48.
+_ADDRESS_BYTES = {4: 4, 6: 8}
+_NETWORK_BYTES = {4: 3, 6: 6}
+#: Handshakes that are begun a second, and at once: each takes the server 1 ms, so they take a tenth of a core.
+TURNS = 100.0
+TURNS_AT_ONCE = 32
+#: Seconds that a stranger has to say who it is: more than a handshake takes over a satellite.
+HANDSHAKE_SECONDS = 5.0
+
+
+class Stranger(Protocol):
+    """A connection of which nobody knows yet who is on its other side."""
+
+    def abort(self) -> None:
+        """Cut it off."""
+
+
+class Strangers:
+    """The strangers of one server.  Used in the event loop."""
+
+    def __init__(self, turns: float = TURNS, at_once: int = TURNS_AT_ONCE) -> None:
+        """`turns`: handshakes that are begun a second."""
+        #: With the address and the network of each.
+        self._found: dict[Stranger, tuple[bytes, bytes]] = {}
+        self._counts: Counter[tuple[int, bytes]] = Counter()
+        self._waiting: dict[Stranger, asyncio.Future[None]] = {}
+        self._step = 1 / turns
+        self._slack = (at_once - 1) * self._step
+        #: When the next turn would be due, were they all even.
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._found)
+
+    def enter(self, stranger: Stranger, host: str) -> None:
+        """Let one in; call `leave` in the end.
+
+        Where there are too many then, of its address, of its network or of all, one of these is cut off, at random.
+        """
+        place = place_of(host)
+        self._found[stranger] = place
+        self._counts.update(enumerate(place))
+        crowd: list[Stranger] = []
+        for level, most in enumerate((PER_ADDRESS, PER_NETWORK)):
+            if not crowd and self._counts[level, place[level]] > most:
+                crowd = [other for other, theirs in self._found.items() if theirs[level] == place[level]]
+        if not crowd and len(self._found) > MOST:
+            crowd = list(self._found)
+        if crowd:
+            unlucky = random.choice(crowd)
+            self.leave(unlucky)
+            unlucky.abort()
+
+    def leave(self, stranger: Stranger) -> None:
+        """It has said who it is, or is gone."""
+        for key in enumerate(self._found.pop(stranger, ())):
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
+        waiting = self._waiting.pop(stranger, None)
+        if waiting is not None:
+            waiting.cancel()
+
+    async def turn(self, stranger: Stranger) -> None:
+        """Wait until its handshake may begin; the next turn goes to anybody who waits.
+
+        Raises ConnectionAbortedError where it has been cut off.
+        """
+        if stranger not in self._found:
+            raise ConnectionAbortedError("cut off for another one")
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting[stranger] = loop.create_future()
+        self._give(loop)
+        try:
+            await asyncio.wait([waiting])
+        finally:
+            self._waiting.pop(stranger, None)
+        if waiting.cancelled():
+            raise ConnectionAbortedError("cut off for another one")
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the turns that are due, and come back for the next one."""
+        if self._timer is not None and self._timer.when() > loop.time():
+            return
+        self._timer = None
+        while self._waiting:
+            now = loop.time()
+            self._due = max(self._due, now)
+            if self._due - self._slack > now:
+                self._timer = loop.call_at(self._due - self._slack, self._give, loop)
+                return
+            self._due += self._step
+            lucky = random.choice(list(self._waiting))
+            self._waiting.pop(lucky).set_result(None)
+
+
+def place_of(host: str) -> tuple[bytes, bytes]:
+    """What counts as one address, and as the network around it."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.encode(), host.encode()
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    raw = address.packed
+    return raw[: _ADDRESS_BYTES[address.version]], raw[: _NETWORK_BYTES[address.version]]
