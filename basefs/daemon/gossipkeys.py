@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from basefs.daemon.api.messages import RenewedGossipKey
 from basefs.daemon.config import SYNC_PORT_OFFSET, parse_address
 from basefs.daemon.membership import Membership
 from basefs.durable import write_file
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, NotPermitted, StoreError
 from basefs.gossip.events import Address
 from basefs.gossip.key import KEY_SIZE, GossipKey
 from basefs.gossip.service import Gossip
@@ -207,23 +208,47 @@ class GossipKeys:
         if not self._is_due():
             return
         await asyncio.sleep(random.uniform(0.0, _RENEW_SECONDS))
-        makers = await asyncio.to_thread(self._replica.root_keys)
-        signer = next((key for key in self._replica.keys if key.public in makers), None)
+        signer = await self._signer()
         # Without such a key of its own this node waits for one that has.
         if self._is_due() and signer is not None:
-            new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity)
-            await self._take(new.encode(), lambda: True)
-            await self._tell_all()
+            await self._make(signer)
 
-    async def _tell_all(self) -> None:
-        """Those that do not answer ask once they are back."""
+    async def renew(self) -> RenewedGossipKey:
+        """Make a new key now.
+
+        Raises `NotPermitted` without a key of this node that is valid at `/`, `StoreError` where the disk takes none.
+        """
+        signer = await self._signer()
+        if signer is None:
+            raise NotPermitted(
+                "no key of this node is valid at /, so it makes no gossip key: run this on a node that has one; "
+                "'basefs keys' lists them"
+            )
+        try:
+            told = await self._make(signer)
+        except OSError as error:
+            raise StoreError(f"cannot keep a new key of gossip: {error}") from None
+        return RenewedGossipKey(self._kept.signed.key.generation, sum(told), len(told))
+
+    async def _signer(self) -> SigningKey | None:
+        """The key of this node that makes gossip keys."""
+        makers = await asyncio.to_thread(self._replica.root_keys)
+        return next((key for key in self._replica.keys if key.public in makers), None)
+
+    async def _make(self, signer: SigningKey) -> list[bool]:
+        """Make a key, and tell the others; returns which of them have answered.  Raises OSError.
+
+        Those that do not answer ask once they are back.
+        """
+        new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity)
+        await self._take(new.encode(), lambda: True)
         places = asyncio.Semaphore(_TOLD_AT_ONCE)
 
-        async def tell(address: Address) -> None:
+        async def tell(address: Address) -> bool:
             async with places:
-                await self._meet(address)
+                return await self._meet(address)
 
-        await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected))
+        return list(await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected)))
 
     def _lost(self) -> Sequence[Address]:
         expected = self._gossip.expected
@@ -234,14 +259,15 @@ class GossipKeys:
         named = map(parse_address, self._gossip.candidates)
         return [Address(host, port + SYNC_PORT_OFFSET) for host, port in named]
 
-    async def _meet(self, address: Address) -> None:
-        """Raises OSError where the disk takes no new key."""
+    async def _meet(self, address: Address) -> bool:
+        """Whether a member has answered.  Raises OSError where the disk takes no new key."""
         try:
             member, theirs = await exchange_keys(*address, self._membership.credentials, self._key_for)
         except BaseFSError as error:
             log.debug("%s", error)
-        else:
-            await self._take(theirs, lambda: member in self._membership.in_gossip)
+            return False
+        await self._take(theirs, lambda: member in self._membership.in_gossip)
+        return True
 
     async def _take(self, theirs: bytes, may: Callable[[], bool]) -> None:
         """`may`: whether it may still come from who has sent it.  Raises OSError."""

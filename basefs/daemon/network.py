@@ -7,12 +7,13 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
+from basefs.daemon.api.messages import RenewedGossipKey
 from basefs.daemon.config import is_ip, parse_address
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey
 from basefs.daemon.handover import HandOver, lack_of
@@ -112,6 +113,11 @@ class Network:
             max_sessions=settings.sync_sessions,
             shared=shared,
         )
+
+    @property
+    def rekey(self) -> Callable[[], Awaitable[RenewedGossipKey]] | None:
+        """Makes a new gossip key; `None` in an open filesystem, which has none."""
+        return None if self._keys is None else self._keys.renew
 
     @contextlib.asynccontextmanager
     async def running(self, departure: contextlib.AsyncExitStack) -> AsyncIterator[None]:

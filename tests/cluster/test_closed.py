@@ -121,10 +121,16 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     assert CANARY.encode() not in capture.data
     assert len(capture.gossip) > 5000, "gossip was seen"
     assert CANARY.encode() not in capture.gossip
+    # A new key of gossip by hand.
+    key = gossip_key(first)
+    assert key == gossip_key(second) == gossip_key(other)
+    assert first.basefs("rekey", NAME) == f"{NAME}: gossip has a new key, number 2; sent to 2 of 2 other members\n"
+    assert key != gossip_key(first) == gossip_key(second) == gossip_key(other)
+    for node in (second, other):
+        wait_until(lambda node=node: gossip_sees(first, node), PATIENCE, "gossip goes on")  # type: ignore[misc]
     # Who is revoked is out, everywhere, while the others go on.
     members = [first, second]
     key = gossip_key(first)
-    assert key == gossip_key(second) == gossip_key(other)
     first.basefs("revoke", f"{NAME}:/", "third")
     wait_until(lambda: not any(standing_with(node, other) for node in members), PATIENCE, "its sessions end")
     wait_until(lambda: key != gossip_key(first) == gossip_key(second), PATIENCE, "members have a new key of gossip")

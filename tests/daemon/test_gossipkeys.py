@@ -12,6 +12,7 @@ import pytest
 
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SignedKey
 from basefs.daemon.membership import Membership
+from basefs.errors import NotPermitted, StoreError
 from basefs.gossip.key import GossipKey
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
@@ -217,3 +218,30 @@ def test_a_member_that_cannot_be_written_down_is_given_no_key(replica: Replica) 
     (replica.directory / "gossip.key").mkdir()
     with pytest.raises(OSError):
         asyncio.run(keys.exchange(WEB.public, SignedKey(GossipKey.of(0)).encode()))
+
+
+def test_a_new_key_on_demand_is_known_to_the_members_of_now(replica: Replica) -> None:
+    KeptKey(made_by(replica, ROOT_KEY, 4)).save(replica.directory)
+    run = Run(replica)
+    renewed = asyncio.run(run.keys.renew())
+    assert (renewed.number, renewed.told, renewed.others) == (5, 0, 0)
+    kept = KeptKey.load(replica.directory)
+    assert kept.signed.is_valid(replica.identity, frozenset([ROOT_KEY.public]))
+    assert kept.known_to == replica.members()
+    assert run.gossip.keys == [kept.signed.key.as_serf()]
+
+
+def test_a_node_without_a_key_for_the_root_makes_none(replica: Replica) -> None:
+    replica.keys = [WEB]
+    run = Run(replica)
+    with pytest.raises(NotPermitted, match="valid at /"):
+        asyncio.run(run.keys.renew())
+    assert not run.gossip.keys
+
+
+def test_what_the_disk_does_not_take_is_no_new_key(replica: Replica) -> None:
+    keys, gossip, _ = keys_of(replica)
+    (replica.directory / "gossip.key").mkdir()
+    with pytest.raises(StoreError, match="gossip"):
+        asyncio.run(keys.renew())
+    assert not gossip.keys

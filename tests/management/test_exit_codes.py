@@ -64,6 +64,7 @@ LINES: dict[str, list[tuple[str, ExitCode]]] = {
         ("revoke conf:/ ROOT", FAILED),
         ("revoke conf:/", WRONG),
     ],
+    "rekey": [("rekey conf", FAILED), ("rekey nosuch", FAILED), ("rekey conf:/f", WRONG)],
     "check": [("check conf", DONE), ("check nosuch", FAILED), ("check conf:/f", WRONG)],
     "export": [("export conf file", DONE), ("export conf nowhere/file", FAILED), ("export conf", WRONG)],
     "import": [("import new junk", FAILED), ("import new nowhere", FAILED), ("import a/b junk", WRONG)],

@@ -590,6 +590,22 @@ class ForgetMember(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class RenewedGossipKey:
+    """A new gossip key: its number, and how many of the others that are expected in the cluster have it at once."""
+
+    number: int
+    told: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenewGossipKey(Request[RenewedGossipKey]):
+    """Make a new gossip key of a closed filesystem."""
+
+    command = "rekey"
+
+
+@dataclass(frozen=True, slots=True)
 class RunningNode:
     """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -44,6 +44,8 @@ from basefs.daemon.api.messages import (
     PendingWork,
     Ping,
     Publish,
+    RenewedGossipKey,
+    RenewGossipKey,
     Request,
     ResourceTotals,
     RunningNode,
@@ -231,10 +233,12 @@ class NodeServices:
         network: tuple[Gossip, SyncService] | None,
         stop: Callable[[], None],
         workers: Executor,
+        rekey: Callable[[], Awaitable[RenewedGossipKey]] | None = None,
     ) -> None:
         """`network`: `None` for a single node.  `stop` ends a daemon without a mount.
 
         `workers`: threads for what waits for the log or the disk; of its own, since many commands may wait at once.
+        `rekey` makes a new gossip key, in a closed filesystem.
         """
         self._replica = replica
         self._filesystem = filesystem
@@ -242,6 +246,7 @@ class NodeServices:
         self._runner = handlers
         self._network = network
         self._workers = workers
+        self._rekey = rekey
         self._started = time.time()
         self._log = LogServices(replica, filesystem.working.scratch)
         self._handlers: Handlers = {
@@ -273,6 +278,8 @@ class NodeServices:
         elif isinstance(request, ForgetMember):
             found = None
             await self._forget(request.name)
+        elif isinstance(request, RenewGossipKey):
+            found = await self._renew_gossip_key()
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             members = None if self._network is None else list((await self._members(*self._network)).values())
@@ -282,6 +289,15 @@ class NodeServices:
             found = await self._in_thread(lambda: self._answer_from_log(request))
         answer: Answer = found
         return answer
+
+    async def _renew_gossip_key(self) -> RenewedGossipKey:
+        self._cluster()
+        if self._rekey is None:
+            raise UsageError(
+                "anybody may read this filesystem, so its gossip has no key of its own: 'basefs mount "
+                "--encrypt-key-file' on all nodes gives it one"
+            )
+        return await self._rekey()
 
     def _answer_from_log(self, request: Request[Any]) -> Any:
         if isinstance(request, AddToLog):

@@ -1,0 +1,27 @@
+"""`basefs rekey`: a new key for gossip."""
+
+from __future__ import annotations
+
+import click
+
+from basefs.daemon.api.messages import RenewGossipKey
+from basefs.daemon.config import Home
+from basefs.management.output import counted, examples
+from basefs.management.session import ask_daemon
+from basefs.management.target import parse_name
+
+
+@click.command(epilog=examples("basefs rekey etc"))
+@click.argument("target", metavar="NAME")
+def rekey(target: str) -> None:
+    """Replace the key that encrypts gossip of the running filesystem NAME.
+
+    A revoke of a member's key does that by itself. Do it by hand if a file of the key, gossip.key, may have been read.
+    The node needs a key that is valid at '/'. It sends the new key to the other members; those that are away get it
+    when they are back. Gossip pauses for a moment on each node; the filesystem goes on.
+    """
+    home = Home.from_environment()
+    name = parse_name(home, target)
+    made = ask_daemon(home, name, RenewGossipKey())
+    others = f"{made.told} of {counted(made.others, 'other member')}"
+    click.echo(f"{name}: gossip has a new key, number {made.number}; sent to {others}")
