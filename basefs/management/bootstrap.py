@@ -59,6 +59,7 @@ def bootstrap(
         click.echo(f"{name} {identity}")
     root_key = keypaths[0] if keypaths else home.default_key
     notify(f"mount it:    basefs mount {name} DIR")
+    notify(f"then, for each further machine:  basefs invite {name}")
     notify(f"keep safe:   {root_key}, the root key of {name}, which nothing can replace")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,9 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from basefs.daemon import config, logs
+from basefs.daemon.api.messages import GetSummary
 from basefs.daemon.config import DEFAULT_PORT, Home
 from basefs.daemon.settings import PROFILES
-from basefs.management.output import examples
+from basefs.errors import BaseFSError
+from basefs.management.output import examples, note
+from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -115,7 +119,22 @@ def start(name: str, mountpoint: Path | None, options: dict[str, Any]) -> bool:
     from basefs.daemon.launch import LaunchOptions, launch
 
     home = Home.from_environment()
-    return launch(home, LaunchOptions(name=parse_name(home, name), mountpoint=mountpoint, **options))
+    name = parse_name(home, name)
+    is_running = launch(home, LaunchOptions(name=name, mountpoint=mountpoint, **options))
+    if is_running:
+        _warn_stranger(home, name)
+    return is_running
+
+
+def _warn_stranger(home: Home, name: str) -> None:
+    """Say that no other node lets this one in, where none of its keys is a member."""
+    from basefs.management.status import NOT_A_MEMBER
+
+    # The daemon may have ended meanwhile.
+    with contextlib.suppress(BaseFSError):
+        summary = ask_daemon(home, name, GetSummary())
+        if not (summary.open or summary.member):
+            note(f"basefs: no key of this node is a member of {name}, so no other node lets it in: {NOT_A_MEMBER}")
 
 
 @click.command(epilog=examples("basefs run etc", "basefs run etc -b 10.0.0.2 --metrics 9464", "basefs run -f etc"))

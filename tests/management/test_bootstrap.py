@@ -97,4 +97,5 @@ def test_a_running_filesystem_is_not_replaced(conf: Cli, node: Node) -> None:
 def test_a_terminal_gets_the_next_command_and_what_to_keep(node: Node, cli: Cli) -> None:
     shown = on_a_terminal(node, "bootstrap", "conf")
     assert "basefs mount conf DIR" in shown
+    assert "basefs invite conf" in shown
     assert f"keep safe:   {cli.home.default_key}" in shown

@@ -146,3 +146,14 @@ def test_nothing_is_imported_from_where_somebody_runs_it(node: Node, conf: Cli) 
     for command in ([COMMAND], [sys.executable, Path(basefs.__file__).with_name("__main__.py")]):
         subprocess.run([*command, "run", "conf", "-s"], cwd=conf.base / "here", env=node.environment, check=True)
         node.basefs("unmount", "conf")
+
+
+def test_a_node_whose_key_is_no_member_says_what_to_do(conf: Cli, node: Node) -> None:
+    other = conf.base / "other"
+    ALICE.save(other)
+    done = node.spawn("run", "conf", "-s", "-k", other)
+    assert done.returncode == 0 and done.stdout == ""
+    assert "no key of this node is a member of conf" in done.stderr and "basefs invite" in done.stderr
+    assert done.stderr.count("\n") == 1
+    node.basefs("unmount", "conf")
+    assert node.spawn("run", "conf", "-s").stderr == ""
