@@ -24,7 +24,7 @@ GROUPS = {
     "Set up and run": ("genkey", "bootstrap", "join", "get", "mount", "unmount", "run", "remove"),
     "Look": ("list", "status", "doctor", "members", "resources", "blocks"),
     "Changes and history": ("show", "log", "diff", "cat", "revert", "conflicts", "watch"),
-    "Permission to write": ("keys", "invite", "grant", "revoke", "rekey"),
+    "Permission to write": ("keys", "invite", "grant", "revoke", "expel", "rekey"),
     "Check and back up": ("check", "export", "import"),
     "Other tools": ("serf", "installserf", "completion"),
 }
@@ -38,7 +38,6 @@ _INSTEAD = {
     "init": "'basefs bootstrap NAME' makes a filesystem",
     "create": "'basefs bootstrap NAME' makes a filesystem",
     "clone": "'basefs get NAME ADDR' fetches a filesystem",
-    "expel": "'basefs revoke NAME KEYNAME' takes the grants of a machine's key back",
     "start": "'basefs mount NAME DIR' starts a filesystem, 'basefs run NAME' one without a mount",
     "stop": "'basefs unmount NAME' stops a filesystem",
     "ls": "'basefs list' lists the filesystems, and ls in a mount its files",

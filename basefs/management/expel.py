@@ -1,0 +1,62 @@
+"""`basefs expel`: take everything back that a key was given."""
+
+from __future__ import annotations
+
+import click
+
+from basefs.daemon.api.messages import LEAST_DIGITS, GetSummary, GrantedKey, ListKeys, RevokeKey
+from basefs.daemon.config import Home
+from basefs.errors import BaseFSError, NotFound, NotPermitted, UsageError, suggestion
+from basefs.management.output import SHORT, examples, note, printable
+from basefs.management.session import ask
+from basefs.management.target import parse_name
+
+
+@click.command(epilog=examples("basefs expel etc gamma", "basefs expel etc 3f1c0a9e --discard"))
+@click.argument("target", metavar="NAME")
+@click.argument("key", metavar="KEYNAME|FINGERPRINT")
+@click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
+def expel(target: str, key: str, discard: bool) -> None:
+    """Revoke a key on every path of NAME, removed ones included, and print what falls with it.
+
+    Its holder is no member then: nodes end its sessions within two seconds of the revoke's arrival, and a node with a
+    key that is valid at '/' changes the gossip key. What the key has written stays, see 'basefs revoke'. What its
+    holder has fetched before, it keeps.
+    """
+    home = Home.from_environment()
+    name = parse_name(home, target)
+    found = _find(name, key, ask(home, name, ListKeys()))
+    fingerprint = found[0].fingerprint
+    failed: list[str] = []
+    for path in sorted({one.path for one in found}):
+        try:
+            revoked = ask(home, name, RevokeKey(path, fingerprint, discard, False))
+        except NotFound:
+            continue  # it has fallen with one of those before
+        except BaseFSError as error:
+            failed.append(path)
+            note(f"basefs: {error}")
+            continue
+        for fallen in revoked.plan.fallen:
+            what = "revoked" if fallen.fingerprint == fingerprint else "fallen with it"
+            click.echo(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")
+    left = sorted({one.path for one in ask(home, name, ListKeys()) if one.fingerprint == fingerprint})
+    if left:
+        raise NotPermitted(f"{found[0].name} stays a member of {name}, by what it is granted at {', '.join(left)}")
+    if not ask(home, name, GetSummary()).open:
+        click.echo(f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more")
+
+
+def _find(name: str, key: str, granted: list[GrantedKey]) -> list[GrantedKey]:
+    """The grants of a key, by one of its names or the beginning of its fingerprint."""
+    meant = {
+        one.fingerprint
+        for one in granted
+        if key == one.name or (len(key) >= LEAST_DIGITS and one.fingerprint.startswith(key.lower()))
+    }
+    if not meant:
+        near = suggestion(key, (one.name for one in granted))
+        raise NotFound(f"no key {key} is granted in {name}{near}: 'basefs keys {name}' lists the keys")
+    if len(meant) > 1:
+        raise UsageError(f"more than one key is named {key} in {name}: give the fingerprint")
+    return [one for one in granted if one.fingerprint in meant]

@@ -1,0 +1,65 @@
+"""`basefs expel`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.commands import Cli
+from tests.support.helpers import ALICE, BOB, CAROL, path
+
+
+@pytest.fixture
+def tree(conf: Cli) -> Cli:
+    """Alice is granted on `/d` and on `/gone`, which was removed, and admitted at `/`; Bob is granted by Alice."""
+    with conf.replica("conf") as replica:
+        for name in ("/d", "/gone"):
+            replica.commit(lambda author, name=name: author.make_directory(path(name)))  # type: ignore[misc]
+            replica.commit(lambda author, name=name: author.grant(path(name), b"alice", ALICE.public))  # type: ignore[misc]
+        replica.commit(lambda author: author.admit((), b"alice", ALICE.public))
+        replica.commit(lambda author: author.remove(path("/gone"), directory=True))
+    with conf.replica("conf", ALICE) as replica:
+        replica.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
+        replica.commit(lambda author: author.write(path("/d/hers"), b"alice's"))
+    return conf
+
+
+def members(cli: Cli) -> frozenset[bytes]:
+    with cli.replica("conf") as replica:
+        return replica.members()
+
+
+@pytest.mark.parametrize("key", ["alice", ALICE.fingerprint.hex()[:10].upper()])
+def test_a_key_is_revoked_everywhere(tree: Cli, key: str) -> None:
+    assert {ALICE.public, BOB.public} < members(tree)
+    assert set(tree("expel", "conf", key).splitlines()) == {
+        "revoked: alice at /",
+        "revoked: alice at /d",
+        "fallen with it: bob at /d",
+        "revoked: alice at /gone",
+        f"alice ({ALICE.fingerprint.hex()[:12]}) is no member of conf any more",
+    }
+    assert members(tree).isdisjoint({ALICE.public, BOB.public})
+    with tree.replica("conf") as replica:
+        assert replica.read(path("/d/hers")) == b"alice's"
+    assert "no key alice is granted in conf" in tree.fails("expel", "conf", "alice")
+
+
+def test_discard_drops_what_it_has_written(tree: Cli) -> None:
+    tree("expel", "conf", "alice", "--discard")
+    with tree.replica("conf") as replica:
+        assert (b"d", b"hers") not in dict(replica.live_paths())
+
+
+def test_keys_that_are_not_meant(tree: Cli) -> None:
+    assert "no key carol" in tree.fails("expel", "conf", "carol")
+    with tree.replica("conf") as replica:
+        replica.commit(lambda author: author.grant(path("/d"), b"alice", CAROL.public))
+    assert "more than one key is named alice" in tree.fails("expel", "conf", "alice", code=2)
+
+
+def test_where_this_node_lacks_the_authority_it_says_what_is_left(tree: Cli) -> None:
+    with tree.replica("conf") as replica:
+        root = next(key for key in replica.root_keys())
+        name = next(one.entry.name for one in replica.grants(()) if one.entry.content == root).decode()
+    code, _, err = tree.run("expel", "conf", name)
+    assert code == 1 and "cannot be revoked" in err and "stays a member of conf" in err
