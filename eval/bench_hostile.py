@@ -160,6 +160,21 @@ def _limited_reverts(victim: Victim, count: int) -> list[Entry]:
     return [grant, *_reverts(victim, count, CAROL)]
 
 
+def _limited_below(victim: Victim, count: int) -> list[Entry]:
+    """Files of a key with a quota in a directory of a revoked key."""
+    grant, top = _limited(victim, Quota(NO_LIMIT, NO_LIMIT)), MALLORY.sign(victim.web, 1, Action.MKDIR, b"t")
+    return [grant, top, *(CAROL.sign(top.hash, 1, Action.WRITE, b"%d" % number) for number in range(count))]
+
+
+def _limited_links(victim: Victim, count: int) -> list[Entry]:
+    """Hard links of a key with a quota to a file of a revoked key, each of whose entries one of them names."""
+    grant = _limited(victim, Quota(NO_LIMIT, NO_LIMIT))
+    steps = [(Action.WRITE, b"m", b""), *[(Action.ACK, b"m", b"")] * (count // 2 - 1)]
+    named = _chain(MALLORY, victim.web, steps)
+    links = [CAROL.sign(victim.web, 1, Action.LINK, b"l%d" % number, one.hash) for number, one in enumerate(named)]
+    return [grant, *links, *named]
+
+
 #: What a key holder can hang on its directory: about as many entries as it is asked for.
 SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "grants beside revokes": _grants,
@@ -171,6 +186,8 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "a directory made again": _again,
     "files over a quota": _over_quota,
     "reverts over a quota": _limited_reverts,
+    "files within a quota in a directory of a revoked key": _limited_below,
+    "links within a quota to a file of a revoked key": _limited_links,
 }
 
 

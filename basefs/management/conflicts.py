@@ -195,7 +195,11 @@ def _restore(home: Home, name: str, found: list[LostRevision], as_json: bool, *,
 
 def _why(row: RevisionRow) -> str:
     """Why a revision is ignored."""
-    return f"over the quota of {signer(row)}" if row.standing == "over quota" else "its key is not valid"
+    return (
+        f"over the quota of {signer(row)}"
+        if row.standing == "over quota"
+        else "a key is not valid: its own, or of what it builds on"
+    )
 
 
 def _print_ignored(found: Sequence[RevisionRow], name: str, as_json: bool) -> None:

@@ -98,7 +98,10 @@ class Author:
     # -- quotas -------------------------------------------------------------------------------------------------------
 
     def check_quotas(self, draft: Draft) -> None:
-        """Raise `QuotaExceeded` if what was drafted does not fit into a quota of a key that signed it."""
+        """Raise `QuotaExceeded` if what was drafted does not fit into a quota of a key that signed it.
+
+        Raises `NotPermitted` where such a key names what counts only if a key without a quota does.
+        """
         if not self._store.has_quotas:
             return
         placed: dict[EntryHash, int] = {}
@@ -117,15 +120,22 @@ class Author:
             limits = self._tree.nearest(path).authority.limits.get(entry.fingerprint)
             named = (EntryHash(entry.content),) if entry.action in (Action.REVERT, Action.LINK) else ()
             quotas = self._tree.resolver.quotas
+            if limits is not None and any(self._tree.resolver.is_unfounded(target) for target in named):
+                raise NotPermitted(
+                    f"the key {entry.fingerprint.hex()[:12]} of this node has a quota at {display(path)}, so it cannot "
+                    f"bring back what a key wrote that is not valid: ask a key holder without one"
+                )
             if limits is not None and not quotas.fits(entry.fingerprint, known, limits, more, named):
                 raise exceeded(path)
 
     def _may_link(self, key: SigningKey, directory: Node, target: EntryHash) -> bool:
-        """Whether a link by a key in a directory, or below it, is within its quota by what it names."""
+        """Whether a link by a key in a directory, or below it, counts by what it names, if the key has a quota."""
         limits = directory.authority.limits.get(key.fingerprint)
-        return limits is None or self._tree.resolver.quotas.fits(
-            key.fingerprint, directory.path_id, limits, _NOTHING, (target,)
-        )
+        if limits is None:
+            return True
+        resolver = self._tree.resolver
+        is_within = resolver.quotas.fits(key.fingerprint, directory.path_id, limits, _NOTHING, (target,))
+        return is_within and not resolver.is_unfounded(target)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class RevisionStatus(enum.Enum):
     PAST = "past"  # the current one builds on it
     LAST = "last"  # the last one before the path was removed
     LOST = "lost"  # another branch won
-    IGNORED = "ignored"  # its key is not valid, and nothing valid builds on it
+    IGNORED = "ignored"  # its key, or one that it rests on, is not valid, and nothing that counts builds on it
     OVER = "over quota"  # it is over the quotas of its key, and nothing that counts builds on it
     INCOMPLETE = "incomplete"  # its content has not arrived
     WITHHELD = "withheld"  # likewise, and it is not fetched, since its key is not valid

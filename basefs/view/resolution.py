@@ -19,7 +19,7 @@ from basefs.log.store import Store
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import LINKABLE, Forest, Outcome, Walk, unite
+from basefs.view.walk import LINKABLE, Below, Files, Forest, Outcome, Unproven, Walk, unite
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
@@ -230,8 +230,8 @@ class Resolver:
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
             outcome = replace(outcome, authority=authority.extended(hanging, depth))
-        if outcome is not None and walk.awaits:
-            outcome = replace(outcome, awaited=True)
+        if outcome is not None and (walk.awaits or walk.founded_below):
+            outcome = replace(outcome, awaited=walk.awaits, from_below=outcome.from_below or walk.founded_below)
         return outcome
 
     def survey(
@@ -275,7 +275,7 @@ class Resolver:
         `None` where no branch ends as a directory that was removed.
         """
         forest = Forest.of(entries, directories)
-        deleted = dict(Walk(self, forest, authority, depth, shallow=True).deleted)
+        deleted = dict(Walk(self, forest, authority, depth, below=Below.LIFE_LATER).deleted)
         if len(deleted) > 1:
             hanging = [entry for mkdir in deleted for entry in forest.hanging.get(mkdir, ())]
             authority = authority.extended(hanging, depth)
@@ -327,6 +327,16 @@ class Resolver:
         ):
             return replace(now, link=target)
         return replace(then, link=link.hash, origin=link.hash)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any key was ever granted with a quota."""
+        return self._store.has_quotas
+
+    def is_unfounded(self, target: EntryHash, hops: int = 0) -> bool:
+        """Whether what a hard link names rests, at its own path, on an entry of a key that is not valid."""
+        walk = self._walk_from(target, hops)
+        return walk is not None and target in walk.unfounded
 
     def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
         """Whether a key may write at the path at which a file began."""
@@ -380,14 +390,15 @@ class Resolver:
         walk = files.walks.get(led)
         if walk is None:
             authority, depth = self._ancestry.authority(placed, self.root_authority())
-            walk = Walk(self, files.forest, authority, depth, files=True, basis=basis, hops=hops + 1)
+            walk = Walk(self, files.forest, authority, depth, files=Files(basis, hops + 1))
             files.walks[led] = walk
         return walk
 
     def follows(self, link: Entry) -> bool:
         """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
         walk = self._walk_from(EntryHash(link.content), 0)
-        if walk is None or walk.depends_on_link:
+        # As soon as anything else vouches for the file, the link counts.
+        if walk is None or walk.depends_on_link or EntryHash(link.content) in walk.unfounded:
             return True
         return self.may_change(link.fingerprint, walk.states.get(EntryHash(link.content), UNKNOWN))
 
@@ -402,15 +413,18 @@ class Resolver:
 
     # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
 
-    def has_effective_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+    def has_effective_below(self, directory: Unproven, depth: int) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
-        todo = [(mkdir, authority, depth)]
+        todo = [(directory, depth)]
         while todo:
-            hash, authority, depth = todo.pop()
-            for _, walk in self._shallow_walks(hash, authority, depth):
+            directory, depth = todo.pop()
+            walks = self._walks_below(
+                directory.mkdir, directory.authority, depth, Below.LATER, unlimited=directory.unlimited
+            )
+            for _, walk in walks:
                 if any(outcome is not None for outcome in walk.outcomes.values()):
                     return True
-                todo.extend((unproven, keys, depth + 1) for unproven, keys in walk.unproven)
+                todo.extend((unproven, depth + 1) for unproven in walk.unproven)
         return False
 
     def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
@@ -418,16 +432,14 @@ class Resolver:
         todo = [(mkdir, authority, depth)]
         while todo:
             hash, authority, depth = todo.pop()
-            for outcome, walk in self._shallow_walks(hash, authority, depth):
+            for outcome, walk in self._walks_below(hash, authority, depth, Below.LIFE_LATER):
                 if outcome is not None and outcome.state.kind is not Kind.ABSENT:
                     return True
                 todo.extend((deleted, keys, depth + 1) for deleted, keys in walk.deleted)
-                # A directory of a key that is not valid lives if something valid lives in it.
-                todo.extend((unproven, keys, depth + 1) for unproven, keys in walk.unproven)
         return False
 
-    def _shallow_walks(
-        self, mkdir: EntryHash, authority: Authority, depth: int
+    def _walks_below(
+        self, mkdir: EntryHash, authority: Authority, depth: int, below: Below, *, unlimited: bool = False
     ) -> Iterator[tuple[Outcome | None, Walk]]:
         placed = self._store.get(mkdir)
         if placed is None:
@@ -435,7 +447,7 @@ class Resolver:
         for entries in self._store.entries_under(placed.path_id, (mkdir,)).values():
             forest = Forest.of(entries, (mkdir,))
             if forest.heads:
-                walk = Walk(self, forest, authority, depth + 1, shallow=True)
+                walk = Walk(self, forest, authority, depth + 1, below=below, unlimited=unlimited)
                 yield self._result(forest, walk, authority, depth + 1), walk
 
     def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:

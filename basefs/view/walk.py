@@ -8,13 +8,18 @@
   4. then the branch whose first entry has the higher hash.
 
 An entry is effective if its key is valid at its path and it is not over the key's quota, or if any effective entry
-builds on it.  All branches that end
-as a live directory are one candidate; a deleted directory in which something lives is a live directory.
+builds on it.  All branches that end as a live directory are one candidate; a deleted directory in which something lives
+is a live directory.
+
+A key with a quota vouches for nobody: an entry is *unfounded* if its key is not valid, or if it rests on an unfounded
+entry, as the one before it or as what a revert or link names, unless it would be effective as well if no key with a
+quota were valid.  What is unfounded does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -123,8 +128,50 @@ class Forest:
         return forest
 
 
+class Below(enum.Enum):
+    """When a walk asks for what is below the directories of its path."""
+
+    NOW = enum.auto()
+    #: Not whether anything lives there.
+    LIFE_LATER = enum.auto()
+    #: Nothing.
+    LATER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a walk over the files of a path alone is about.
+
+    Attributes:
+        basis: the hard link on which these files depend; `None` for those that depend on none.
+        hops: the links that led here.
+    """
+
+    basis: EntryHash | None
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """A directory that counts only if something below it does.
+
+    Attributes:
+        mkdir: its entry.
+        authority: the keys valid there.
+        unlimited: whether that must count without the keys that have quotas.
+    """
+
+    mkdir: EntryHash
+    authority: Authority
+    unlimited: bool
+
+
 class OtherPaths(Protocol):
     """The properties of other paths that the walk over one path needs."""
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any key was ever granted with a quota."""
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
@@ -135,10 +182,13 @@ class OtherPaths(Protocol):
     def named(self, link: Entry, hops: int) -> State:
         """The state that a hard link shows: of the file that it names, or of a copy."""
 
+    def is_unfounded(self, target: EntryHash, hops: int) -> bool:
+        """Whether what a hard link names is unfounded at its own path."""
+
     def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
         """Whether a key may write at the path at which a file began."""
 
-    def has_effective_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+    def has_effective_below(self, directory: Unproven, depth: int) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
 
     def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
@@ -158,24 +208,25 @@ class Walk:
         authority: Authority,
         depth: int,
         *,
-        files: bool = False,
-        basis: EntryHash | None = None,
-        hops: int = 0,
-        shallow: bool = False,
+        files: Files | None = None,
+        below: Below = Below.NOW,
+        unlimited: bool = False,
     ) -> None:
         """A walk over a path.
 
-        `files`: the outcome of an entry is that of its file alone, of all files that depend on the hard link `basis`
-        or on none.  `shallow`: ignore the paths below.
+        `files`: the outcome of an entry is that of its file alone.  `unlimited`: as if the keys with quotas were not
+        valid.
         """
         self._others = others
         self._forest = forest
         self._depth = depth
-        self._hops = hops
-        self._shallow = shallow
-        #: In a shallow walk: the directories that a deep one would have examined: mkdir and the keys valid there.
+        self._below = below
+        self._unlimited = unlimited
+        #: What it has not asked for: directories that were removed, which live if anything does in them, and others.
         self.deleted: list[tuple[EntryHash, Authority]] = []
-        self.unproven: list[tuple[EntryHash, Authority]] = []
+        self.unproven: list[Unproven] = []
+        #: Directories below which something counts.
+        self._proven: set[EntryHash] = set()
         self.states: dict[EntryHash, State] = {}
         self.outcomes: dict[EntryHash, Outcome | None] = {}
         self._authorities: dict[EntryHash, Authority] = {}
@@ -185,11 +236,14 @@ class Walk:
         #: Whether a revert names an entry that is not here.
         self.awaits = False
         #: Of a walk over files: whether they depend on a hard link.
-        self.depends_on_link = basis is not None
+        self.depends_on_link = files is not None and files.basis is not None
         self._base = authority
         self._files = files
-        self._basis = basis
         self._forward()
+        #: Whether entries below decide what is founded here.
+        self.founded_below = False
+        #: The entries that rest on one of a key that is not valid.
+        self.unfounded = self._find_unfounded() if others.has_quotas and not unlimited else frozenset()
         for placed in reversed(self._order):
             self.outcomes[placed.entry.hash] = self._outcome(placed)
 
@@ -227,7 +281,7 @@ class Walk:
     def _state(self, placed: Placed, before: State) -> State:
         entry = placed.entry
         if entry.action is Action.LINK:
-            if self._files and entry.hash != self._basis:
+            if self._files is not None and entry.hash != self._files.basis:
                 # Only links older than the entry that is looked at are followed from here, so that links among names
                 # that were swapped come to an end.
                 return UNKNOWN
@@ -246,23 +300,80 @@ class Walk:
         is_same = state.link is None or self._others.may_change(entry.fingerprint, state)
         return state if is_same else replace(state, link=entry.hash, origin=entry.hash)
 
+    @property
+    def _hops(self) -> int:
+        return 0 if self._files is None else self._files.hops
+
+    def _following(self, entry: Entry) -> Iterator[EntryHash]:
+        """The entries that build on one of this path; where files are looked at: that are the same file."""
+        for successor in self._forest.successors.get(entry.hash, ()):
+            if self._files is None or successor.entry.action in SAME_FILE:
+                yield successor.entry.hash
+
+    # -- what is unfounded --------------------------------------------------------------------------------------------
+
+    def _find_unfounded(self) -> Collection[EntryHash]:
+        doubtful: set[EntryHash] = set()
+        for placed in self._order:
+            if self._rests_on(placed.entry, doubtful):
+                doubtful.add(placed.entry.hash)
+        if not doubtful:
+            return doubtful
+        counting: set[EntryHash] = set()
+        for placed in reversed(self._order):
+            if placed.entry.hash in doubtful and self._counts_unlimited(placed, counting):
+                counting.add(placed.entry.hash)
+        unfounded: set[EntryHash] = set()
+        for placed in self._order:
+            hash = placed.entry.hash
+            if hash in doubtful and hash not in counting and self._rests_on(placed.entry, unfounded):
+                unfounded.add(hash)
+        return unfounded
+
+    def _rests_on(self, entry: Entry, doubtful: Collection[EntryHash]) -> bool:
+        """Whether the key of an entry is not valid, or the entry follows or names one of these."""
+        authority = self._authorities[entry.hash]
+        if not authority.allows(entry.fingerprint):
+            return True
+        if entry.parent in doubtful and self._goes_on(entry):
+            return True
+        if entry.action is Action.REVERT:
+            return entry.content in doubtful
+        if entry.action is not Action.LINK or authority.may_grant(entry.fingerprint):
+            return False
+        is_looked_at = self._files is None or entry.hash == self._files.basis
+        return is_looked_at and self._others.is_unfounded(EntryHash(entry.content), self._hops)
+
+    def _goes_on(self, entry: Entry) -> bool:
+        """Whether an entry builds on the one before it; where files are looked at: whether it is the same file."""
+        return self._files is None or (entry.action in SAME_FILE and self.states[entry.parent].kind in LINKABLE)
+
+    def _counts_unlimited(self, placed: Placed, counting: Collection[EntryHash]) -> bool:
+        """Whether an entry would count if the keys with quotas were not valid, and these of those that build on it."""
+        entry, state = placed.entry, self.states[placed.entry.hash]
+        if self._files is not None and state.kind not in LINKABLE:
+            return False
+        if any(hash in counting for hash in self._following(entry)):
+            return True
+        authority = self._authorities[entry.hash]
+        if not state.complete:
+            return False
+        if authority.may_grant(entry.fingerprint) or self._carries_keys(entry, authority):
+            return True
+        return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, True))
+
     def _outcome(self, placed: Placed) -> Outcome | None:
         entry = placed.entry
-        if self._files and self.states[entry.hash].kind not in LINKABLE:
+        if entry.hash in self.unfounded or (self._files is not None and self.states[entry.hash].kind not in LINKABLE):
             return None
         authority = self._authorities[entry.hash]
         own: dict[Fingerprint, int] = {}
-        if authority.allows(entry.fingerprint):
+        if self._is_valid(entry, authority):
             if entry.fingerprint in authority.limits and self._others.is_over(placed, authority):
                 self.over.add(entry.hash)
             else:
                 own[entry.fingerprint] = authority.depths[entry.fingerprint]
-        branches = [
-            outcome
-            for successor in self._forest.successors.get(entry.hash, ())
-            if (outcome := self.outcomes.get(successor.entry.hash)) is not None
-            and (not self._files or successor.entry.action in SAME_FILE)
-        ]
+        branches = [outcome for hash in self._following(entry) if (outcome := self.outcomes.get(hash)) is not None]
         chosen = self.choose(branches)
         if chosen is not None:
             contributors = dict(own)
@@ -273,7 +384,7 @@ class Walk:
         if not state.complete:
             return None
         from_below = not own
-        if not own and not self._is_built_upon(placed, authority):
+        if not own and not self._is_built_upon(entry, authority):
             return None
         directories: tuple[EntryHash, ...] = ()
         if state.kind is Kind.ABSENT and state.remains is not None:
@@ -306,21 +417,36 @@ class Walk:
             entry = self._forest.states.get(entry.parent)
         return None
 
-    def _is_built_upon(self, placed: Placed, authority: Authority) -> bool:
+    def _is_valid(self, entry: Entry, authority: Authority) -> bool:
+        return authority.may_grant(entry.fingerprint) if self._unlimited else authority.allows(entry.fingerprint)
+
+    def _carries_keys(self, entry: Entry, authority: Authority) -> bool:
+        """Whether a valid key without a quota hangs a grant or revoke on an entry."""
+        return any(authority.may_grant(key.fingerprint) for key in self._forest.hanging.get(entry.hash, ()))
+
+    def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
-        if any(authority.may_grant(entry.fingerprint) for entry in self._forest.hanging.get(placed.entry.hash, ())):
+        if self._carries_keys(entry, authority):
             return True
-        if placed.entry.action is not Action.MKDIR:
+        return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, self._unlimited))
+
+    def _counts_below(self, directory: Unproven) -> bool:
+        """Whether any entry below a directory counts."""
+        if directory.mkdir in self._proven:
+            return True
+        if self._below is Below.LATER:
+            self.unproven.append(directory)
             return False
-        if self._shallow:
-            self.unproven.append((placed.entry.hash, authority))
-            return False
-        return self._others.has_effective_below(placed.entry.hash, authority, self._depth)
+        self.founded_below |= directory.unlimited
+        is_proven = self._others.has_effective_below(directory, self._depth)
+        if is_proven:
+            self._proven.add(directory.mkdir)
+        return is_proven
 
     def _has_life(self, remains: State, authority: Authority) -> bool:
         """Whether anything lives in a directory that was deleted."""
         assert remains.origin is not None
-        if self._shallow:
+        if self._below is not Below.NOW:
             self.deleted.append((remains.origin, authority))
             return False
         return self._others.has_life_below(remains.origin, authority, self._depth)

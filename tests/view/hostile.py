@@ -23,8 +23,8 @@ from tests.support.helpers import ALICE, BIRTH, BOB, CAROL, DAVE, ROOT_KEY, STRA
 
 ERIN = make_key("erin")
 #: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked, Erin one for `/d` with a
-#: quota; the stranger has none.
-KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, CAROL, ERIN, ERIN, DAVE, STRANGER)
+#: quota; the stranger has none.  Erin builds on what Dave and the stranger write, and names it.
+KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, ERIN, ERIN, ERIN, DAVE, DAVE, STRANGER)
 QUOTAS = (None, None, Quota(2**64 - 1, 3), Quota(30, 5), Quota(0, 2), Quota(200, 2**64 - 1))
 NAMES = (b"a", b"d")
 TEXTS = (b"", b"one\n", b"two\n", b"three " * 20)
@@ -91,7 +91,7 @@ class Hostile:
         self._homes: dict[EntryHash, tuple[EntryHash, bytes]] = {e.hash: (born[0].hash, b"/") for e in born}
         directory = self._add(ROOT_KEY, born[0], Action.MKDIR, b"d", b"")
         last = directory
-        for key, quota in ((BOB, None), (CAROL, None), (DAVE, None), (ERIN, Quota(60, 6))):
+        for key, quota in ((BOB, None), (CAROL, None), (DAVE, None), (ERIN, Quota(120, 12))):
             last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public, Extensions(quota=quota))
         self._add(ROOT_KEY, last, Action.REVOKE, b"key", bytes(DAVE.fingerprint))
         for parent, name in ((born[0], b"a"), (directory, b"a")):

@@ -76,6 +76,8 @@ class Oracle:
         self.entries: dict[bytes, Entry] = {entry.hash: entry for entry in entries}
         self.complete = complete
         self.root = next(entry for entry in self.entries.values() if entry.is_root)
+        #: Without a quota no key is limited.
+        self.limited = any(entry.extensions.quota is not None for entry in self.entries.values())
         self.place = lru_cache(None)(self._place)
         self.under = lru_cache(None)(self._under)
         self.hanging = lru_cache(None)(self._hanging)
@@ -191,14 +193,25 @@ class Oracle:
         members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
         return Path(self, members, keys, len(names)).result()
 
+    def file_of(self, target: bytes, hops: int) -> Path | None:
+        """The path of an entry that a link names, looked at for that file alone."""
+        if target not in self.entries or hops >= HOPS:
+            return None
+        names, directory = self.place(target)
+        members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
+        return Path(self, members, self.keys_above(directory), len(names), start=self.entries[target], hops=hops + 1)
+
+    def unfounded(self, target: bytes, hops: int) -> bool:
+        """Whether what a link names is unfounded."""
+        path = self.file_of(target, hops)
+        return path is not None and target in path.states() and path.unfounded(self.entries[target])
+
     def named(self, link: Entry, hops: int) -> State:
         """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
         target = link.content
-        if target not in self.entries or hops >= HOPS:
+        path = self.file_of(target, hops)
+        if path is None:
             return UNKNOWN
-        names, directory = self.place(target)
-        members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
-        path = Path(self, members, self.keys_above(directory), len(names), start=self.entries[target], hops=hops + 1)
         if target not in path.states() or path.state(self.entries[target]).kind not in FILES:
             return UNKNOWN
         then = path.state(self.entries[target])
@@ -247,6 +260,8 @@ class Path:
         self.memo: dict[tuple[str, bytes], object] = {}
         self.keys_at = lru_cache(None)(self._keys_at)
         self.belongs = lru_cache(None)(self._belongs)
+        self.unfounded = lru_cache(None)(self._unfounded)
+        self.counts_without_limits = lru_cache(None)(self._counts_without_limits)
 
     def heads(self) -> list[Entry]:
         return [entry for entry in self.members.values() if entry.parent not in self.members]
@@ -320,6 +335,8 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
+        if self.unfounded(entry):
+            return None
         own = Depths()
         if entry.fingerprint in keys and not self.oracle.over(entry, keys):
             own[entry.fingerprint] = keys[entry.fingerprint]
@@ -342,6 +359,51 @@ class Path:
             directories = (state.origin,)
         return Branch(state, directories, keys, own, entry.hash)
 
+    def _unfounded(self, entry: Entry) -> bool:
+        """Whether an entry rests on one of a key that is not valid, by its parent or by what it names, and nothing
+        counts that builds on it without the keys that have quotas.
+        """
+        if not self.oracle.limited or self.counts_without_limits(entry):
+            return False
+        if entry.fingerprint not in self.keys_at(entry):
+            return True
+        parent = self.members.get(entry.parent)
+        if parent is not None and self.goes_on(parent, entry) and self.unfounded(parent):
+            return True
+        if entry.action is Action.REVERT:
+            target = self.members.get(entry.content)  # type: ignore[call-overload]
+            return target is not None and target.action.is_state and self.unfounded(target)
+        return entry.action is Action.LINK and self.names_unfounded(entry)
+
+    def names_unfounded(self, link: Entry) -> bool:
+        """Whether what a link names is unfounded where that stands."""
+        if self.start is not None and link.hash != self._basis():
+            return False
+        return self.oracle.unfounded(link.content, self.hops)
+
+    def goes_on(self, parent: Entry, entry: Entry) -> bool:
+        """Whether an entry builds on its parent; where one file is looked at: whether it is the same file."""
+        return self.start is None or (self.state(parent).kind in FILES and entry.action in CONTINUES)
+
+    def _counts_without_limits(self, entry: Entry) -> bool:
+        """Whether an entry would count if the keys with quotas were not valid."""
+        if self.start is not None and self.state(entry).kind not in FILES:
+            return False
+        following = [next for next in self.successors(entry) if self.goes_on(entry, next)]
+        if any(self.counts_without_limits(next) for next in following):
+            return True
+        keys = self.keys_at(entry)
+        signers = {entry.fingerprint, *(key.fingerprint for key in self.oracle.hanging(entry.hash))}
+        if not self.state(entry).complete:
+            return False
+        if any(key in keys and key not in keys.limits for key in signers):
+            return True
+        return entry.action is Action.MKDIR and any(
+            path.counts_without_limits(head)
+            for path in self.paths_below(entry.hash, keys, self.depth)
+            for head in path.heads()
+        )
+
     def is_built_upon(self, entry: Entry, keys: Depths) -> bool:
         """Whether anything valid builds on an entry: a grant, or something in the directory that it makes."""
         hanging = {key.fingerprint for key in self.oracle.hanging(entry.hash)}
@@ -351,12 +413,16 @@ class Path:
 
     def below(self, mkdir: bytes, keys: Depths, depth: int, *, heads: bool = False) -> Iterable[Branch]:
         """What the paths in one incarnation of a directory are; `heads`: every branch of them that counts."""
+        for path in self.paths_below(mkdir, keys, depth):
+            found = [path.branch(head) for head in path.heads()] if heads else [path.result()]
+            yield from (branch for branch in found if branch is not None)
+
+    def paths_below(self, mkdir: bytes, keys: Depths, depth: int) -> Iterable[Path]:
+        """The paths in one incarnation of a directory."""
         for name in self.oracle.names_under((mkdir,)):
             names = (*self.oracle.place(mkdir)[0], name)
             members = [entry for entry in self.oracle.under(mkdir) if self.oracle.place(entry.hash)[0] == names]
-            path = Path(self.oracle, members, keys, depth + 1)
-            found = [path.branch(head) for head in path.heads()] if heads else [path.result()]
-            yield from (branch for branch in found if branch is not None)
+            yield Path(self.oracle, members, keys, depth + 1)
 
     def lives(self, mkdir: bytes, keys: Depths, depth: int) -> bool:
         """Whether any path in one incarnation of a directory is live."""

@@ -216,6 +216,116 @@ def test_contents_over_the_quota_are_withheld_until_it_is_larger(story: Story) -
     replica.close()
 
 
+# -- what a second key adds -----------------------------------------------------------------------------------------
+
+
+class Accomplice:
+    """Alice has a quota in a directory; Carol's key is in the log and valid nowhere, since Alice cannot grant it."""
+
+    def __init__(self, story: Story) -> None:
+        self.d = Shared(story, Quota(40, 8))
+        self.granted = story.grant(ALICE, self.d.granted, CAROL)
+
+
+LARGE = b"far more than the quota of Alice has room for"
+
+
+def test_an_entry_within_a_quota_brings_back_no_write_of_a_key_that_is_not_valid(story: Story) -> None:
+    d = Accomplice(story).d
+    large = story.write(CAROL, d.directory, LARGE, "large")
+    changed = story.mode(ALICE, large, 0o600)
+    story.write(ALICE, story.ack(ALICE, changed), b"small")
+    other = story.write(CAROL, d.directory, LARGE, "removed")
+    story.write(ALICE, story.delete(ALICE, other), b"small")
+    assert d.names() == ""
+
+
+def test_nor_a_directory(story: Story) -> None:
+    d = Accomplice(story).d
+    below = story.mkdir(CAROL, d.directory, "below")
+    deeper = story.mkdir(ALICE, below, "deeper")
+    story.write(ALICE, deeper, b"small", "f")
+    story.mode(ALICE, story.mkdir(CAROL, d.directory, "other"), 0o700)
+    assert d.names() == ""
+    # One without a quota does, and with it what Alice has there.
+    story.write(ROOT_KEY, deeper, b"text", "roots")
+    assert d.names() == "below"
+    assert story.content("/d/below/deeper/f") == b"small"
+
+
+def test_nor_what_it_reverts_or_links_to(story: Story) -> None:
+    d = Accomplice(story).d
+    mine = d.write("mine")
+    large = story.write(CAROL, mine, LARGE)
+    story.revert(ALICE, mine, large)
+    story.link(ALICE, d.directory, large, "link")
+    # That follows neither the revert nor the link, and names both.
+    again = story.revert(CAROL, mine, large)
+    story.mode(ALICE, story.revert(ALICE, mine, again), 0o600)
+    link = story.link(CAROL, d.directory, large, "second")
+    story.link(ALICE, d.directory, link, "third")
+    assert d.names() == "mine"
+    assert story.content("/d/mine") == b"four"
+
+
+def test_a_key_without_a_quota_brings_both_back(story: Story) -> None:
+    d = Accomplice(story).d
+    large = story.write(CAROL, d.directory, LARGE, "large")
+    mine = story.write(ALICE, large, b"small")
+    link = story.link(ALICE, d.directory, large, "link")
+    assert d.names() == ""
+    story.ack(ROOT_KEY, mine)
+    assert d.names() == "large link"
+    assert story.content("/d/large") == story.content("/d/link") == b"small"
+    assert link in story.entries
+
+
+def test_what_a_revoked_key_wrote_stays_with_the_ack_of_the_revoke(story: Story) -> None:
+    d = Shared(story, Quota(40, 8))
+    granted = story.grant(ROOT_KEY, d.granted, BOB)
+    bobs = story.write(BOB, d.directory, b"bob's", "f")
+    story.write(ALICE, bobs, b"alice's")
+    story.link(ALICE, d.directory, bobs, "link")
+    replica = node_of(story, ROOT_KEY)
+    plan = replica.plan(lambda author: author.key_holder.revoke(path("/d"), b"bob", BOB.fingerprint))
+    assert plan.changed == ()
+    replica.commit(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
+    assert replica.read(path("/d/f")) == replica.read(path("/d/link")) == b"alice's"
+    replica.close()
+    # Without it both are gone.
+    story.revoke(ROOT_KEY, granted, BOB)
+    assert d.names() == ""
+
+
+def test_a_file_that_no_valid_key_vouches_for_is_copied_into_a_quota(story: Story) -> None:
+    d = Shared(story, Quota(40, 8))
+    granted = story.grant(ROOT_KEY, d.granted, BOB)
+    first = story.write(BOB, d.directory, b"bob's", "first")
+    story.link(ROOT_KEY, d.directory, first, "second")
+    story.delete(ROOT_KEY, first)
+    story.revoke(ROOT_KEY, granted, BOB)
+    replica = node_of(story, ALICE)
+    assert replica.read(path("/d/second")) == b"bob's"
+    replica.commit(lambda author: author.rename(path("/d/second"), path("/d/third")))
+    assert replica.read(path("/d/third")) == b"bob's"
+    assert replica.quota_left(path("/d")) == {path("/d"): (35, 6)}
+    replica.close()
+
+
+def test_this_node_reverts_to_nothing_that_would_not_count(story: Story) -> None:
+    d = Shared(story, Quota(40, 8))
+    mine = d.write("f")
+    story.now = 2 * SECOND
+    bobs = story.write(BOB, mine, b"bob's")
+    story.grant(ROOT_KEY, story.revoke(ROOT_KEY, story.grant(ROOT_KEY, d.granted, BOB), BOB), CAROL)
+    replica = node_of(story, ALICE)
+    before = replica.digest()
+    with pytest.raises(NotPermitted, match="has a quota"):
+        replica.commit(lambda author: author.reverter.path(path("/d/f"), bobs.hash))
+    assert replica.digest() == before
+    replica.close()
+
+
 # -- what this node signs ----------------------------------------------------------------------------------------------
 
 

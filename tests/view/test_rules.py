@@ -485,3 +485,14 @@ def test_a_mode_that_no_version_writes_has_no_effect(story: Story, caplog: pytes
     assert replica.attributes(path("/f")).mode == 0o644
     assert replica.check_view() == []
     assert not caplog.records
+
+
+def test_a_removed_directory_is_back_for_one_in_it_in_which_anything_counts(story: Story) -> None:
+    top = story.mkdir(ROOT_KEY, story.root, "top")
+    story.revoke(ROOT_KEY, story.grant(ROOT_KEY, top, BOB), BOB)
+    # A directory of a key that is not valid, and in it a file that a valid one has made and removed.
+    inner = story.mkdir(BOB, top, "inner")
+    story.delete(ROOT_KEY, story.write(ROOT_KEY, inner, b"text", "f"))
+    assert story.at("/top/inner") is not None
+    story.delete(ROOT_KEY, top)
+    assert story.at("/top/inner") is not None
