@@ -262,21 +262,25 @@ class Tree:
         return found
 
     def names_of(self, path: Path, node: Node) -> list[tuple[Path, Node]]:
-        """All live names of a file, itself included."""
+        """All live names of a file, itself included; the same ones whichever of them is given."""
         found = {path: node}
-        path_id = node.path_id
-        if node.state.link is not None:
-            target = self._store.get(node.state.link)
-            if target is not None:
-                path_id = target.path_id
-                first = self._store.paths.path_of(path_id)
-                owner = self.find(first)
-                if owner is not None and owner.path_id == path_id and owner.state.origin == node.state.origin:
-                    found[first] = owner
-        for other, link in self.links(path_id):
-            if link.state.origin == node.state.origin:
-                found[other] = link
+        origin = None if node.state.origin is None else self._store.get(node.state.origin)
+        for path_id in self._linked_paths(node.path_id if origin is None else origin.path_id):
+            other = self._store.paths.path_of(path_id)
+            name = self.find(other)
+            if name is not None and name.path_id == path_id and name.state.origin == node.state.origin:
+                found.setdefault(other, name)
         return list(found.items())
+
+    def _linked_paths(self, path_id: int) -> list[int]:
+        """The path on which a file began, and those whose links show what it is, by way of other links as well."""
+        found = {path_id: None}
+        todo = [path_id]
+        while todo:
+            new = {link.path_id for link in self._followers(todo.pop())} - found.keys()
+            found.update(dict.fromkeys(sorted(new)))
+            todo += new
+        return list(found)
 
     def continues(self, origin: EntryHash) -> EntryHash | None:
         """The origin of the file that a change behind a hard link has made into the file of this origin, or `None`.
@@ -546,15 +550,16 @@ class Tree:
         found = set()
         for state in (before, after):
             if state is not None and state.kind is not Kind.DIRECTORY:
-                target = None if state.link is None else self._store.get(state.link)
-                found.add(path_id if target is None else target.path_id)
+                # Without a link the file began here.
+                origin = None if state.link is None or state.origin is None else self._store.get(state.origin)
+                found.add(path_id if origin is None else origin.path_id)
         return found
 
     def _names_of(self, files: Iterable[int]) -> Iterator[tuple[Path, Node]]:
         """The loaded names of files that have hard links."""
         for path_id in files:
-            links = self._store.links_to(path_id)
-            for id in sorted({path_id, *(link.path_id for link in links)}) if links else ():
+            ids = self._linked_paths(path_id)
+            for id in ids if len(ids) > 1 else ():
                 path = self._store.paths.path_of(id)
                 node = self._loaded(path)
                 if node is not None:

@@ -14,6 +14,7 @@ import tempfile
 from hypothesis import example, given
 
 from basefs.errors import StoreError
+from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import Kind
@@ -27,6 +28,7 @@ from tests.view.test_oracle import oracle_of, shown
 def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
     """What users see at every path; of a content that cannot be read, that it cannot."""
     found: dict[Path, tuple[object, ...]] = {}
+    files: dict[EntryHash | None, list[tuple[Path, int]]] = {}
     for names, kind in replica.live_paths():
         it = replica.attributes(names)
         content: object
@@ -35,7 +37,13 @@ def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
         except StoreError as error:
             content = type(error)
         mtime = 0 if kind is Kind.DIRECTORY else it.mtime
+        if kind is not Kind.DIRECTORY:
+            files.setdefault(it.origin, []).append((names, it.links))
         found[names] = (kind, it.mode, it.owner, it.size, it.links, it.version, it.origin, mtime, content)
+    for same in files.values():
+        # All names of a file, and no others, whichever was asked first.
+        assert all(links == len(same) for _, links in same)
+        assert all(set(replica.names_of(names)) == {name for name, _ in same} for names, _ in same)
     return found
 
 

@@ -178,3 +178,41 @@ def test_a_file_deep_in_a_removed_tree_brings_it_back(deep: Replica, tmp_path: P
 
 def test_a_name_breaks_no_line_and_moves_no_cursor() -> None:
     assert display((b"a b", "\u00e4".encode(), b"x\n\x1b[2J", b"\xff")) == "/a b/\u00e4/x\\n\\x1b[2J/\\xff"
+
+
+def test_each_name_of_a_file_counts_the_others_whichever_is_asked_first(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    first = story.write(ROOT_KEY, story.root, b"text", "first")
+    second = story.link(ROOT_KEY, story.root, first, "second")
+    # No node of ours names a link, or an entry behind one.
+    third = story.link(ROOT_KEY, story.root, second, "third")
+    changed = story.mode(ROOT_KEY, third, 0o600)
+    fourth = story.link(ROOT_KEY, story.root, changed, "fourth")
+    story.write(ROOT_KEY, second, b"its own")
+    story.revert(ROOT_KEY, story.entries[-1], second)
+    names = {path(text) for text in ("/first", "/second", "/third", "/fourth")}
+    for one in names:
+        replica = story.replica()
+        assert set(replica.names_of(one)) == names
+        assert {replica.attributes(other).links for other in names} == {4}
+        replica.close()
+    story.delete(ROOT_KEY, first)
+    story.delete(ROOT_KEY, fourth)
+    left = {path("/second"), path("/third")}
+    for one in left:
+        replica = story.replica()
+        assert set(replica.names_of(one)) == left
+        replica.close()
+
+
+def test_who_has_seen_a_name_learns_of_each_other_one(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    first = story.write(ROOT_KEY, story.root, b"text", "first")
+    second = story.link(ROOT_KEY, story.root, first, "second")
+    replica = story.replica()
+    replica.observe()
+    third = story.link(ROOT_KEY, story.root, second, "third")
+    changes = {change.path for change in replica.apply([third], []).changes}
+    assert changes == {path("/first"), path("/second"), path("/third")}
+    assert replica.attributes(path("/first")).links == 3
+    replica.close()
