@@ -175,6 +175,18 @@ def _limited_links(victim: Victim, count: int) -> list[Entry]:
     return [grant, *links, *named]
 
 
+def _quotas(victim: Victim, count: int) -> list[Entry]:
+    """Versions of a file, each with a grant of another quota behind it, all of which were signed after the next one."""
+    found = [_limited(victim, Quota(NO_LIMIT, 1))]
+    parent = victim.web
+    for number in range(count // 2):
+        write = CAROL.sign(parent, -number, Action.WRITE, b"q")
+        quota = Extensions(quota=Quota(NO_LIMIT, count + number))
+        found += [write, ROOT.sign(write.hash, 1, Action.GRANT, b"carol", CAROL.public, quota)]
+        parent = write.hash
+    return found
+
+
 #: What a key holder can hang on its directory: about as many entries as it is asked for.
 SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "grants beside revokes": _grants,
@@ -186,6 +198,7 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "a directory made again": _again,
     "files over a quota": _over_quota,
     "reverts over a quota": _limited_reverts,
+    "versions with a quota each": _quotas,
     "files within a quota in a directory of a revoked key": _limited_below,
     "links within a quota to a file of a revoked key": _limited_links,
 }

@@ -9,20 +9,21 @@ So an entry that comes late with an early time moves only later entries of the s
 key cannot bring back what it has over the quota with an entry that is not.  A revert or link to an entry of the
 same key in another account, or to one that is not here, is over.
 
-Within one quota each entry is passed by the limit once, and a revert or link that comes before what it names is looked
-at twice, so the cost is linear in the entries of the key.
+An entry is looked up in sums of the order, however many quotas there are, and a revert or link that comes before what
+it names is looked at twice, so the cost is linear in the entries of the key.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from basefs.errors import QuotaExceeded
 from basefs.log.entries import Action
-from basefs.log.extensions import Quota
+from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import Placed
 from basefs.log.store import Store
@@ -30,89 +31,11 @@ from basefs.path import Path, display
 
 #: The place of an entry that no quota holds, behind all times.
 _NEVER = 1 << 80
-
-
-class _Place(NamedTuple):
-    """The place of an entry in the order of an account, and its bytes."""
-
-    stamp: int
-    hash: EntryHash
-    size: int
-
-
-@dataclass(slots=True)
-class _Limit:
-    """A quota of an account: how many entries are within it, their bytes, and the first place beyond."""
-
-    quota: Quota
-    count: int = 0
-    size: int = 0
-    beyond: tuple[int, EntryHash] | None = None
-
-    def is_over(self, stamp: int, hash: EntryHash) -> bool:
-        """Whether a place is beyond the quota."""
-        return stamp >= _NEVER or (self.beyond is not None and (stamp, hash) >= self.beyond)
-
-    def note(self, order: Sequence[_Place], place: _Place) -> list[EntryHash]:
-        """An entry was put into the order; returns the entries that this pushes over the quota."""
-        if self.is_over(place.stamp, place.hash):
-            return []
-        self.count += 1
-        self.size += place.size
-        pushed = []
-        while self.count > self.quota.entries or self.size > self.quota.bytes:
-            last = order[self.count - 1]
-            self.count -= 1
-            self.size -= last.size
-            self.beyond = last.stamp, last.hash
-            pushed.append(last.hash)
-        return pushed
-
-
-@dataclass(slots=True)
-class _Account:
-    """What a key has written at and below one path.
-
-    Attributes:
-        depth: number of components of the path.
-        stamps: entry -> its stamp, `_NEVER` for one that no quota holds.
-        held: what keeps entries without a place -> these entries: one that has none itself, or is not in the log.
-        order: the others, in order.
-        size: bytes of all.
-        limits: the quotas that were asked for.
-    """
-
-    depth: int
-    stamps: dict[EntryHash, int] = field(default_factory=dict)
-    held: dict[EntryHash, list[EntryHash]] = field(default_factory=dict)
-    order: list[_Place] = field(default_factory=list)
-    size: int = 0
-    limits: dict[Quota, _Limit] = field(default_factory=dict)
-
-    def limit(self, quota: Quota) -> _Limit:
-        """A quota of this account."""
-        found = self.limits.get(quota)
-        if found is None:
-            found = self.limits[quota] = _Limit(quota)
-            for place in self.order:
-                if found.note(self.order, place):
-                    break
-        return found
-
-    def is_over(self, hash: EntryHash, quota: Quota) -> bool:
-        """Whether an entry of the account is beyond a quota."""
-        # One that is not here was lost to damage.
-        return self.limit(quota).is_over(self.stamps.get(hash, _NEVER), hash)
-
-    def put(self, hash: EntryHash, stamp: int, size: int) -> list[EntryHash]:
-        """Note an entry; returns those that this pushes over a quota that was asked for."""
-        self.stamps[hash] = stamp
-        self.size += size
-        if stamp >= _NEVER:
-            return []
-        place = _Place(stamp, hash, size)
-        insort(self.order, place)
-        return [pushed for limit in self.limits.values() for pushed in limit.note(self.order, place)]
+#: Entries of an account that are kept together, and twice as many at the most: an early one costs a step for each of
+#: its own bucket, and one for each bucket behind.
+_BUCKET = 256
+#: For how many quotas each entry of an account is remembered, on average.
+_MOST_ASKED = 8
 
 
 class Use(NamedTuple):
@@ -128,6 +51,215 @@ class Use(NamedTuple):
 
 def _left(quota: Quota, used: Use) -> Use:
     return Use(quota.bytes - used.bytes, quota.entries - used.entries)
+
+
+def _both(one: Use, other: Use) -> Use:
+    return Use(one.bytes + other.bytes, one.entries + other.entries)
+
+
+def _is_within(quota: Quota, used: Use) -> bool:
+    return used.bytes <= quota.bytes and used.entries <= quota.entries
+
+
+class _Place(NamedTuple):
+    """The place of an entry in the order of an account, and its bytes."""
+
+    stamp: int
+    hash: EntryHash
+    size: int
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Some entries that come one after another in an account.
+
+    Attributes:
+        places: these entries, in order.
+        sizes: their bytes, each with those before it here; empty while that is not known.
+        within: entries and quotas that were asked for, where the entry is within the quota.
+        more_bytes, more_entries: so much fits at least into each of these quotas behind what the entry needs.
+    """
+
+    places: list[_Place] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    within: dict[tuple[EntryHash, Quota], None] = field(default_factory=dict)
+    more_bytes: int = NO_LIMIT
+    more_entries: int = NO_LIMIT
+
+    def note(self, hash: EntryHash, quota: Quota, used: Use) -> None:
+        """An entry is within a quota, of which all up to it use so much."""
+        self.within[hash, quota] = None
+        self.more_bytes = min(self.more_bytes, quota.bytes - used.bytes)
+        self.more_entries = min(self.more_entries, quota.entries - used.entries)
+
+    def used(self, position: int) -> Use:
+        """What the entries here use up to one of them."""
+        if not self.sizes:
+            self.sizes = list(accumulate(place.size for place in self.places))
+        return Use(self.sizes[position], position + 1)
+
+
+class _Order:
+    """The entries of an account in their order: how much all up to one use, and which an early one pushes out.
+
+    In buckets: an entry moves those behind it in its own one, and of the others only what is noted of each bucket.
+    """
+
+    def __init__(self) -> None:
+        self._buckets = [_Bucket()]
+        #: The first place of each bucket but the first one, before which nothing is put.
+        self._starts: list[tuple[int, EntryHash]] = []
+        #: What the entries before each bucket use; empty while that is not known.
+        self._before: list[Use] = []
+
+    def used(self, stamp: int, hash: EntryHash) -> tuple[_Bucket, Use]:
+        """The bucket of an entry, and what all up to it use."""
+        index = self._index((stamp, hash))
+        bucket = self._buckets[index]
+        return bucket, self._up_to(index, bisect_left(bucket.places, (stamp, hash)))
+
+    def put(self, place: _Place) -> list[tuple[EntryHash, Quota]]:
+        """Put an entry into the order; returns what was noted to be within a quota and is not any more."""
+        index = self._index((place.stamp, place.hash))
+        bucket = self._buckets[index]
+        insort(bucket.places, place)
+        bucket.sizes.clear()
+        self._before.clear()
+        pushed: list[tuple[EntryHash, Quota]] = []
+        for behind in range(index, len(self._buckets)):
+            later = self._buckets[behind]
+            if later.within:
+                later.more_bytes -= place.size
+                later.more_entries -= 1
+                if later.more_bytes < 0 or later.more_entries < 0:
+                    pushed += self._review(behind)
+        if len(bucket.places) > 2 * _BUCKET:
+            self._split(index)
+        return pushed
+
+    def forget(self) -> None:
+        """Forget what was noted."""
+        for bucket in self._buckets:
+            bucket.within.clear()
+
+    def within(self) -> Iterator[tuple[EntryHash, Quota]]:
+        """What was noted and is within its quota."""
+        for bucket in self._buckets:
+            yield from bucket.within
+
+    def _index(self, key: tuple[int, EntryHash]) -> int:
+        return bisect_right(self._starts, key)
+
+    def _up_to(self, index: int, position: int) -> Use:
+        if not self._before:
+            uses = (bucket.used(-1)._replace(entries=len(bucket.places)) for bucket in self._buckets[:-1])
+            self._before = list(accumulate(uses, _both, initial=Use(0, 0)))
+        return _both(self._before[index], self._buckets[index].used(position))
+
+    def _review(self, index: int) -> list[tuple[EntryHash, Quota]]:
+        """Look again at what was noted in a bucket; returns what is not within its quota any more."""
+        bucket = self._buckets[index]
+        bytes, entries = self._up_to(index, 0)
+        bytes -= bucket.places[0].size
+        used = {
+            place.hash: Use(bytes + size, count)
+            for count, (place, size) in enumerate(zip(bucket.places, bucket.sizes, strict=True), entries)
+        }
+        noted, bucket.within = bucket.within, {}
+        bucket.more_bytes = bucket.more_entries = NO_LIMIT
+        pushed = []
+        for hash, quota in noted:
+            if _is_within(quota, used[hash]):
+                bucket.note(hash, quota, used[hash])
+            else:
+                pushed.append((hash, quota))
+        return pushed
+
+    def _split(self, index: int) -> None:
+        bucket = self._buckets[index]
+        rest = _Bucket(bucket.places[_BUCKET:], more_bytes=bucket.more_bytes, more_entries=bucket.more_entries)
+        moved = {place.hash for place in rest.places}
+        rest.within = {noted: None for noted in bucket.within if noted[0] in moved}
+        bucket.within = {noted: None for noted in bucket.within if noted[0] not in moved}
+        del bucket.places[_BUCKET:]
+        bucket.sizes.clear()
+        self._before.clear()
+        self._buckets.insert(index + 1, rest)
+        self._starts.insert(index, rest.places[0][:2])
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a key has written at and below one path.
+
+    Attributes:
+        depth: number of components of the path.
+        stamps: entry -> its stamp, `_NEVER` for one that no quota holds.
+        held: what keeps entries without a place -> these entries: one that has none itself, or is not in the log.
+        order: the others, in order.
+        size: bytes of all.
+        over: entries and quotas that were asked for, where the entry is over the quota.
+        asked: how often an entry was found to be within a quota that it was not asked for before.
+        is_forgotten: whether what was asked for is not known any more.
+    """
+
+    depth: int
+    stamps: dict[EntryHash, int] = field(default_factory=dict)
+    held: dict[EntryHash, list[EntryHash]] = field(default_factory=dict)
+    order: _Order = field(default_factory=_Order)
+    size: int = 0
+    over: dict[tuple[EntryHash, Quota], None] = field(default_factory=dict)
+    asked: int = 0
+    is_forgotten: bool = False
+
+    def is_over(self, hash: EntryHash, quota: Quota) -> bool:
+        """Whether an entry of the account is beyond a quota."""
+        # One that is not here was lost to damage.
+        stamp = self.stamps.get(hash, _NEVER)
+        if stamp >= _NEVER:
+            self._note_over(hash, quota)
+            return True
+        bucket, used = self.order.used(stamp, hash)
+        if not _is_within(quota, used):
+            self._note_over(hash, quota)
+            return True
+        if (hash, quota) not in bucket.within:
+            bucket.note(hash, quota, used)
+            self._note_asked()
+        return False
+
+    def put(self, hash: EntryHash, stamp: int, size: int) -> list[EntryHash]:
+        """Note an entry; returns those that this pushes over a quota that was asked for."""
+        self.stamps[hash] = stamp
+        self.size += size
+        if stamp >= _NEVER:
+            return []
+        pushed = self.order.put(_Place(stamp, hash, size))
+        self.over.update(dict.fromkeys(pushed))
+        if self.is_forgotten:
+            self.is_forgotten = False
+            return list(self.stamps)
+        return [entry for entry, _ in pushed]
+
+    def judged(self) -> Iterator[tuple[EntryHash, Quota, bool]]:
+        """What was asked for: entry, quota, and whether it is over."""
+        for is_over, asked in ((False, self.order.within()), (True, self.over)):
+            for hash, quota in asked:
+                yield hash, quota, is_over
+
+    def _note_over(self, hash: EntryHash, quota: Quota) -> None:
+        if (hash, quota) not in self.over:
+            self.over[hash, quota] = None
+            self._note_asked()
+
+    def _note_asked(self) -> None:
+        """Forget all once the quotas are many more than the entries: then any entry may be another one."""
+        self.asked += 1
+        if self.asked > _MOST_ASKED * (len(self.stamps) + 1):
+            self.asked = 0
+            self.is_forgotten = True
+            self.order.forget()
+            self.over.clear()
 
 
 def exceeded(path: Path) -> QuotaExceeded:
@@ -234,12 +366,15 @@ class _Writer:
                     todo.append(waiting)
         return changed
 
-    def judged(self) -> Iterator[tuple[EntryHash, int, Quota, bool]]:
-        """What is known about each entry: by path id of the account and quota, whether it is over."""
+    def changed(self, after: _Writer) -> Iterator[EntryHash]:
+        """The entries that may not be over, or not within, a quota in other accounts of the key as they are here."""
         for path_id, account in self._accounts.items():
-            for quota in account.limits:
-                for hash in account.stamps:
-                    yield hash, path_id, quota, account.is_over(hash, quota)
+            other = after.account(path_id)
+            if account.is_forgotten:
+                yield from account.stamps
+            for hash, quota, was_over in account.judged():
+                if hash not in other.stamps or other.is_over(hash, quota) != was_over:
+                    yield hash
 
     def _put(self, account: _Account, path_id: int, hash: EntryHash) -> list[EntryHash]:
         """Put an entry into an account, behind those that it follows or names."""
@@ -356,7 +491,8 @@ class Quotas:
         self._catch_up()
         before, self._before = self._before, {}
         for fingerprint, writer in before.items():
-            self._compare(writer, self._writers[fingerprint])
+            # What is another one since the log was rolled back.
+            self._pushed.update(dict.fromkeys(writer.changed(self._writers[fingerprint])))
         pushed, self._pushed = self._pushed, {}
         return [placed for hash in pushed if (placed := self._store.get(hash)) is not None]
 
@@ -396,10 +532,3 @@ class Quotas:
             self._seen = seen
             return
         self._rewinds, self._seen = rewinds, self._store.entry_count()
-
-    def _compare(self, before: _Writer, after: _Writer) -> None:
-        """Note the entries of a key for which the result is another one since the log was rolled back."""
-        for hash, path_id, quota, was_over in before.judged():
-            account = after.account(path_id)
-            if hash not in account.stamps or account.is_over(hash, quota) != was_over:
-                self._pushed[hash] = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
+import random
 from functools import partial
 
 import pytest
@@ -11,7 +13,9 @@ from basefs.errors import NotPermitted, QuotaExceeded
 from basefs.log.chains import ChainState
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import NO_LIMIT, Quota
+from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.history import RevisionStatus
 from tests.support.cost import calls
@@ -410,6 +414,59 @@ def test_actions(story: Story) -> None:
     story.sign(ALICE, d.directory, Action(64), "", b"note")
     d.write("a")
     assert d.names() == "a"
+
+
+def test_many_entries_in_any_order_of_their_times(story: Story) -> None:
+    d = Shared(story, entries(600))
+    chance = random.Random(1)
+    files = []
+    for number, at in enumerate(chance.sample(range(1500), 1500)):
+        story.now = at * SECOND
+        files.append(story.write(ALICE, d.directory, b"x" * (at % 7), str(number)))
+    larger = [story.grant(ROOT_KEY, d.granted, ALICE, quota) for quota in (entries(900), Quota(2000, 1000))]
+    order = sorted(files, key=lambda entry: (entry.made, entry.hash))
+
+    def within(here: set[EntryHash], quota: Quota) -> set[Path]:
+        there = [entry for entry in order if entry.hash in here]
+        sizes = itertools.accumulate(entry.size for entry in there)
+        used = zip(there, sizes, itertools.count(1), strict=False)
+        return {path(f"/d/{e.name.decode()}") for e, size, n in used if size <= quota.bytes and n <= quota.entries}
+
+    replica = make_replica(story.directory / "node", born=[])
+    replica.apply([entry for entry in story.entries if entry not in (*files, *larger)], story.blocks)
+    here: set[EntryHash] = set()
+    chance.shuffle(files)
+    for start in range(0, 1500, 300):
+        part = files[start : start + 300]
+        for some in (part[:1], part[1:40], part[40:]):
+            replica.apply(some, story.blocks)
+            here |= {entry.hash for entry in some}
+            assert {names for names, _ in replica.live_paths() if len(names) == 2} == within(here, entries(600))
+    assert replica.check_view() == []
+    for grant, quota in zip(larger, (entries(900), Quota(NO_LIMIT, 1000)), strict=True):
+        # Of two grants on a directory the larger number counts of each.
+        replica.apply([grant], [])
+        assert {names for names, _ in replica.live_paths() if len(names) == 2} == within(here, quota)
+    assert replica.check_view() == []
+    replica.close()
+
+
+def test_an_early_entry_pushes_others_out_after_any_number_of_grants(story: Story) -> None:
+    d = Shared(story, Quota(100, 5))
+    for at, name in enumerate("abcde", 1):
+        d.write(name, at=at)
+    replica = make_replica(story.directory / "node", born=[])
+    replica.apply(story.entries, story.blocks)
+    last = d.granted
+    for number in range(80):
+        last = story.grant(ROOT_KEY, last, ALICE, Quota(100 + number, 5))
+        replica.apply([last], [])
+        assert len(replica.live_paths()) == 7
+    early = d.write("early", at=0)
+    replica.apply([early], story.blocks)
+    assert replica.check_view() == []
+    assert {names[-1] for names, _ in replica.live_paths() if len(names) == 2} == {b"early", b"a", b"b", b"c", b"d"}
+    replica.close()
 
 
 # -- what it costs -----------------------------------------------------------------------------------------------------
