@@ -182,6 +182,8 @@ class Resolver:
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
+        #: Directory -> the keys valid there, and the contributors below it.
+        self._contributors: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]] = Remembered(_REMEMBERED)
         #: The version of the log in which those are.
         self._version = store.version
 
@@ -376,9 +378,7 @@ class Resolver:
         placed = self._store.get(target)
         if placed is None or hops >= MAX_LINK_HOPS:
             return None
-        if self._version != self._store.version:
-            self._version = self._store.version
-            self._files.clear()
+        self._renew()
         place = placed.path_id, placed.directory
         files = self._files.get(place)
         if files is None:
@@ -393,6 +393,13 @@ class Resolver:
             walk = Walk(self, files.forest, authority, depth, files=Files(basis, hops + 1))
             files.walks[led] = walk
         return walk
+
+    def _renew(self) -> None:
+        """Forget what was found in another version of the log."""
+        if self._version != self._store.version:
+            self._version = self._store.version
+            self._files.clear()
+            self._contributors.clear()
 
     def follows(self, link: Entry) -> bool:
         """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
@@ -452,11 +459,19 @@ class Resolver:
 
     def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
         """The keys valid now that signed anything below one incarnation of a directory, with their authority."""
+        self._renew()
         found: dict[Fingerprint, int] = {}
         todo = [(mkdir, authority, depth)]
         while todo:
-            hash, authority, depth = todo.pop()
-            for outcome in self.below(hash, authority, depth):
+            hash, keys, level = todo.pop()
+            known = self._contributors.get(hash)
+            if known is not None and known[0] == keys:
+                unite(found, known[1])
+                continue
+            for outcome in self.below(hash, keys, level):
                 unite(found, outcome.contributors)
-                todo.extend((directory, outcome.authority, depth + 1) for directory in outcome.directories)
+                todo.extend((directory, outcome.authority, level + 1) for directory in outcome.directories)
+        # A directory below that has something else in its place was looked at for that, and would be again and again
+        # for each one above it.
+        self._contributors.keep(mkdir, (authority, found))
         return found

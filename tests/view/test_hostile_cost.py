@@ -8,6 +8,8 @@ import pytest
 
 from eval.bench_hostile import BESIDE, ELSEWHERE, SHAPES, Victim
 from tests.support.cost import calls
+from tests.support.helpers import ROOT_KEY, make_replica
+from tests.view.stories import Story
 
 #: As many entries, and twice as many.
 COUNT = 120
@@ -44,3 +46,23 @@ def test_cost_is_linear_in_the_entries_concerned(shape: str, tmp_path: pathlib.P
         # Nor each other.
         assert abs(many["alone"] - few["alone"]) <= 20
     assert abs(many["elsewhere"] - few["elsewhere"]) <= 20
+
+
+def test_directories_in_one_another_with_files_in_their_places_cost_no_more_than_their_depth(
+    tmp_path: pathlib.Path,
+) -> None:
+    found = []
+    for depth in (12, 24):
+        story = Story(tmp_path / str(depth))
+        parent = story.root
+        for _ in range(depth):
+            made = story.mkdir(ROOT_KEY, parent, "d")
+            # Whether the directory wins depends on all that is below it.
+            story.write(ROOT_KEY, parent, b"", "d")
+            parent = made
+        replica = make_replica(tmp_path / str(depth), born=[])
+        found.append(calls(lambda replica=replica, story=story: replica.apply(story.entries, [])))  # type: ignore[misc]
+        found.append(calls(replica.live_paths))
+        replica.close()
+    # Each entry takes a step for each directory above it.
+    assert found[2] <= 4.6 * found[0] and found[3] <= 4.6 * found[1]
