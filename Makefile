@@ -9,7 +9,8 @@ FROM   := 0
 # Debian and Ubuntu packages: what BaseFS itself needs, and what its tests and measurements need as well.
 PACKAGES := fuse3 libfuse3-3 serf python3-venv python3-pip
 TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc libc6-dev python3-dev \
-  libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl
+  libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl \
+  openssh-client
 
 # Tells a test that the others disturb from one that fails: the first is a bug as well, but no reason to stop.
 AGAIN = echo "The failed tests once more, one at a time; what passes now is disturbed by others: please report it" && \

@@ -68,6 +68,7 @@ class Home:
     run/        control sockets and what a running daemon tells about itself
     logs/       what daemons in the background print
     key         the default private key
+    NAME.root.key  the root key of a filesystem that was made here, until it is moved away
     config      settings, see `basefs/daemon/settings.py`
     identities  what fetched filesystems were the last time, see `basefs/daemon/identities.py`
     node        a few random digits that make the node's name its own, and a hash of machine and place that they are for
@@ -94,6 +95,10 @@ class Home:
     def default_key(self) -> Path:
         """Where genkey puts the key and all others look for it."""
         return self.path / "key"
+
+    def root_key(self, name: str) -> Path:
+        """Where bootstrap puts the root key of a filesystem, unless it is told which one to take."""
+        return self.path / f"{name}.root.key"
 
     @property
     def settings_path(self) -> Path:

@@ -70,7 +70,7 @@ class SignedKey:
     def make(cls, generation: int, signer: SigningKey, identity: bytes) -> SignedKey:
         """A new key of a filesystem."""
         key = GossipKey.of(generation)
-        return cls(key, signer.public, signer.private.sign(_DOMAIN + identity + key.raw))
+        return cls(key, signer.public, signer.secret.sign(_DOMAIN + identity + key.raw))
 
     def is_valid(self, identity: bytes, makers: frozenset[bytes]) -> bool:
         """Whether one of these members, raw public keys, has made it for this filesystem."""

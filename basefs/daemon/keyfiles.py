@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from basefs.daemon.api.messages import OtherKey
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.log.hashes import sha224
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, parse_public_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,34 @@ def own_key_files(home: Home) -> list[KeyFile]:
     return [_key_file(home.default_key, key) for key in default_keys(home)]
 
 
-def make_key(path: Path, *, overwrite: bool = False) -> KeyFile:
-    """Make a key pair: `path`, and `path`.pub beside it.
+def root_key_files(home: Home, name: str) -> list[KeyFile]:
+    """The file of the root key that bootstrap made, if it is still here."""
+    path = home.root_key(name)
+    return [_key_file(path, SigningKey.load(path))] if path.exists() else []
+
+
+def other_key(path: Path, passphrase: Callable[[], str], agent: str | None) -> OtherKey:
+    """The key in a file, for a request: a private one, or a public one whose other half an SSH agent has.
+
+    `agent`: path of the agent's socket, as SSH_AUTH_SOCK names it.  Raises `UsageError`.
+    """
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        text = "PRIVATE KEY"
+    if "PRIVATE KEY" in text:
+        return OtherKey(seed=SigningKey.load(path, passphrase).seed())
+    public = parse_public_key(text)
+    if not agent:
+        raise UsageError(
+            f"{path} is a public key, and SSH_AUTH_SOCK names no agent that has the private one: start one with "
+            "'eval $(ssh-agent); ssh-add', under sudo add --preserve-env=SSH_AUTH_SOCK, or give the private key"
+        )
+    return OtherKey(agent=os.path.abspath(agent), public=public.hex())
+
+
+def make_key(path: Path, *, overwrite: bool = False, passphrase: str = "") -> KeyFile:
+    """Make a key pair: `path`, encrypted where there is a passphrase, and `path`.pub beside it.
 
     `overwrite`: an earlier key stays as `path`.old-FINGERPRINT; a file that is no key, as `path`.old- and a hash of it.
 
@@ -47,7 +74,7 @@ def make_key(path: Path, *, overwrite: bool = False) -> KeyFile:
         kept = path.with_name(f"{path.name}.old-{_digits(path)}")
         with contextlib.suppress(FileExistsError):
             os.link(path, kept)
-    key.save(path, overwrite=overwrite)
+    key.save(path, overwrite=overwrite, passphrase=passphrase)
     return replace(_key_file(path, key), former=None if kept is None else str(kept))
 
 

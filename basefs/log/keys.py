@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from basefs.durable import write_file
 from basefs.errors import Exists, InvalidEntry, UsageError
@@ -15,6 +19,11 @@ from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed, is_sound
 from basefs.log.entries import DOMAIN, Action, Entry, check_fields, signed_part
 from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import EntryHash, Fingerprint, sha224
+from basefs.log.sshagent import AgentKey
+
+_SSH_ED25519 = "ssh-ed25519"
+#: How the first word of a line of SSH begins, of whatever kind the key is.
+_SSH_KINDS = ("ssh-", "ecdsa-", "sk-")
 
 
 def fingerprint_of(public: bytes) -> Fingerprint:
@@ -36,12 +45,12 @@ class SigningKey:
     """A private key that this node signs with.
 
     Attributes:
-        private: the Ed25519 key object.
+        secret: what signs: the key, or the SSH agent that holds it.
         public: raw public key (32 bytes).
         fingerprint: of the public key.
     """
 
-    private: Ed25519PrivateKey
+    secret: Ed25519PrivateKey | AgentKey
     public: bytes
     fingerprint: Fingerprint
 
@@ -60,40 +69,70 @@ class SigningKey:
         """The key of a 32-byte RFC 8032 secret, which an invitation carries."""
         return cls._of(Ed25519PrivateKey.from_private_bytes(seed))
 
+    @classmethod
+    def from_agent(cls, agent: str, public: bytes) -> SigningKey:
+        """The key of a raw public key which the SSH agent at a socket holds."""
+        return cls(AgentKey(agent, public), public, fingerprint_of(public))
+
+    @property
+    def private(self) -> Ed25519PrivateKey:
+        """The key itself.  Raises `UsageError` where an agent holds it."""
+        if isinstance(self.secret, AgentKey):
+            raise UsageError("an SSH agent does not give its keys away")
+        return self.secret
+
     def seed(self) -> bytes:
-        """The 32-byte RFC 8032 secret, from which `from_seed` makes this key again."""
+        """The 32-byte RFC 8032 secret, from which `from_seed` makes this key again; raises as `private`."""
         return self.private.private_bytes(
             serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption()
         )
 
     @classmethod
-    def load(cls, path: Path) -> SigningKey:
-        """Read a PKCS #8 PEM file, as `save` and `openssl genpkey -algorithm ed25519` write it.
+    def load(cls, path: Path, passphrase: Callable[[], str] | None = None) -> SigningKey:
+        """Read a private key: PKCS #8 in PEM, as `save` and `openssl genpkey -algorithm ed25519` write it, or OpenSSH.
 
-        Raises `UsageError` where the file is missing, unreadable, or holds no Ed25519 private key.
+        `passphrase` is called where the key is encrypted.
+
+        Raises `UsageError` where the file is missing, unreadable, holds no Ed25519 private key, or is encrypted and
+        nobody knows the passphrase, and what `passphrase` raises.
         """
         try:
-            private = serialization.load_pem_private_key(path.read_bytes(), password=None)
+            data = path.read_bytes()
         except FileNotFoundError:
             raise UsageError(f"no key at {path}: make one with 'basefs genkey {path}'") from None
         except OSError as error:
             raise UsageError(f"cannot read the key {path}: {error.strerror}") from None
-        except (ValueError, TypeError):
-            raise UsageError(f"{path} is not an unencrypted private key in PEM format") from None
+        read = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data else load_pem_private_key
+        try:
+            private = read(data, None)
+        except ValueError:
+            raise UsageError(f"{path} is not a private key in the PEM format, or that of OpenSSH") from None
+        except TypeError:
+            # So it is encrypted.
+            if passphrase is None:
+                raise UsageError(
+                    f"the key {path} has a passphrase: only -k of 'basefs grant' and 'basefs revoke' asks for it"
+                ) from None
+            private = _decrypted(path, data, read, passphrase())
+        except UnsupportedAlgorithm as error:
+            raise UsageError(f"cannot read the key {path}: {error}") from None
         if not isinstance(private, Ed25519PrivateKey):
             raise UsageError(f"{path} is not an Ed25519 key: make one with 'basefs genkey'")
         return cls._of(private)
 
-    def save(self, path: Path, *, overwrite: bool = False) -> None:
+    def save(self, path: Path, *, overwrite: bool = False, passphrase: str = "") -> None:
         """Write the private key to `path` (mode 0600) and the public key, in hex, to `path`.pub, both durably.
+
+        `passphrase`: encrypts the private key, unless it is empty.
 
         Raises `Exists` if there is a file and `overwrite` is not set, and `UsageError` if it cannot be written.
         """
         if path.exists() and not overwrite:
             raise Exists(f"{path} exists already: -f replaces it, and files that only it may write become read-only")
-        pem = self.private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if passphrase:
+            encryption = serialization.BestAvailableEncryption(passphrase.encode("utf-8", "surrogateescape"))
+        pem = self.private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         try:
             write_file(path, pem, mode=0o600)
             write_file(path.with_name(path.name + ".pub"), self.public.hex().encode() + b"\n", mode=0o644)
@@ -112,18 +151,50 @@ class SigningKey:
         """Make an entry; `made`: nanoseconds since 1970.  Raises `InvalidEntry` if it breaks a rule of the format."""
         check_fields(action, name, content, extensions)
         body = signed_part(parent, made, action, name, content, extensions, self.fingerprint)
-        signature = self.private.sign(DOMAIN + body)
+        signature = self.secret.sign(DOMAIN + body)
         return Entry(EntryHash(parent), made, action, name, content, extensions, self.fingerprint, signature)
 
 
-def parse_public_key(text: str) -> bytes:
-    """The raw public key of 64 hexadecimal digits.  Raises `UsageError`."""
+def _decrypted(
+    path: Path, data: bytes, read: Callable[[bytes, bytes], PrivateKeyTypes], passphrase: str
+) -> PrivateKeyTypes:
     try:
-        public = bytes.fromhex(text.strip())
+        return read(data, passphrase.encode("utf-8", "surrogateescape"))
+    except (ValueError, TypeError):
+        raise UsageError(f"that is not the passphrase of {path}") from None
+    except UnsupportedAlgorithm as error:
+        # Of OpenSSH's format: it takes a library that need not be there.
+        raise UsageError(f"cannot decrypt {path}: {error}; use 'ssh-add {path}' and give {path}.pub") from None
+
+
+def parse_public_key(text: str) -> bytes:
+    """The raw public key of 64 hexadecimal digits, or of a line of SSH (`ssh-ed25519 ...`).  Raises `UsageError`."""
+    words = text.split()
+    public = _from_ssh(words[:2]) if words[:1] and words[0].startswith(_SSH_KINDS) else _from_hex(text.strip())
+    if not is_sound(public):
+        raise UsageError(f"{' '.join(words)} is not a valid Ed25519 public key: anybody could sign with it, or nobody")
+    return public
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        public = bytes.fromhex(text)
     except ValueError:
         public = b""
     if len(public) != PUBLIC_KEY_SIZE:
-        raise UsageError(f"a public key is {2 * PUBLIC_KEY_SIZE} hexadecimal digits, as in the .pub file of genkey")
-    if not is_sound(public):
-        raise UsageError(f"{text.strip()} is not a valid Ed25519 public key: anybody could sign with it, or nobody")
+        raise UsageError(
+            f"a public key is {2 * PUBLIC_KEY_SIZE} hexadecimal digits, as in the .pub file of genkey, or a line of "
+            "SSH that begins with ssh-ed25519"
+        )
     return public
+
+
+def _from_ssh(words: list[str]) -> bytes:
+    """The key in a line of an `id_ed25519.pub` (RFC 4253, section 6.6; RFC 8709, section 4)."""
+    if words[0] != _SSH_ED25519:
+        raise UsageError(f"a key of the kind {words[0]} cannot sign here: make one with 'ssh-keygen -t ed25519'")
+    try:
+        key = serialization.load_ssh_public_key(" ".join(words).encode("utf-8", "surrogateescape"))
+    except (ValueError, UnsupportedAlgorithm):
+        raise UsageError("that line is not whole: give all of the file that ssh-keygen has made") from None
+    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)

@@ -11,6 +11,7 @@ from basefs.daemon.config import Home, NodeAddress, is_ip, parse_address
 from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, print_json
 from basefs.management.session import notify
+from basefs.management.signing import ask_passphrase
 
 
 @click.command(
@@ -45,22 +46,26 @@ def bootstrap(
 ) -> None:
     """Create the filesystem NAME, with its root keys and the addresses at which new nodes join.
 
-    Without -k the root key is the default key, which is made if there is none.
+    Without -k a root key is made, $BASEFS_HOME/NAME.root.key, and the node's own key is granted everything by it. The
+    root key cannot be revoked, nor replaced: move it to a safe place. 'basefs grant' and 'basefs revoke' take it with
+    -k.
 
     Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open whoever reaches the sync
     port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.
     """
     parsed = [_parse_ip(address) for address in addresses]
     home = Home.from_environment()
-    identity = create(home, name, keypaths, parsed, replaces=force, is_open=is_open)
+    identity = create(home, name, keypaths, parsed, replaces=force, is_open=is_open, passphrase=ask_passphrase)
     if as_json:
         print_json({"name": name, "identity": identity})
     else:
         click.echo(f"{name} {identity}")
-    root_key = keypaths[0] if keypaths else home.default_key
     notify(f"mount it:    basefs mount {name} DIR")
-    notify(f"then, for each further machine:  basefs invite {name}")
-    notify(f"keep safe:   {root_key}, the root key of {name}, which nothing can replace")
+    notify(f"add others:  basefs invite {name}")
+    if keypaths:
+        notify(f"keep safe:   {keypaths[0]}, the root key of {name}, which nothing can replace")
+    else:
+        notify(f"move away:   {home.root_key(name)}, the root key of {name}, which nothing can replace")
 
 
 def _parse_ip(text: str) -> NodeAddress:

@@ -14,23 +14,32 @@ from basefs.daemon.keyfiles import make_key, own_key_files
 from basefs.errors import BaseFSError, UsageError
 from basefs.management.output import examples, json_option, note, print_json
 from basefs.management.session import ask
+from basefs.management.signing import new_passphrase
 
 
-@click.command(epilog=examples("basefs genkey", "basefs genkey admin.key"))
+@click.command(epilog=examples("basefs genkey", "basefs genkey admin.key", "basefs genkey --passphrase root.key"))
 @click.argument("keypath", type=click.Path(path_type=Path), required=False)
 @click.option("-f", "--force", is_flag=True, help="Replace an existing key, which is kept as KEYPATH.old-FINGERPRINT.")
+@click.option("--passphrase", "is_protected", is_flag=True, help="Encrypt the key with a passphrase.")
 @json_option
-def genkey(keypath: Path | None, force: bool, as_json: bool) -> None:
+def genkey(keypath: Path | None, force: bool, is_protected: bool, as_json: bool) -> None:
     """Make an Ed25519 key pair: KEYPATH (private) and KEYPATH.pub.
 
     Without KEYPATH it becomes the default key, $BASEFS_HOME/key.
+
+    --passphrase is for a key that is kept apart from the nodes: 'basefs bootstrap', 'basefs grant' and 'basefs revoke'
+    ask for it where -k names such a key; a daemon cannot. Without a terminal it is the first line of the standard
+    input.
     """
     home = Home.from_environment()
+    if is_protected and keypath is None:
+        raise UsageError("nobody could type the passphrase of the default key when a daemon starts: give a KEYPATH")
     if keypath is None:
         home.make()
     replaces = force and (keypath is None or keypath.absolute() == home.default_key)
     needed = _writable_by(home) if replaces else []
-    made = make_key(keypath or home.default_key, overwrite=force)
+    passphrase = new_passphrase(keypath) if is_protected and keypath is not None else ""
+    made = make_key(keypath or home.default_key, overwrite=force, passphrase=passphrase)
     if as_json:
         print_json(dataclasses.asdict(made))
     else:

@@ -17,9 +17,10 @@ from basefs.errors import UsageError
 from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable
 from basefs.management.revert import described
 from basefs.management.session import ask
+from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
 
-_PUBLIC = re.compile(r"[0-9A-Fa-f]{64}")
+_PUBLIC = re.compile(r"[0-9A-Fa-f]{64}|(ssh|ecdsa|sk)-.*")
 
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
@@ -29,6 +30,7 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what w
         "basefs grant etc:/ two two.pub",
         "basefs grant --dry-run /cluster/nginx web web.pub",
         "basefs grant etc:/logs ann ann.pub --max-bytes 100M",
+        "basefs grant etc:/ two two.pub -k /media/usb/root.key",
     )
 )
 @click.argument("target", metavar="NAME[:/PATH]")
@@ -38,6 +40,7 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what w
 @click.option("--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M.")
 @click.option("--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there.")
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
+@key_option
 @json_option
 def grant(
     target: str,
@@ -51,9 +54,9 @@ def grant(
 ) -> None:
     """Let a key write at a path and everywhere below it; NAME alone is the whole filesystem.
 
-    PUBKEY is the public key in hex; KEYFILE a .pub file of 'basefs genkey'. KEYNAME is what 'basefs log' and the others
-    call the key. Where the new key would decide a conflict, the current version is acknowledged first, so that nothing
-    changes.
+    PUBKEY is the public key, in hex or as a line of SSH ('ssh-ed25519 AAAA...'); KEYFILE a .pub file of 'basefs genkey'
+    or 'ssh-keygen -t ed25519'. KEYNAME is what 'basefs log' and the others call the key. Where the new key would decide
+    a conflict, the current version is acknowledged first, so that nothing changes.
 
     --max-bytes and --max-entries are a quota. All that the key has ever written at and below the path counts, including
     what was replaced or removed since; each change is an entry. What goes beyond is refused on the key's own node, and
@@ -65,7 +68,8 @@ def grant(
     parsed = parse_changed(home, target)
     path, public = parsed.path, _public_key(key)
     most = None if max_bytes is None else parse_size(max_bytes)
-    plan = ask(home, parsed.name, GrantKey(path, keyname, public, dry_run, force, most, max_entries))
+    request = GrantKey(path, keyname, public, dry_run, force, most, max_entries, other_key())
+    plan = ask(home, parsed.name, request)
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:
@@ -92,14 +96,14 @@ def _public_key(text: str) -> str:
     if not path.is_file():
         if not _PUBLIC.fullmatch(text.strip()):
             raise UsageError(
-                f"{text!r} is neither a file nor a public key of 64 hexadecimal digits: give the .pub file of 'basefs "
-                "genkey', or the digits in it"
+                f"{text!r} is neither a file nor a public key: give the .pub file of 'basefs genkey' or ssh-keygen, or "
+                "the 64 hexadecimal digits of the former"
             )
         return text
     try:
         content = path.read_text()
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a public key: give the .pub file of 'basefs genkey'") from None
+        raise UsageError(f"{path} is not a public key: give the .pub file of 'basefs genkey' or ssh-keygen") from None
     if "PRIVATE KEY" in content:
         raise UsageError(f"{path} is a private key, which must stay where it is: give {path}.pub")
     return content.strip()

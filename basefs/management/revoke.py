@@ -9,6 +9,7 @@ from basefs.daemon.config import Home
 from basefs.management.grant import dry_run_option, print_plan
 from basefs.management.output import examples, json_option, print_json, printable
 from basefs.management.session import ask
+from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
 
 
@@ -21,6 +22,7 @@ from basefs.management.target import parse_changed
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
 @click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
 @dry_run_option
+@key_option
 @json_option
 def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:
     """Revoke the grants of a key on a path, and print the grants that fall with them.
@@ -30,7 +32,7 @@ def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
-    revoked = ask(home, parsed.name, RevokeKey(parsed.path, key, discard, dry_run))
+    revoked = ask(home, parsed.name, RevokeKey(parsed.path, key, discard, dry_run, other_key()))
     if as_json:
         print_json(encode(revoked))
         return

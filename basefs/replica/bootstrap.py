@@ -24,7 +24,7 @@ def bootstrap(
 
     Args:
         directory: existing directory for the log.
-        keys: the root keys with their names; the first one signs, and can never lose its grant.
+        keys: the keys that it begins with, and their names; the first one signs, and can never lose its grant.
         addresses: `ip:port` of nodes to join.
         is_open: whether anybody may read it, and not only its members; its identity covers this.
 
@@ -39,6 +39,7 @@ def bootstrap(
         entries.append(signer.sign(entries[-1].hash, now, Action.GRANT, name, key.public))
     replica = Replica.create(directory, root.hash, [key for _, key in keys])
     replica.apply(entries, [])
-    replica.commit(lambda author: author.write((CLUSTER_FILE,), "".join(f"{a}\n" for a in addresses).encode()))
+    cluster = "".join(f"{address}\n" for address in addresses).encode()
+    replica.commit(lambda author: author.write((CLUSTER_FILE,), cluster), key=signer)
     replica.sync_to_disk()
     return replica

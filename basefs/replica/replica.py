@@ -172,10 +172,11 @@ class Replica:
             raise NotFound("nothing of this filesystem has arrived yet: fetch it with 'basefs get'")
         return self._live
 
-    def _author(self, encoder: Encoder | None = None) -> Author:
+    def _author(self, encoder: Encoder | None = None, key: SigningKey | None = None) -> Author:
         if encoder is None:
             encoder = Encoder(self._contents, self._store_blocks)
-        return Author(self._store, self._contents, self._view.tree, self._signer, encoder)
+        signer = self._signer if key is None else Signer([key], self._clock, "the key that was given may not write")
+        return Author(self._store, self._contents, self._view.tree, signer, encoder)
 
     @classmethod
     def create(
@@ -247,6 +248,7 @@ class Replica:
         *,
         contents: Iterable[tuple[Path, Content, Version | None]] = (),
         receipt: Callable[[], Receipt] | None = None,
+        key: SigningKey | None = None,
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
 
@@ -258,19 +260,19 @@ class Replica:
         do nothing but draft (`basefs/log/encoder.py`).
 
         `receipt` is called when a series is drafted, and what it returns is recorded in the same transaction; see
-        `receipts`.
+        `receipts`.  `key` signs, instead of this node's.
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
         encoder = Encoder(self._contents, self._store_blocks)
         for path, content, version in contents:
             with self._lock:
-                base = self._writable(encoder).base_of(path, version)
+                base = self._writable(encoder, key).base_of(path, version)
             encoder.prepare(content, base)
         while True:
             try:
                 with self._write_lock, self._lock:
-                    applied, kept = self._draft(make, self._writable(encoder), receipt)
+                    applied, kept = self._draft(make, self._writable(encoder, key), receipt)
                     self._put(applied)
                 break
             except NotEncoded as missing:
@@ -282,10 +284,10 @@ class Replica:
             self._contents.keep(write, content)
         return applied
 
-    def _writable(self, encoder: Encoder) -> Author:
+    def _writable(self, encoder: Encoder, key: SigningKey | None) -> Author:
         if self._store.database.damaged:
             raise ReadOnly(f"the log in {self.directory} is damaged and takes no writes: see 'basefs check'")
-        return self._author(encoder)
+        return self._author(encoder, key)
 
     def _draft(
         self,
@@ -350,10 +352,13 @@ class Replica:
         """Whether all subscribers were called for what the view shows at a path."""
         return self._changed.get(path, 0) <= self._feed.delivered
 
-    def plan(self, make: Callable[[Author], T]) -> T:
-        """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is."""
+    def plan(self, make: Callable[[Author], T], key: SigningKey | None = None) -> T:
+        """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is.
+
+        `key` signs what is supposed, instead of this node's.
+        """
         with self._write_lock, self._lock:
-            return make(self._author())
+            return make(self._author(key=key))
 
     def apply(self, entries: Sequence[Entry], blocks: Sequence[Block], *, peer: str = "") -> Applied:
         """Take in entries and blocks from another node.  Raises `StoreError` only: bad input is in the result."""

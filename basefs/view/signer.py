@@ -16,19 +16,23 @@ class Signer:
 
     Attributes:
         clock: UNIX seconds.
-        keys: the node's private keys; the one with the highest authority at a path signs there.
+        keys: private keys; the one with the highest authority at a path signs there.
+        none: what to say where none of them is valid.
     """
 
-    def __init__(self, keys: Sequence[SigningKey], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, keys: Sequence[SigningKey], clock: Callable[[], float], none: str = "no key of this node may write"
+    ) -> None:
         self.clock = clock
         self.keys = list(keys)
+        self.none = none
 
     def may_write(self, authority: Authority) -> bool:
-        """Whether any key of this node is valid there."""
+        """Whether any of the keys is valid there."""
         return any(authority.allows(key.fingerprint) for key in self.keys)
 
     def valid(self, authority: Authority) -> list[SigningKey]:
-        """The node's keys that are valid there, the highest authority first."""
+        """The keys that are valid there, the highest authority first."""
         valid = [key for key in self.keys if authority.allows(key.fingerprint)]
         return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
 
@@ -38,12 +42,10 @@ class Signer:
         return authority.limits.get(valid[0].fingerprint) if valid else None
 
     def key_for(self, authority: Authority, path: Path) -> SigningKey:
-        """The node's key with the highest authority at a path.  Raises `PermissionDenied`."""
+        """The key with the highest authority at a path.  Raises `PermissionDenied`."""
         valid = self.valid(authority)
         if not valid:
-            raise PermissionDenied(
-                f"no key of this node may write at {display(path)}: ask a key holder for 'basefs grant'"
-            )
+            raise PermissionDenied(f"{self.none} at {display(path)}: ask a key holder for 'basefs grant'")
         return valid[0]
 
     def now(self) -> int:

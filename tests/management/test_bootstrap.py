@@ -10,6 +10,7 @@ import pytest
 from basefs.log.keys import SigningKey
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
+from tests.support.helpers import BOB
 from tests.support.node import Node
 
 
@@ -22,10 +23,33 @@ def test_a_new_filesystem_and_its_key(cli: Cli) -> None:
     with cli.replica("conf") as replica:
         assert (name, identity) == ("conf", replica.identity.hex())
         assert replica.read((b".cluster",)) == b""
-    (grant,) = grants(cli)
-    key = SigningKey.load(cli.home.default_key)
-    assert (grant["path"], grant["name"]) == ("/", socket.gethostname())
-    assert (grant["public"], grant["own"]) == (key.public.hex(), True)
+    found = {row["name"]: (row["path"], row["public"], row["granted_by_name"], row["own"]) for row in grants(cli)}
+    keys = {"root": cli.home.root_key("conf"), socket.gethostname(): cli.home.default_key}
+    assert found == {
+        name: ("/", SigningKey.load(path).public.hex(), "root", path == cli.home.default_key)
+        for name, path in keys.items()
+    }
+    assert cli.home.root_key("conf").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_root_key_can_be_kept_elsewhere_and_revokes_the_node(cli: Cli) -> None:
+    cli("bootstrap", "conf")
+    kept = cli.base / "drawer"
+    cli.home.root_key("conf").rename(kept)
+    assert "granted: two may write" in cli("grant", "conf", "two", BOB.public.hex())
+    assert "no key two" not in cli("revoke", "conf", socket.gethostname(), "-k", kept)
+    assert {row["name"] for row in grants(cli)} == {"root"}
+    assert "no key of this node may write at /" in cli.fails("grant", "conf", "two", BOB.public.hex())
+    assert "granted: two may write" in cli("grant", "conf", "two", BOB.public.hex(), "-k", kept)
+    assert "cannot be revoked" in cli.fails("revoke", "conf", "root", "-k", kept)
+
+
+def test_a_new_filesystem_of_the_name_keeps_the_root_key_of_the_old_one(cli: Cli) -> None:
+    cli("bootstrap", "conf")
+    first = cli.home.root_key("conf").read_bytes()
+    cli("bootstrap", "conf", "-f")
+    assert cli.home.root_key("conf").read_bytes() != first
+    assert first in [path.read_bytes() for path in cli.home.path.glob("conf.root.key.old-*")]
 
 
 @pytest.mark.parametrize(("option", "is_open"), [([], False), (["--open"], True)])
@@ -98,4 +122,4 @@ def test_a_terminal_gets_the_next_command_and_what_to_keep(node: Node, cli: Cli)
     shown = on_a_terminal(node, "bootstrap", "conf")
     assert "basefs mount conf DIR" in shown
     assert "basefs invite conf" in shown
-    assert f"keep safe:   {cli.home.default_key}" in shown
+    assert f"move away:   {cli.home.root_key('conf')}" in shown

@@ -141,7 +141,7 @@ def test_one_line_with_all_that_the_new_machine_needs(member: Cli) -> None:
     key = SigningKey.from_seed(token.seed)
     with member.replica("conf") as replica:
         assert token.identity == replica.identity
-        assert token.keys == (replica.keys[0].public,)
+        assert token.keys == (replica.keys[0].public, SigningKey.load(member.home.root_key("conf")).public)
         assert granted(replica, "/web") == {Invitation(b"gamma", token.until).encode(): key.public}
     assert 7100 < token.until - time.time() <= 7200
     # The secret is nowhere but in the line.

@@ -52,7 +52,7 @@ def test_an_unknown_path_or_filesystem(conf: Cli) -> None:
 def test_a_default_key_that_cannot_be_read(cli: Cli) -> None:
     cli.home.path.mkdir()
     cli.home.default_key.write_text("this is no key")
-    assert "is not an unencrypted private key" in cli.fails("keys", code=2)
+    assert "is not a private key" in cli.fails("keys", code=2)
 
 
 def test_those_that_do_not_count_any_more(conf: Cli) -> None:

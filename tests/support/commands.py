@@ -99,8 +99,9 @@ def cli(base: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
 
 @pytest.fixture
 def conf(cli: Cli) -> Cli:
-    """The command line, and a filesystem `conf`."""
-    cli("bootstrap", "conf")
+    """The command line, and a filesystem `conf` whose only key is the node's."""
+    cli("genkey")
+    cli("bootstrap", "conf", "-k", cli.home.default_key)
     return cli
 
 

@@ -20,7 +20,7 @@ from basefs.daemon.discovery import find_nodes
 from basefs.daemon.gossipkeys import KeptKey, SignedKey
 from basefs.daemon.handover import HandOver
 from basefs.daemon.identities import KnownIdentities
-from basefs.daemon.keyfiles import default_keys, ensure_default_key
+from basefs.daemon.keyfiles import default_keys, ensure_default_key, make_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
@@ -84,16 +84,18 @@ def create(
     *,
     replaces: bool,
     is_open: bool,
+    passphrase: Callable[[Path], str],
 ) -> str:
     """Make a filesystem; returns its identity in hex.
 
     Args:
         home: of this node.
         name: of the filesystem.
-        keypaths: its root keys, the first one signs; none: the default key, which is made if there is none.
+        keypaths: its root keys, the first one signs; none: a new one (`Home.root_key`), which grants the default key.
         addresses: of the nodes that newcomers join.
         replaces: delete a filesystem of that name.
         is_open: whether anybody may read it, and not only its members.
+        passphrase: is asked for that of a key which is encrypted.
 
     Raises `Exists`, `AlreadyRunning`, `UsageError`, OSError.
     """
@@ -105,7 +107,9 @@ def create(
         raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
     if not keypaths:
         ensure_default_key(home)
-    keys = [(_key_name(path, home), SigningKey.load(path)) for path in keypaths or (home.default_key,)]
+        make_key(home.root_key(name), overwrite=True)
+    paths = keypaths or (home.root_key(name), home.default_key)
+    keys = [(_key_name(path, home, name), SigningKey.load(path, partial(passphrase, path))) for path in paths]
     if len({key.fingerprint for _, key in keys}) < len(keys):
         raise UsageError("the same key was given twice with -k")
     with new_directory(directory) as fresh:
@@ -117,9 +121,9 @@ def create(
     return identity
 
 
-def _key_name(path: Path, home: Home) -> bytes:
-    """Keys are named after their file; the default key, which is named alike everywhere, after the host."""
-    text = socket.gethostname() if path == home.default_key else path.name
+def _key_name(path: Path, home: Home, name: str) -> bytes:
+    """Keys are named after their file; those that have the same one everywhere, after the host, and what they are."""
+    text = {home.default_key: socket.gethostname(), home.root_key(name): "root"}.get(path, path.name)
     return text.encode("utf-8", "surrogateescape")[:255]
 
 

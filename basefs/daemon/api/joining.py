@@ -142,9 +142,12 @@ def is_invitation(key_name: str) -> bool:
 
 
 def _member_keys(granted: list[GrantedKey]) -> list[bytes]:
-    """Keys of members: this node's first, then those of the highest authority; no invite keys."""
+    """Keys of members: this node's first, then those of the highest authority; no invite keys.
+
+    The root key comes last, since it may be in a drawer.
+    """
     keys = [one for one in granted if one.depth is not None and not is_invitation(one.name)]
-    keys.sort(key=lambda one: (not one.own, one.depth))
+    keys.sort(key=lambda one: (not one.own, one.granted_by == one.fingerprint, one.depth))
     return list(dict.fromkeys(bytes.fromhex(one.public) for one in keys))[:MAX_KEYS]
 
 

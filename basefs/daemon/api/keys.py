@@ -13,6 +13,7 @@ from basefs.daemon.api.messages import (
     Handlers,
     InviteKey,
     ListKeys,
+    OtherKey,
     RevokeKey,
     RevokeOutcome,
 )
@@ -20,7 +21,7 @@ from basefs.daemon.api.plans import path_changes
 from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion
 from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import Fingerprint
-from basefs.log.keys import fingerprint_of, parse_public_key
+from basefs.log.keys import SigningKey, fingerprint_of, parse_public_key
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
@@ -70,7 +71,7 @@ class KeyServices:
                 _require_one_name(author, name, fingerprint_of(public))
             return author.key_holder.grant(path, name, public, quota)
 
-        return self._carry_out(make, request.dry_run)
+        return self._carry_out(make, request.dry_run, request.signer)
 
     def invite(self, request: InviteKey) -> str:
         """See `InviteKey`."""
@@ -92,20 +93,23 @@ class KeyServices:
         grant = self._find(path, request.key)
         name, fingerprint = grant.entry.name, grant.fingerprint
         plan = self._carry_out(
-            lambda author: author.key_holder.revoke(path, name, fingerprint, discard=request.discard), request.dry_run
+            lambda author: author.key_holder.revoke(path, name, fingerprint, discard=request.discard),
+            request.dry_run,
+            request.signer,
         )
         return RevokeOutcome(fingerprint.hex(), plan)
 
-    def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool) -> GrantOutcome:
+    def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool, signer: OtherKey | None) -> GrantOutcome:
+        key = None if signer is None else _signing_key(signer)
         if dry_run:
-            return _describe(self._replica.plan(make))
+            return _describe(self._replica.plan(make, key))
         plans: list[GrantPlan] = []
 
         def draft(author: Author) -> Draft:
             plans.append(make(author))
             return plans[-1].draft
 
-        self._replica.commit(draft)
+        self._replica.commit(draft, key=key)
         return _describe(plans[-1])
 
     def _find(self, path: Path, key: str) -> GrantRecord:
@@ -139,6 +143,12 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
         if one.entry.name == name:
             other = one.fingerprint.hex()[:LEAST_DIGITS]
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
+
+
+def _signing_key(other: OtherKey) -> SigningKey:
+    if other.seed is not None:
+        return SigningKey.from_seed(other.seed)
+    return SigningKey.from_agent(other.agent or "", parse_public_key(other.public or ""))
 
 
 def _limit(most: int | None) -> int:

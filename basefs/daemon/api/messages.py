@@ -395,6 +395,21 @@ class GrantOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherKey:
+    """A key that signs one grant or revoke instead of the node's, and that the daemon then forgets.
+
+    Attributes:
+        seed: its RFC 8032 secret; `None` where an SSH agent holds it.
+        agent: path of the agent's socket.
+        public: the public key that the agent knows, in hex.
+    """
+
+    seed: bytes | None = field(default=None, repr=False)
+    agent: str | None = None
+    public: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GrantKey(Request[GrantOutcome]):
     """Let a public key write at a path and below it; `max_bytes`, `max_entries`: its quota, `None` is no limit.
 
@@ -409,6 +424,7 @@ class GrantKey(Request[GrantOutcome]):
     force: bool = False
     max_bytes: int | None = None
     max_entries: int | None = None
+    signer: OtherKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +457,7 @@ class RevokeKey(Request[RevokeOutcome]):
     key: str
     discard: bool = False
     dry_run: bool = False
+    signer: OtherKey | None = None
 
 
 # -- the state of a filesystem -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from basefs.daemon.api.messages import GetSummary, ListKeys, Request
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver
-from basefs.daemon.keyfiles import own_key_files
+from basefs.daemon.keyfiles import own_key_files, root_key_files
 from basefs.daemon.lock import exclusive, is_held, only_agent
 from basefs.daemon.mounts import is_own, mounts
 from basefs.daemon.settings import Settings
@@ -49,9 +49,11 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
         found.append(f"no other machine is known that has {name}: its {summary.entries} entries may be nowhere else")
     elif warning := HandOver.warning(directory, name, summary.root_hash):
         found.append(warning)
-    own = own_key_files(home)
-    if granted and all(one.fingerprint in {key.fingerprint for key in own} for one in granted):
-        found.append(f"only the key {own[0].file} may write everywhere in {name}: keep it, nobody can replace it")
+    here = {key.fingerprint: key.file for key in (*own_key_files(home), *root_key_files(home, name))}
+    files = [here.get(one.fingerprint) for one in granted]
+    if files and None not in files:
+        listed = " and ".join(sorted(filter(None, files)))
+        found.append(f"nobody else may write everywhere in {name}: keep {listed}, which cannot be replaced")
     return found
 
 

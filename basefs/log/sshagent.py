@@ -1,0 +1,69 @@
+"""Keys that an SSH agent holds (draft-ietf-sshm-ssh-agent): it signs, and never gives them away."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+from basefs.errors import UsageError
+
+#: Message numbers: section 6.1 of the draft.
+_SIGN_REQUEST = 13
+_SIGN_RESPONSE = 14
+#: Seconds that an agent may take.  Others wait for the replica's lock meanwhile, so nobody is asked for a passphrase.
+_TIMEOUT = 5.0
+#: Longest answer, bytes.  A signature of Ed25519 is 83.
+_MAX_ANSWER = 4096
+_KIND = b"ssh-ed25519"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentKey:
+    """An Ed25519 key that an agent holds.
+
+    Attributes:
+        agent: path of the agent's socket, as in SSH_AUTH_SOCK.
+        public: raw public key (32 bytes).
+    """
+
+    agent: str
+    public: bytes
+
+    def sign(self, data: bytes) -> bytes:
+        """The agent's signature of some bytes (64 bytes).  Raises `UsageError` where it does not give one."""
+        blob = _string(_KIND) + _string(self.public)
+        request = bytes([_SIGN_REQUEST]) + _string(blob) + _string(data) + struct.pack(">I", 0)
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(_TIMEOUT)
+                connection.connect(self.agent)
+                connection.sendall(_string(request))
+                (size,) = struct.unpack(">I", _read(connection, 4))
+                answer = _read(connection, min(size, _MAX_ANSWER))
+        except TimeoutError:
+            raise UsageError(
+                f"the SSH agent at {self.agent} did not sign within {_TIMEOUT:.0f} s: one that asks for each use "
+                "(ssh-add -c) cannot be used here"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"cannot ask the SSH agent at {self.agent}: {error.strerror or error}") from None
+        signature = answer[-64:]
+        if answer != bytes([_SIGN_RESPONSE]) + _string(_string(_KIND) + _string(signature)):
+            raise UsageError(f"the SSH agent at {self.agent} does not have that key: add it with 'ssh-add'")
+        return signature
+
+
+def _string(data: bytes) -> bytes:
+    """RFC 4251, section 5."""
+    return struct.pack(">I", len(data)) + data
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        part = connection.recv(size - len(found))
+        if not part:
+            raise ConnectionResetError(0, "it hung up")
+        found += part
+    return found
