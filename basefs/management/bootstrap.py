@@ -47,7 +47,7 @@ def bootstrap(
     """Create the filesystem NAME, with its root keys and the addresses at which new nodes join.
 
     Without -k a root key is made, $BASEFS_HOME/NAME.root.key, and the node's own key is granted everything by it. The
-    root key cannot be revoked, nor replaced: move it to a safe place. 'basefs grant' and 'basefs revoke' take it with
+    root key cannot be revoked, nor replaced: move it to a safe place. 'basefs grant', 'revoke' and 'expel' take it with
     -k.
 
     Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open whoever reaches the sync

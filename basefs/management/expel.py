@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import click
 
-from basefs.daemon.api.messages import LEAST_DIGITS, GetSummary, GrantedKey, ListKeys, RevokeKey
+from basefs.daemon.api.messages import (
+    LEAST_DIGITS,
+    ChangedGrant,
+    GetSummary,
+    GrantedKey,
+    ListKeys,
+    RevokeKey,
+    encode,
+)
 from basefs.daemon.config import Home
 from basefs.errors import BaseFSError, NotFound, NotPermitted, UsageError, suggestion
-from basefs.management.output import SHORT, examples, note, printable
+from basefs.management.output import SHORT, examples, json_option, note, print_json, printable
+from basefs.management.revoke import print_fallen
 from basefs.management.session import ask
+from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_name
 
 
-@click.command(epilog=examples("basefs expel etc gamma", "basefs expel etc 3f1c0a9e --discard"))
+@click.command(
+    epilog=examples(
+        "basefs expel etc gamma", "basefs expel etc 3f1c0a9e --discard", "basefs expel etc alpha -k root.key"
+    )
+)
 @click.argument("target", metavar="NAME")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
 @click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
-def expel(target: str, key: str, discard: bool) -> None:
+@key_option
+@json_option
+def expel(target: str, key: str, discard: bool, as_json: bool) -> None:
     """Revoke a key on every path of NAME, removed ones included, and print what falls with it.
 
     Its holder is no member then: nodes end its sessions within two seconds of the revoke's arrival, and a node with a
@@ -24,26 +40,27 @@ def expel(target: str, key: str, discard: bool) -> None:
     holder has fetched before, it keeps.
     """
     home = Home.from_environment()
-    name = parse_name(home, target)
+    name, signer = parse_name(home, target), other_key()
     found = _find(name, key, ask(home, name, ListKeys()))
     fingerprint = found[0].fingerprint
-    failed: list[str] = []
+    gone: list[ChangedGrant] = []
     for path in sorted({one.path for one in found}):
         try:
-            revoked = ask(home, name, RevokeKey(path, fingerprint, discard, False))
+            revoked = ask(home, name, RevokeKey(path, fingerprint, discard, False, signer))
         except NotFound:
             continue  # it has fallen with one of those before
         except BaseFSError as error:
-            failed.append(path)
             note(f"basefs: {error}")
             continue
-        for fallen in revoked.plan.fallen:
-            what = "revoked" if fallen.fingerprint == fingerprint else "fallen with it"
-            click.echo(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")
+        gone += revoked.plan.fallen
+        if not as_json:
+            print_fallen(revoked)
+    if as_json:
+        print_json({"fingerprint": fingerprint, "fallen": encode(gone)})
     left = sorted({one.path for one in ask(home, name, ListKeys()) if one.fingerprint == fingerprint})
     if left:
         raise NotPermitted(f"{found[0].name} stays a member of {name}, by what it is granted at {', '.join(left)}")
-    if not ask(home, name, GetSummary()).open:
+    if not as_json and not ask(home, name, GetSummary()).open:
         click.echo(f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more")
 
 

@@ -27,9 +27,8 @@ def genkey(keypath: Path | None, force: bool, is_protected: bool, as_json: bool)
 
     Without KEYPATH it becomes the default key, $BASEFS_HOME/key.
 
-    --passphrase is for a key that is kept apart from the nodes: 'basefs bootstrap', 'basefs grant' and 'basefs revoke'
-    ask for it where -k names such a key; a daemon cannot. Without a terminal it is the first line of the standard
-    input.
+    --passphrase is for a key that is kept apart from the nodes: 'basefs bootstrap', 'grant', 'revoke' and 'expel' ask
+    for it where -k names such a key; a daemon cannot. Without a terminal it is the first line of the standard input.
     """
     home = Home.from_environment()
     if is_protected and keypath is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from basefs.daemon.api.messages import RevokeKey, encode
+from basefs.daemon.api.messages import RevokeKey, RevokeOutcome, encode
 from basefs.daemon.config import Home
 from basefs.management.grant import dry_run_option, print_plan
 from basefs.management.output import examples, json_option, print_json, printable
@@ -37,8 +37,13 @@ def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -
         print_json(encode(revoked))
         return
     if not dry_run:
-        for fallen in revoked.plan.fallen:
-            what = "revoked" if fallen.fingerprint == revoked.fingerprint else "fallen with it"
-            click.echo(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")
+        print_fallen(revoked)
     if dry_run or not discard:
         print_plan(revoked.plan, dry_run=dry_run)
+
+
+def print_fallen(revoked: RevokeOutcome) -> None:
+    """What does not count any more after a revoke."""
+    for fallen in revoked.plan.fallen:
+        what = "revoked" if fallen.fingerprint == revoked.fingerprint else "fallen with it"
+        click.echo(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")

@@ -16,7 +16,7 @@ from tests.support.commands import Cli
 from tests.support.node import Node
 
 #: Commands that have nothing to tell but that it is done, or print what is not theirs.
-WITHOUT_JSON = {"mount", "unmount", "remove", "run", "serf", "completion"}
+WITHOUT_JSON = {"mount", "unmount", "remove", "run", "serf", "completion", "rekey"}
 #: Commands that make what they name, or name no filesystem.
 WITHOUT_NAME = {"genkey", "bootstrap", "get", "join", "import", "list", "installserf", "completion"}
 #: What to give for the arguments behind the first one.
@@ -24,6 +24,7 @@ _REST: dict[str, list[str]] = {
     "mount": ["/"],
     "grant": ["key", "ab" * 32],
     "revoke": ["key"],
+    "expel": ["key"],
     "revert": ["abcdef"],
     "serf": ["members"],
     "export": ["-"],

@@ -62,6 +62,7 @@ STOPPED = (
     "export conf file",
     "import copy file",
     "conflicts conf:/f --accept",
+    "expel conf bob",
 )
 #: And for one that runs without a network.
 RUNNING = ("list", "status conf", "resources conf --once")

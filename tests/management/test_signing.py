@@ -156,7 +156,7 @@ def test_a_key_with_a_passphrase_founds_a_filesystem_and_grants(cli: Cli, monkey
     typed(monkeypatch, "a secret\n")
     cli("grant", "conf", "bob", BOB.public.hex(), "-k", root)
     typed(monkeypatch, "a secret\n")
-    cli("revoke", "conf", "bob", "-k", root)
+    cli("expel", "conf", "bob", "-k", root)
     assert set(names(cli)) == {"root"}
     assert "a secret" not in cli("log", "conf", "--json")
 
@@ -166,7 +166,7 @@ def test_a_daemon_asks_for_no_passphrase(conf: Cli, monkeypatch: pytest.MonkeyPa
     typed(monkeypatch, "a secret\n")
     conf("genkey", "--passphrase", protected)
     refused = conf.fails("run", "conf", "-k", protected, code=2)
-    assert "has a passphrase: only -k of 'basefs grant' and 'basefs revoke' asks for it" in refused
+    assert "has a passphrase: only -k of 'basefs grant', 'revoke' and 'expel' asks for it" in refused
     assert "nobody could type the passphrase" in conf.fails("genkey", "--passphrase", code=2)
     typed(monkeypatch, "\n")
     assert "an empty passphrase protects nothing" in conf.fails("genkey", "--passphrase", conf.base / "x", code=2)
