@@ -19,7 +19,7 @@ from basefs.log.store import Store
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import LINKABLE, Below, Files, Forest, Outcome, Unproven, Walk, unite
+from basefs.view.walk import LINKABLE, Below, Files, Forest, Incarnation, Outcome, Unproven, Walk, unite
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
@@ -155,6 +155,50 @@ def _are_concurrent(one: Entry, other: Entry) -> bool:
     return one.action is other.action is Action.MKDIR and one.parent == other.parent
 
 
+class _NotAnswered(Exception):
+    """The contributors below some directories must be found first."""
+
+    def __init__(self, places: Sequence[Incarnation]) -> None:
+        super().__init__()
+        self.places = places
+
+
+class _Contributors:
+    """The contributors below directories, for one question: nothing is forgotten before that is answered."""
+
+    def __init__(self, remembered: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]]) -> None:
+        """`remembered`: directory -> the keys valid there, and the contributors; of questions before, in this log."""
+        self._remembered = remembered
+        self._found: dict[EntryHash, list[tuple[Authority, dict[Fingerprint, int]]]] = {}
+
+    def known(self, place: Incarnation) -> dict[Fingerprint, int] | None:
+        """Those below a directory, if they were found."""
+        for authority, found in self._found.get(place.mkdir, ()):
+            if authority == place.authority:
+                return found
+        known = self._remembered.get(place.mkdir)
+        return known[1] if known is not None and known[0] == place.authority else None
+
+    def note(self, place: Incarnation, found: dict[Fingerprint, int]) -> None:
+        """They were found."""
+        self._found.setdefault(place.mkdir, []).append((place.authority, found))
+        self._remembered.keep(place.mkdir, (place.authority, found))
+
+    def union(self, places: Collection[Incarnation]) -> dict[Fingerprint, int]:
+        """Those below any of some directories.  Raises `_NotAnswered`."""
+        united: dict[Fingerprint, int] = {}
+        missing = []
+        for place in places:
+            known = self.known(place)
+            if known is None:
+                missing.append(place)
+            else:
+                unite(united, known)
+        if missing:
+            raise _NotAnswered(missing)
+        return united
+
+
 class Resolver:
     """Resolves paths of one log.  Remembers what links name for as long as the log stays as it is.
 
@@ -182,8 +226,9 @@ class Resolver:
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
-        #: Directory -> the keys valid there, and the contributors below it.
         self._contributors: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]] = Remembered(_REMEMBERED)
+        #: While they are asked for.
+        self._answers: _Contributors | None = None
         #: The version of the log in which those are.
         self._version = store.version
 
@@ -409,15 +454,6 @@ class Resolver:
             return True
         return self.may_change(link.fingerprint, walk.states.get(EntryHash(link.content), UNKNOWN))
 
-    def below(self, mkdir: EntryHash, authority: Authority, depth: int) -> Iterator[Outcome]:
-        """The outcomes of the paths directly in one incarnation of a directory, which lies at this depth."""
-        placed = self._store.get(mkdir)
-        if placed is not None:
-            for entries in self._store.entries_under(placed.path_id, (mkdir,)).values():
-                outcome = self.path(entries, (mkdir,), authority, depth + 1)
-                if outcome is not None:
-                    yield outcome
-
     # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
 
     def has_effective_below(self, directory: Unproven, depth: int) -> bool:
@@ -448,30 +484,61 @@ class Resolver:
     def _walks_below(
         self, mkdir: EntryHash, authority: Authority, depth: int, below: Below, *, unlimited: bool = False
     ) -> Iterator[tuple[Outcome | None, Walk]]:
-        placed = self._store.get(mkdir)
-        if placed is None:
-            return
-        for entries in self._store.entries_under(placed.path_id, (mkdir,)).values():
+        for entries in self._entries_in(mkdir):
             forest = Forest.of(entries, (mkdir,))
             if forest.heads:
                 walk = Walk(self, forest, authority, depth + 1, below=below, unlimited=unlimited)
                 yield self._result(forest, walk, authority, depth + 1), walk
 
-    def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
-        """The keys valid now that signed anything below one incarnation of a directory, with their authority."""
+    def contributors_below(self, directories: Collection[Incarnation]) -> dict[Fingerprint, int]:
+        """The keys valid now that signed anything below any of these directories, with their authority.
+
+        A directory below that has something else in its place takes the same question.  It is answered first, so that
+        the stack does not grow with the depth of the tree, which a key holder chooses.
+        """
         self._renew()
+        if self._answers is not None:
+            return self._answers.union(directories)
+        self._answers = _Contributors(self._contributors)
+        try:
+            todo = list(directories)
+            while todo:
+                place = todo[-1]
+                first = () if self._answers.known(place) is not None else self._ask_below(place, self._answers)
+                if first:
+                    todo.extend(first)
+                else:
+                    todo.pop()
+            return self._answers.union(directories)
+        finally:
+            self._answers = None
+
+    def _ask_below(self, place: Incarnation, answers: _Contributors) -> Sequence[Incarnation]:
+        """Find the contributors below a directory; returns those below it that must be asked first, if any."""
         found: dict[Fingerprint, int] = {}
-        todo = [(mkdir, authority, depth)]
+        first: list[Incarnation] = []
+        todo = [place]
         while todo:
-            hash, keys, level = todo.pop()
-            known = self._contributors.get(hash)
-            if known is not None and known[0] == keys:
-                unite(found, known[1])
+            directory = todo.pop()
+            known = answers.known(directory)
+            if known is not None:
+                unite(found, known)
                 continue
-            for outcome in self.below(hash, keys, level):
-                unite(found, outcome.contributors)
-                todo.extend((directory, outcome.authority, level + 1) for directory in outcome.directories)
-        # A directory below that has something else in its place was looked at for that, and would be again and again
-        # for each one above it.
-        self._contributors.keep(mkdir, (authority, found))
-        return found
+            for entries in self._entries_in(directory.mkdir):
+                try:
+                    outcome = self.path(entries, (directory.mkdir,), directory.authority, directory.depth + 1)
+                except _NotAnswered as question:
+                    first += question.places
+                    continue
+                if outcome is not None:
+                    unite(found, outcome.contributors)
+                    keys, depth = outcome.authority, directory.depth + 1
+                    todo.extend(Incarnation(mkdir, keys, depth) for mkdir in outcome.directories)
+        if not first:
+            answers.note(place, found)
+        return first
+
+    def _entries_in(self, mkdir: EntryHash) -> Collection[Sequence[Placed]]:
+        """The entries of each path directly in one incarnation of a directory."""
+        placed = self._store.get(mkdir)
+        return () if placed is None else self._store.entries_under(placed.path_id, (mkdir,)).values()

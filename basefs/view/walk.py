@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
@@ -166,6 +166,20 @@ class Unproven:
     unlimited: bool
 
 
+class Incarnation(NamedTuple):
+    """One incarnation of a directory, by its mkdir entry.
+
+    Attributes:
+        mkdir: that entry.
+        authority: the keys valid in it.
+        depth: number of components of its path.
+    """
+
+    mkdir: EntryHash
+    authority: Authority
+    depth: int
+
+
 class OtherPaths(Protocol):
     """The properties of other paths that the walk over one path needs."""
 
@@ -194,8 +208,8 @@ class OtherPaths(Protocol):
     def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
         """Whether any path below one incarnation of a directory, however deep, is live."""
 
-    def contributors_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> dict[Fingerprint, int]:
-        """The keys valid now that signed anything below one incarnation of a directory, with their authority."""
+    def contributors_below(self, directories: Collection[Incarnation]) -> dict[Fingerprint, int]:
+        """The keys valid now that signed anything below any of these directories, with their authority."""
 
 
 class Walk:
@@ -475,9 +489,11 @@ class Walk:
         for outcome in directories:
             unite(contributors, outcome.contributors)
             mkdirs.update(dict.fromkeys(outcome.directories))
-            if against_others:
-                for mkdir in outcome.directories:
-                    unite(contributors, self._others.contributors_below(mkdir, outcome.authority, self._depth))
+        if against_others:
+            places = [
+                Incarnation(mkdir, one.authority, self._depth) for one in directories for mkdir in one.directories
+            ]
+            unite(contributors, self._others.contributors_below(places))
         return replace(
             directories[0],
             tips=tuple(tip for outcome in directories for tip in outcome.tips),

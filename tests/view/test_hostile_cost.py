@@ -66,3 +66,18 @@ def test_directories_in_one_another_with_files_in_their_places_cost_no_more_than
         replica.close()
     # Each entry takes a step for each directory above it.
     assert found[2] <= 4.6 * found[0] and found[3] <= 4.6 * found[1]
+
+
+def test_no_depth_of_such_directories_exhausts_the_stack(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path / "story")
+    parent = story.root
+    for _ in range(400):
+        made = story.mkdir(ROOT_KEY, parent, "d")
+        story.write(ROOT_KEY, parent, b"", "d")
+        parent = made
+    replica = make_replica(tmp_path / "other", born=[])
+    applied = replica.apply(story.entries, [])
+    assert len(applied.entries) == len(story.entries)
+    assert replica.live_paths()
+    assert replica.check_view() == []
+    replica.close()
