@@ -111,7 +111,7 @@ class SigningKey:
             # So it is encrypted.
             if passphrase is None:
                 raise UsageError(
-                    f"the key {path} has a passphrase: only -k of 'basefs grant', 'revoke' and 'expel' asks for it"
+                    f"the key {path} has a passphrase, which a daemon cannot ask for: use a key without one here"
                 ) from None
             private = _decrypted(path, data, read, passphrase())
         except UnsupportedAlgorithm as error:

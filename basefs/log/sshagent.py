@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from basefs.errors import UsageError
+from basefs.log.ed25519 import is_signed
 
 #: Message numbers: section 6.1 of the draft.
 _SIGN_REQUEST = 13
@@ -51,6 +52,8 @@ class AgentKey:
         signature = answer[-64:]
         if answer != bytes([_SIGN_RESPONSE]) + _string(_string(_KIND) + _string(signature)):
             raise UsageError(f"the SSH agent at {self.agent} does not have that key: add it with 'ssh-add'")
+        if not is_signed(data, signature, self.public):
+            raise UsageError(f"the SSH agent at {self.agent} has made a wrong signature: use another agent")
         return signature
 
 

@@ -28,14 +28,16 @@ def genkey(keypath: Path | None, force: bool, is_protected: bool, as_json: bool)
     Without KEYPATH it becomes the default key, $BASEFS_HOME/key.
 
     --passphrase is for a key that is kept apart from the nodes: 'basefs bootstrap', 'grant', 'revoke' and 'expel' ask
-    for it where -k names such a key; a daemon cannot. Without a terminal it is the first line of the standard input.
+    for it where -k names such a key. A daemon cannot ask, so the default key has none. Without a terminal the
+    passphrase is the first line of the standard input.
     """
     home = Home.from_environment()
-    if is_protected and keypath is None:
-        raise UsageError("nobody could type the passphrase of the default key when a daemon starts: give a KEYPATH")
+    is_default = keypath is None or keypath.absolute() == home.default_key
+    if is_protected and is_default:
+        raise UsageError("a daemon cannot ask for the passphrase of the default key: give another KEYPATH")
     if keypath is None:
         home.make()
-    replaces = force and (keypath is None or keypath.absolute() == home.default_key)
+    replaces = force and is_default
     needed = _writable_by(home) if replaces else []
     passphrase = new_passphrase(keypath) if is_protected and keypath is not None else ""
     made = make_key(keypath or home.default_key, overwrite=force, passphrase=passphrase)

@@ -87,6 +87,10 @@ def test_a_damaged_line_is_refused(conf: Cli, rest: str) -> None:
     assert "not whole: give all of the file" in refused or "neither a file nor a public key" in refused
 
 
+#: An answer of the right form, whose signature is not one.
+WRONG = b"\0\0\0\x58\x0e\0\0\0\x53\0\0\0\x0bssh-ed25519\0\0\0\x40" + bytes(64)
+
+
 # -- an agent ----------------------------------------------------------------------------------------------------------
 
 
@@ -114,7 +118,7 @@ def test_without_an_agent_it_says_what_to_do(conf: Cli, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"\0\0\0\x01\x05", b"\xff\xff\xff\xff" + bytes(5000), b"\0\0\0\x53\x0e" + bytes(82)]
+    "answer", [b"", b"\0\0\0\x01\x05", b"\xff\xff\xff\xff" + bytes(5000), b"\0\0\0\x53\x0e" + bytes(82), WRONG]
 )
 def test_a_strange_agent_is_refused(conf: Cli, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     ann = ssh_key(conf.base / "ann")
@@ -166,8 +170,10 @@ def test_a_daemon_asks_for_no_passphrase(conf: Cli, monkeypatch: pytest.MonkeyPa
     typed(monkeypatch, "a secret\n")
     conf("genkey", "--passphrase", protected)
     refused = conf.fails("run", "conf", "-k", protected, code=2)
-    assert "has a passphrase: only -k of 'basefs grant', 'revoke' and 'expel' asks for it" in refused
-    assert "nobody could type the passphrase" in conf.fails("genkey", "--passphrase", code=2)
+    assert "has a passphrase, which a daemon cannot ask for: use a key without one here" in refused
+    for default in ((), (conf.home.default_key, "-f")):
+        refused = conf.fails("genkey", "--passphrase", *default, code=2)
+        assert "a daemon cannot ask for the passphrase of the default key" in refused
     typed(monkeypatch, "\n")
     assert "an empty passphrase protects nothing" in conf.fails("genkey", "--passphrase", conf.base / "x", code=2)
     assert not os.path.lexists(conf.base / "x")
