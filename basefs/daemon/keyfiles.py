@@ -36,9 +36,11 @@ def own_key_files(home: Home) -> list[KeyFile]:
 
 
 def root_key_files(home: Home, name: str) -> list[KeyFile]:
-    """The file of the root key that bootstrap made, if it is still here."""
+    """The file of the root key that bootstrap made, if it is still here and can be read."""
     path = home.root_key(name)
-    return [_key_file(path, SigningKey.load(path))] if path.exists() else []
+    with contextlib.suppress(UsageError):
+        return [_key_file(path, SigningKey.load(path))]
+    return []
 
 
 def other_key(path: Path, passphrase: Callable[[], str], agent: str | None) -> OtherKey:
@@ -62,13 +64,17 @@ def other_key(path: Path, passphrase: Callable[[], str], agent: str | None) -> O
 
 
 def make_key(path: Path, *, overwrite: bool = False, passphrase: str = "") -> KeyFile:
-    """Make a key pair: `path`, encrypted where there is a passphrase, and `path`.pub beside it.
+    """Make a key pair; see `keep_key`."""
+    return keep_key(SigningKey.generate(), path, overwrite=overwrite, passphrase=passphrase)
+
+
+def keep_key(key: SigningKey, path: Path, *, overwrite: bool = False, passphrase: str = "") -> KeyFile:
+    """Write a key pair: `path`, encrypted where there is a passphrase, and `path`.pub beside it.
 
     `overwrite`: an earlier key stays as `path`.old-FINGERPRINT; a file that is no key, as `path`.old- and a hash of it.
 
     Raises `UsageError`, OSError.
     """
-    key = SigningKey.generate()
     kept = None
     if overwrite and path.exists():
         kept = path.with_name(f"{path.name}.old-{_digits(path)}")

@@ -193,8 +193,9 @@ class PeerFilter:
 #: The name of the file, beside the log.
 PEERS_FILE = "peers.json"
 #: Peers kept.  More would make the file grow with every node that there ever was; fewer would forget real peers of a
-#: large network.  Members are dropped last, and of each kind the one that changed longest ago.
+#: large network.  They are dropped in the order of `_WORTH`, and of each kind the one that changed longest ago.
 MAX_PEERS = 1024
+_WORTH = [PeerState.LEFT, PeerState.GONE, PeerState.MEMBER, PeerState.FORMER, PeerState.OWN]
 #: Seconds by which the clock of another node may be ahead.  What it says of a later time would hold until then,
 #: whatever happens meanwhile.
 MAX_AHEAD = 24 * 3600.0
@@ -315,7 +316,7 @@ class PeerBook:
         self._peers.pop(key, None)
         self._peers[key] = peer
         if len(self._peers) > MAX_PEERS:
-            del self._peers[min(self._peers, key=lambda each: self._peers[each].state is PeerState.MEMBER)]
+            del self._peers[min(self._peers, key=lambda each: _WORTH.index(self._peers[each].state))]
 
     @property
     def changed(self) -> bool:

@@ -406,6 +406,7 @@ class Gossip:
                     await self._compare([Claim(digest_of(one.name), PeerState.MEMBER, one.since) for one in missed])
                 except AgentError as error:
                     log.info("cannot ask for missed peers: %s", error)
+                    break
             else:
                 names = {one.name for one in missed}
                 asked = {pair for pair in asked | questions if pair[0] in names}

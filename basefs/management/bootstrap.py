@@ -9,7 +9,7 @@ import click
 from basefs.daemon.api.creation import create
 from basefs.daemon.config import Home, NodeAddress, is_ip, parse_address
 from basefs.errors import UsageError
-from basefs.management.output import examples, json_option, print_json
+from basefs.management.output import examples, json_option, note, print_json
 from basefs.management.session import notify
 from basefs.management.signing import ask_passphrase
 
@@ -36,7 +36,7 @@ from basefs.management.signing import ask_passphrase
     "keypaths",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Root key; may be given again, the first one signs.",
+    help="Key granted on '/'; may be given again, the first is the root key.",
 )
 @click.option("--open", "is_open", is_flag=True, help="Whoever reaches a node reads everything, without a key.")
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
@@ -44,28 +44,30 @@ from basefs.management.signing import ask_passphrase
 def bootstrap(
     name: str, addresses: tuple[str, ...], keypaths: tuple[Path, ...], is_open: bool, force: bool, as_json: bool
 ) -> None:
-    """Create the filesystem NAME, with its root keys and the addresses at which new nodes join.
+    """Create the filesystem NAME, with a root key and the addresses at which new nodes join.
 
-    Without -k a root key is made, $BASEFS_HOME/NAME.root.key, and the node's own key is granted everything by it. The
-    root key cannot be revoked, nor replaced: move it to a safe place. 'basefs grant', 'revoke' and 'expel' take it with
-    -k.
+    Without -k a root key is made, $BASEFS_HOME/NAME.root.key, which grants the node's own key on '/'. With -k the first
+    key is the root key, and grants the others. The root key can neither be revoked nor replaced: move it to a safe
+    place. 'basefs grant', 'revoke' and 'expel' take it with -k.
 
     Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open whoever reaches the sync
     port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.
     """
     parsed = [_parse_ip(address) for address in addresses]
     home = Home.from_environment()
-    identity = create(home, name, keypaths, parsed, replaces=force, is_open=is_open, passphrase=ask_passphrase)
+    created = create(home, name, keypaths, parsed, replaces=force, is_open=is_open, passphrase=ask_passphrase)
     if as_json:
-        print_json({"name": name, "identity": identity})
+        print_json({"name": name, "identity": created.identity})
     else:
-        click.echo(f"{name} {identity}")
+        click.echo(f"{name} {created.identity}")
     notify(f"mount it:    basefs mount {name} DIR")
     notify(f"add others:  basefs invite {name}")
-    if keypaths:
-        notify(f"keep safe:   {keypaths[0]}, the root key of {name}, which nothing can replace")
+    if created.root_key is None:
+        notify(f"root key:    {keypaths[0]}; keep it in a safe place, nothing can replace it")
     else:
-        notify(f"move away:   {home.root_key(name)}, the root key of {name}, which nothing can replace")
+        notify(f"root key:    {created.root_key.file}; move it to a safe place, nothing can replace it")
+        if created.root_key.former is not None:
+            note(f"kept the former root key as {created.root_key.former}")
 
 
 def _parse_ip(text: str) -> NodeAddress:

@@ -198,7 +198,7 @@ def _why(row: RevisionRow) -> str:
     return (
         f"over the quota of {signer(row)}"
         if row.standing == "over quota"
-        else "a key is not valid: its own, or of what it builds on"
+        else "its key, or that of an entry it builds on, is not valid"
     )
 
 

@@ -59,7 +59,10 @@ def expel(target: str, key: str, discard: bool, as_json: bool) -> None:
         print_json({"fingerprint": fingerprint, "fallen": encode(gone)})
     left = sorted({one.path for one in ask(home, name, ListKeys()) if one.fingerprint == fingerprint})
     if left:
-        raise NotPermitted(f"{found[0].name} stays a member of {name}, by what it is granted at {', '.join(left)}")
+        raise NotPermitted(
+            f"{printable(found[0].name)} is still granted at {', '.join(map(printable, left))}: revoke it with a "
+            "higher key, on its node or with -k"
+        )
     if not as_json and not ask(home, name, GetSummary()).open:
         click.echo(f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more")
 

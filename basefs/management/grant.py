@@ -86,9 +86,13 @@ def grant_line(home: Home, name: str) -> str:
 
 
 def granters(home: Home, name: str) -> str:
-    """The names of the keys that may grant everything, without invitations: `alpha or beta`."""
-    names = {one.name for one in ask(home, name, ListKeys("/"))}
-    return " or ".join(sorted(printable(one) for one in names if not is_invitation(one)))
+    """The names of the keys that may grant everything, without invitations: `alpha or beta`.
+
+    The root key grants itself; it is on no node, unless it is the only one.
+    """
+    found = [one for one in ask(home, name, ListKeys("/")) if not is_invitation(one.name)]
+    names = {one.name for one in found if one.granted_by != one.fingerprint} or {one.name for one in found}
+    return " or ".join(sorted(map(printable, names)))
 
 
 def _public_key(text: str) -> str:
@@ -97,7 +101,7 @@ def _public_key(text: str) -> str:
         if not _PUBLIC.fullmatch(text.strip()):
             raise UsageError(
                 f"{text!r} is neither a file nor a public key: give the .pub file of 'basefs genkey' or ssh-keygen, or "
-                "the 64 hexadecimal digits of the former"
+                "64 hexadecimal digits"
             )
         return text
     try:

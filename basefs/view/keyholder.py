@@ -133,8 +133,12 @@ class KeyHolder:
         of this node has the authority.
         """
         ours = {one for one in grants_in_force(self._store, self._tree) if _names(one, path, fingerprint)}
-        revokes = self._revokes_of_removed(path, key_name, fingerprint)
-        if ours or not revokes:
+        removed = self._removed_grants(path, fingerprint)
+        revokes: list[Entry] = []
+        for made, (authority, grants) in removed.items():
+            end = self._chain_ends(path, [made], fingerprint, authority.grants)[-1]
+            revokes += self._revoke(self._signer.valid(authority), end, key_name, fingerprint, grants)
+        if ours or not removed:
             node = self._tree.node(path)
             self._require_place(node)
             own = self._signer.key_for(node.authority, path)
@@ -143,20 +147,23 @@ class KeyHolder:
             others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
             candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
             end = self._chain_ends(path, _made(node), fingerprint, node.authority.grants)[-1]
-            revokes.append(self._revoke(candidates, end, key_name, fingerprint, ours))
+            revokes += self._revoke(candidates, end, key_name, fingerprint, ours)
+        if not revokes:
+            raise PermissionDenied(
+                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key that signs "
+                "here has authority over it; its granter can revoke it, or a key with higher authority, see -k"
+            )
         return self._plan(path, revokes, keep=not discard)
 
-    def _revokes_of_removed(self, path: Path, key_name: bytes, fingerprint: Fingerprint) -> list[Entry]:
-        """Revokes of a key's grants on what is not at a path any more; one for each incarnation."""
+    def _removed_grants(
+        self, path: Path, fingerprint: Fingerprint
+    ) -> Mapping[EntryHash, tuple[Authority, set[tuple[Path, Grant]]]]:
+        """A key's grants on what is not at a path any more: by what it was, with the authority there."""
         removed: dict[EntryHash, tuple[Authority, set[tuple[Path, Grant]]]] = {}
         for one in lasting_grants(self._store, self._tree):
             if _names((one.path, one.grant), path, fingerprint):
                 removed.setdefault(one.made, (one.authority, set()))[1].add((path, one.grant))
-        found = []
-        for made, (authority, ours) in removed.items():
-            end = self._chain_ends(path, [made], fingerprint, authority.grants)[-1]
-            found.append(self._revoke(self._signer.valid(authority), end, key_name, fingerprint, ours))
-        return found
+        return removed
 
     def _revoke(
         self,
@@ -165,27 +172,17 @@ class KeyHolder:
         key_name: bytes,
         fingerprint: Fingerprint,
         ours: set[tuple[Path, Grant]],
-    ) -> Entry:
-        """The revoke behind an entry, by the one of these keys that takes back most of some grants.
-
-        Raises `PermissionDenied` where none of them takes back any.
-        """
+    ) -> list[Entry]:
+        """The revoke behind an entry, by the one of these keys that takes back most of some grants, if any does."""
         stamp = self._signer.now()
-        best: Entry | None = None
+        best: list[Entry] = []
         least = len(ours)
         for key in dict.fromkeys(candidates):
             entry = key.sign(end, stamp, Action.REVOKE, key_name, fingerprint)
             with supposed(self._store, self._tree.resolver, [entry]) as tree:
                 left = len(ours & all_grants(self._store, tree))
             if left < least:
-                best, least = entry, left
-        if best is None:
-            where = "".join(sorted({f" at {display(at)}" for at, _ in ours}))
-            raise PermissionDenied(
-                f"{key_name.decode('utf-8', 'backslashreplace')} stays granted{where}: no key of this "
-                "node has authority over it"
-                "; its granter can revoke it, or a key with higher authority"
-            )
+                best, least = [entry], left
         return best
 
     def _granter(self, node: Node, path: Path) -> SigningKey:
@@ -195,8 +192,8 @@ class KeyHolder:
         granter = next(found, None)
         if granter is None:
             raise NotPermitted(
-                f"the key {first.fingerprint.hex()[:12]} of this node has a quota at {display(path)}, so it cannot "
-                "grant: ask a key holder without one"
+                f"the key {first.fingerprint.hex()[:12]} has a quota at {display(path)}, so it cannot grant: ask a key "
+                "holder without a quota"
             )
         return granter
 

@@ -77,7 +77,7 @@ class _Bucket:
         places: these entries, in order.
         sizes: their bytes, each with those before it here; empty while that is not known.
         within: entries and quotas that were asked for, where the entry is within the quota.
-        more_bytes, more_entries: so much fits at least into each of these quotas behind what the entry needs.
+        more_bytes, more_entries: the least room that is left in any of these quotas.
     """
 
     places: list[_Place] = field(default_factory=list)
@@ -199,7 +199,7 @@ class _Account:
         order: the others, in order.
         size: bytes of all.
         over: entries and quotas that were asked for, where the entry is over the quota.
-        asked: how often an entry was found to be within a quota that it was not asked for before.
+        asked: how often something new was asked for since all was forgotten.
         is_forgotten: whether what was asked for is not known any more.
     """
 

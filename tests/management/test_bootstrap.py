@@ -47,9 +47,10 @@ def test_the_root_key_can_be_kept_elsewhere_and_revokes_the_node(cli: Cli) -> No
 def test_a_new_filesystem_of_the_name_keeps_the_root_key_of_the_old_one(cli: Cli) -> None:
     cli("bootstrap", "conf")
     first = cli.home.root_key("conf").read_bytes()
-    cli("bootstrap", "conf", "-f")
+    _, _, err = cli.run("bootstrap", "conf", "-f")
     assert cli.home.root_key("conf").read_bytes() != first
-    assert first in [path.read_bytes() for path in cli.home.path.glob("conf.root.key.old-*")]
+    (kept,) = cli.home.path.glob("conf.root.key.old-*")
+    assert kept.read_bytes() == first and f"kept the former root key as {kept}" in err
 
 
 @pytest.mark.parametrize(("option", "is_open"), [([], False), (["--open"], True)])
@@ -122,4 +123,4 @@ def test_a_terminal_gets_the_next_command_and_what_to_keep(node: Node, cli: Cli)
     shown = on_a_terminal(node, "bootstrap", "conf")
     assert "basefs mount conf DIR" in shown
     assert "basefs invite conf" in shown
-    assert f"move away:   {cli.home.root_key('conf')}" in shown
+    assert f"root key:    {cli.home.root_key('conf')}; move it" in shown

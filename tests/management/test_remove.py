@@ -29,6 +29,13 @@ def test_nothing_is_left_but_the_key(node: Node, conf: Cli) -> None:
     assert "there is no filesystem conf" in conf.fails("remove", "conf")
 
 
+def test_a_root_key_that_cannot_be_read_keeps_nothing_from_being_removed(cli: Cli) -> None:
+    cli("bootstrap", "conf")
+    cli.home.root_key("conf").write_text("not a key")
+    assert cli.run("remove", "-y", "conf")[0] == 0
+    assert cli.home.names() == []
+
+
 def test_without_a_terminal_it_needs_consent(node: Node, conf: Cli) -> None:
     done = node.spawn("remove", "conf")
     assert done.returncode == 2 and "conf was not removed: -y removes it" in done.stderr

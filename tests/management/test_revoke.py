@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from basefs.errors import PermissionDenied
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.management.output import SHORT
@@ -181,3 +182,23 @@ def test_what_is_granted_on_a_removed_directory_is_listed_and_revoked(tree: Cli)
     with tree.replica("conf") as replica:
         assert BOB.public not in replica.members()
     assert "no key bob is granted at /d/e" in tree.fails("revoke", "conf:/d/e", "bob")
+
+
+def test_a_grant_on_a_removed_directory_keeps_none_of_today_from_being_revoked(conf: Cli) -> None:
+    """On the directory that was removed the two are equals; on the one of today Alice has granted Bob."""
+    with conf.replica("conf") as replica:
+        for is_removed in (True, False):
+            replica.commit(lambda author: author.make_directory(path("/d")))
+            replica.commit(lambda author: author.grant(path("/d"), b"alice", ALICE.public))
+            if is_removed:
+                replica.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
+                replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    with conf.replica("conf", ALICE) as replica:
+        replica.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
+        assert BOB.fingerprint in {one.fingerprint for one in replica.grants(path("/d"))}
+        replica.commit(lambda author: author.key_holder.revoke(path("/d"), b"bob", BOB.fingerprint).draft)
+        assert BOB.fingerprint not in {one.fingerprint for one in replica.grants(path("/d"))}
+        # Only who has granted that, or has a higher key, ends the other one.
+        assert BOB.public in replica.members()
+        with pytest.raises(PermissionDenied):
+            replica.plan(lambda author: author.key_holder.revoke(path("/d"), b"bob", BOB.fingerprint))

@@ -20,7 +20,7 @@ from basefs.daemon.discovery import find_nodes
 from basefs.daemon.gossipkeys import KeptKey, SignedKey
 from basefs.daemon.handover import HandOver
 from basefs.daemon.identities import KnownIdentities
-from basefs.daemon.keyfiles import default_keys, ensure_default_key, make_key
+from basefs.daemon.keyfiles import KeyFile, default_keys, ensure_default_key, keep_key
 from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
@@ -76,6 +76,14 @@ def new_directory(directory: Path) -> Iterator[Path]:
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A new filesystem: its identity in hex, and the root key that was made for it, if none was given."""
+
+    identity: str
+    root_key: KeyFile | None
+
+
 def create(
     home: Home,
     name: str,
@@ -85,8 +93,8 @@ def create(
     replaces: bool,
     is_open: bool,
     passphrase: Callable[[Path], str],
-) -> str:
-    """Make a filesystem; returns its identity in hex.
+) -> Created:
+    """Make a filesystem.
 
     Args:
         home: of this node.
@@ -107,9 +115,11 @@ def create(
         raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
     if not keypaths:
         ensure_default_key(home)
-        make_key(home.root_key(name), overwrite=True)
-    paths = keypaths or (home.root_key(name), home.default_key)
-    keys = [(_key_name(path, home, name), SigningKey.load(path, partial(passphrase, path))) for path in paths]
+    paths = keypaths or (home.default_key,)
+    keys = [(_key_name(path, home), SigningKey.load(path, partial(passphrase, path))) for path in paths]
+    root = None if keypaths else SigningKey.generate()
+    if root is not None:
+        keys.insert(0, (b"root", root))
     if len({key.fingerprint for _, key in keys}) < len(keys):
         raise UsageError("the same key was given twice with -k")
     with new_directory(directory) as fresh:
@@ -118,12 +128,13 @@ def create(
             KeptKey(SignedKey.make(1, keys[0][1], replica.identity)).save(fresh)
         identity = replica.identity.hex()
         replica.close()
-    return identity
+        kept = None if root is None else keep_key(root, home.root_key(name), overwrite=True)
+    return Created(identity, kept)
 
 
-def _key_name(path: Path, home: Home, name: str) -> bytes:
-    """Keys are named after their file; those that have the same one everywhere, after the host, and what they are."""
-    text = {home.default_key: socket.gethostname(), home.root_key(name): "root"}.get(path, path.name)
+def _key_name(path: Path, home: Home) -> bytes:
+    """Keys are named after their file; the default key, which is named alike everywhere, after the host."""
+    text = socket.gethostname() if path == home.default_key else path.name
     return text.encode("utf-8", "surrogateescape")[:255]
 
 

@@ -67,9 +67,10 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
     client = FilesystemClient(home, name, how.notify)
     run_file = RunFile(home, name)
     running = is_held(home.existing(name))
+    began = time.monotonic()
     if running and not how.lazy:
         client.refuse_stopped()
-    unpublished = _publish(client, how.timeout) if running and not how.lazy else 0
+    unpublished = _publish(client, how.timeout / 2) if running and not how.lazy else 0
     facts = run_file.read()
     mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
     users: list[MountUser] | None = None
@@ -80,7 +81,7 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
     elif not running:
         run_file.remove()
         raise NotRunning(f"{name} is not running")
-    ended = _wait_for_end(home, name, mount, how, users)
+    ended = _wait_for_end(home, name, mount, how, users, began)
     if ended and unpublished and (warning := _unpublished_warning(home, name, unpublished)):
         how.warn(warning)
     if ended and running and has_peers(home, name) and (warning := HandOver.warning(home.existing(name), name)):
@@ -144,10 +145,11 @@ def _listed(users: list[MountUser]) -> str:
     return ", ".join(map(str, users[:_NAMED])) + more
 
 
-def _wait_for_end(home: Home, name: str, mount: Mount | None, how: Ending, users: list[MountUser] | None) -> bool:
-    """`users`: of the mount when it was detached; `None` if it was detached before."""
+def _wait_for_end(
+    home: Home, name: str, mount: Mount | None, how: Ending, users: list[MountUser] | None, began: float
+) -> bool:
+    """`users`: of the mount when it was detached; `None` if it was detached before.  `began`: when its time began."""
     directory = home.existing(name)
-    began = time.monotonic()
     why = None
     while is_held(directory):
         waited = time.monotonic() - began
