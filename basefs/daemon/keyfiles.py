@@ -12,7 +12,7 @@ from basefs.daemon.api.messages import OtherKey
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.log.hashes import sha224
-from basefs.log.keys import SigningKey, parse_public_key
+from basefs.log.keys import SigningKey, parse_public_key, read_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,10 @@ def other_key(path: Path, passphrase: Callable[[], str], agent: str | None) -> O
 
     `agent`: path of the agent's socket, as SSH_AUTH_SOCK names it.  Raises `UsageError`.
     """
-    try:
-        text = path.read_text(errors="replace")
-    except OSError:
-        text = "PRIVATE KEY"
-    if "PRIVATE KEY" in text:
-        return OtherKey(seed=SigningKey.load(path, passphrase).seed())
-    public = parse_public_key(text)
+    data = read_key(path)
+    if b"PRIVATE KEY" in data:
+        return OtherKey(seed=SigningKey.parse(data, path, passphrase).seed())
+    public = parse_public_key(data.decode(errors="replace"))
     if not agent:
         raise UsageError(
             f"{path} is a public key, and SSH_AUTH_SOCK names no agent that has the private one: start one with "

@@ -89,19 +89,18 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path, passphrase: Callable[[], str] | None = None) -> SigningKey:
-        """Read a private key: PKCS #8 in PEM, as `save` and `openssl genpkey -algorithm ed25519` write it, or OpenSSH.
+        """Read a private key; see `read_key` and `parse`."""
+        return cls.parse(read_key(path), path, passphrase)
 
-        `passphrase` is called where the key is encrypted.
+    @classmethod
+    def parse(cls, data: bytes, path: Path, passphrase: Callable[[], str] | None = None) -> SigningKey:
+        """A private key: PKCS #8 in PEM, as `save` and `openssl genpkey -algorithm ed25519` write it, or OpenSSH.
 
-        Raises `UsageError` where the file is missing, unreadable, holds no Ed25519 private key, or is encrypted and
-        nobody knows the passphrase, and what `passphrase` raises.
+        `path`: of the file, for errors; `passphrase` is called where the key is encrypted.
+
+        Raises `UsageError` where it is no Ed25519 private key, or is encrypted and nobody knows the passphrase, and
+        what `passphrase` raises.
         """
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise UsageError(f"no key at {path}: make one with 'basefs genkey {path}'") from None
-        except OSError as error:
-            raise UsageError(f"cannot read the key {path}: {error.strerror}") from None
         read = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data else load_pem_private_key
         try:
             private = read(data, None)
@@ -153,6 +152,16 @@ class SigningKey:
         body = signed_part(parent, made, action, name, content, extensions, self.fingerprint)
         signature = self.secret.sign(DOMAIN + body)
         return Entry(EntryHash(parent), made, action, name, content, extensions, self.fingerprint, signature)
+
+
+def read_key(path: Path) -> bytes:
+    """The bytes of a key file, read once, so that it may be a pipe.  Raises `UsageError`."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"no key at {path}: make one with 'basefs genkey {path}'") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the key {path}: {error.strerror}") from None
 
 
 def _decrypted(

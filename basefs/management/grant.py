@@ -77,6 +77,9 @@ def grant(
     else:
         if not dry_run:
             click.echo(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
+            for one in plan.gained:
+                if (one.path, one.name) != (path, keyname):
+                    note(f"{printable(one.name)} at {printable(one.path)} is valid again, which that key has granted")
         print_plan(plan, dry_run=dry_run)
 
 
@@ -96,14 +99,14 @@ def granters(home: Home, name: str) -> str:
 
 
 def _public_key(text: str) -> str:
+    if _PUBLIC.fullmatch(text.strip()):
+        return text
     path = Path(text)
     if not path.is_file():
-        if not _PUBLIC.fullmatch(text.strip()):
-            raise UsageError(
-                f"{text!r} is neither a file nor a public key: give the .pub file of 'basefs genkey' or ssh-keygen, or "
-                "64 hexadecimal digits"
-            )
-        return text
+        raise UsageError(
+            f"{text!r} is neither a file nor a public key: give the .pub file of 'basefs genkey' or ssh-keygen, or "
+            "64 hexadecimal digits"
+        )
     try:
         content = path.read_text()
     except UnicodeDecodeError:

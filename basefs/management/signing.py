@@ -13,6 +13,8 @@ from basefs.daemon.api.messages import OtherKey
 from basefs.errors import UsageError
 
 _PATH = f"{__name__}.path"
+#: Bytes of a passphrase that OpenSSL takes.
+_LONGEST = 1023
 
 
 def _remember(context: click.Context, option: click.Parameter, value: Path | None) -> None:
@@ -48,6 +50,8 @@ def new_passphrase(path: Path) -> str:
         found = ask_passphrase(path)
     if not found:
         raise UsageError("an empty passphrase protects nothing: leave --passphrase out for a key without one")
+    if len(found.encode("utf-8", "surrogateescape")) > _LONGEST:
+        raise UsageError(f"a passphrase has at most {_LONGEST} bytes")
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.support.commands import Cli
@@ -59,7 +61,45 @@ def test_keys_that_are_not_meant(tree: Cli) -> None:
 
 def test_where_this_node_lacks_the_authority_it_says_what_is_left(tree: Cli) -> None:
     with tree.replica("conf") as replica:
-        root = next(key for key in replica.root_keys())
-        name = next(one.entry.name for one in replica.grants(()) if one.entry.content == root).decode()
-    code, _, err = tree.run("expel", "conf", name)
+        root = replica.keys[0].fingerprint.hex()
+    code, _, err = tree.run("expel", "conf", root)
     assert code == 1 and "cannot be revoked" in err and "is still granted at /" in err
+
+
+def test_who_may_grant_in_a_directory_names_no_key_of_the_root(conf: Cli) -> None:
+    """Else `expel gamma`, typed once more, would take the administrator's grants back."""
+    with conf.replica("conf") as replica:
+        own = replica.keys[0]
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        replica.commit(lambda author: author.grant(path("/d"), b"alice", ALICE.public))
+        replica.commit(lambda author: author.grant((), b"gamma", CAROL.public))
+        replica.commit(lambda author: author.admit((), b"reader", BOB.public))
+    with conf.replica("conf", ALICE) as replica:
+        replica.commit(lambda author: author.grant(path("/d"), b"gamma", own.public))
+        replica.commit(lambda author: author.grant(path("/d"), b"gamma", BOB.public))
+    conf("expel", "conf", "gamma")
+    assert members(conf) >= {own.public, ALICE.public, BOB.public} and CAROL.public not in members(conf)
+    assert "no key gamma is granted in conf" in conf.fails("expel", "conf", "gamma")
+    assert members(conf) >= {own.public, ALICE.public, BOB.public}
+
+
+def test_the_key_of_this_node_is_expelled_by_its_fingerprint_only(cli: Cli) -> None:
+    cli("bootstrap", "conf")
+    (own,) = (row for row in json.loads(cli("keys", "conf", "--json")) if row["own"])
+    refused = cli.fails("expel", "conf", own["name"], "-k", cli.home.root_key("conf"), code=2)
+    assert "is the key of this node: give its fingerprint" in refused
+    cli("expel", "conf", own["fingerprint"][:12], "-k", cli.home.root_key("conf"))
+    assert len(members(cli)) == 1
+
+
+def test_a_dry_run_lists_what_would_fall_and_changes_nothing(tree: Cli) -> None:
+    before = members(tree)
+    shown = tree("expel", "conf", "alice", "--dry-run")
+    assert "grant fallen" in shown and "bob" in shown
+    assert members(tree) == before
+
+
+def test_what_comes_back_with_a_key_that_is_granted_again_is_said(tree: Cli) -> None:
+    tree("expel", "conf", "alice")
+    _, _, err = tree.run("grant", "conf:/d", "alice", ALICE.public.hex())
+    assert "bob at /d is valid again, which that key has granted" in err

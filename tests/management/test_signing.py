@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -185,3 +186,46 @@ def test_the_key_that_signs_counts_and_not_the_nodes(conf: Cli) -> None:
     refused = conf.fails("grant", "conf", "carol", CAROL.public.hex(), "-k", stranger)
     assert "the key that was given may not write at /" in refused
     assert "carol" not in names(conf)
+
+
+def test_a_key_comes_through_a_pipe(conf: Cli) -> None:
+    ann = ssh_key(conf.base / "ann")
+    conf("grant", "conf", "ann", f"{ann}.pub")
+    reading, writing = os.pipe()
+    os.write(writing, ann.read_bytes())
+    os.close(writing)
+    conf("grant", "conf", "bob", BOB.public.hex(), "-k", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert names(conf)["bob"] == "ann"
+
+
+def test_a_passphrase_that_is_too_long(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(monkeypatch, "x" * 1024 + "\n")
+    assert "a passphrase has at most 1023 bytes" in cli.fails("genkey", "--passphrase", cli.base / "x", code=2)
+
+
+def test_an_agent_that_takes_long_is_given_up(conf: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many bytes it sends, one at a time: others wait for the log meanwhile."""
+    ann = ssh_key(conf.base / "ann")
+    conf("grant", "conf", "ann", f"{ann}.pub")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(conf.base / "slow"))
+        server.listen()
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(conf.base / "slow"))
+        given_up = threading.Event()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                for byte in b"\0\0\x10\0" + bytes(4096):
+                    if given_up.wait(0.5):
+                        return
+                    with contextlib.suppress(OSError):
+                        connection.send(bytes([byte]))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        refused = conf.fails("grant", "conf", "bob", BOB.public.hex(), "-k", f"{ann}.pub", code=2)
+        given_up.set()
+        thread.join()
+    assert "took more than 5 s" in refused

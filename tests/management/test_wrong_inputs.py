@@ -217,7 +217,7 @@ STOPPED = [
     ("revoke etc:/ rooot", 1, "no key rooot is granted at / (did you mean root?): 'basefs keys' lists the keys"),
     ("revoke etc:/nginx alpha", 1, "no key alpha is granted at /nginx: 'basefs keys' lists the keys"),
     ("expel etc", 2, "see 'basefs expel --help'"),
-    ("expel etc nobody", 1, "no key nobody is granted in etc: 'basefs keys etc' lists the keys"),
+    ("expel etc nobody", 1, "no key nobody is granted in etc: give a fingerprint of 'basefs keys etc'"),
     ("expel etc:/nginx root", 2, "this command takes a whole filesystem, not a path: write etc"),
     ("rekey", 2, "see 'basefs rekey --help'"),
     ("rekey nope", 1, "there is no filesystem nope in BASE/home"),
