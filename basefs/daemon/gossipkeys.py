@@ -84,7 +84,7 @@ class SignedKey:
     def decode(cls, data: bytes) -> SignedKey:
         """The reverse.  Raises ValueError for another length."""
         if len(data) != KEY_SIZE + PUBLIC_KEY_SIZE + SIGNATURE_SIZE:
-            raise ValueError("no signed key of gossip")
+            raise ValueError("no signed gossip key")
         return cls(
             GossipKey(data[:KEY_SIZE]), data[KEY_SIZE : KEY_SIZE + PUBLIC_KEY_SIZE], data[KEY_SIZE + PUBLIC_KEY_SIZE :]
         )
@@ -114,7 +114,7 @@ class KeptKey:
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
-            log.warning("%s holds no key of gossip (%s): asking other members", path, error)
+            log.warning("%s holds no gossip key (%s): asking other members", path, error)
         return cls(SignedKey(GossipKey.of(0)))
 
     def save(self, directory: Path) -> None:
@@ -143,7 +143,7 @@ class GossipKeys:
         try:
             await self._note_members()
         except OSError as error:
-            log.error("cannot keep the key of gossip: %s", error)
+            log.error("cannot keep the gossip key: %s", error)
         if self._kept.signed.key.generation:
             return
         asked = [asyncio.ensure_future(self._meet(address)) for address in self._named()[:_FIRST]]
@@ -153,7 +153,7 @@ class GossipKeys:
             task.cancel()
         for outcome in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(outcome, OSError):
-                log.error("cannot keep the key of gossip: %s", outcome)
+                log.error("cannot keep the gossip key: %s", outcome)
 
     async def exchange(self, member: bytes, theirs: bytes) -> bytes:
         """Take a member's key if it is newer; returns the one of this node.
@@ -192,10 +192,10 @@ class GossipKeys:
                 for address in random.sample(lost, min(len(lost), _ASKED)):
                     await self._meet(address)
             except OSError as error:
-                log.error("cannot keep a new key of gossip: %s", error)
+                log.error("cannot keep a new gossip key: %s", error)
             except Exception:
                 # A task that is gone would leave the key with who was revoked.
-                log.exception("cannot exchange the key of gossip")
+                log.exception("cannot exchange the gossip key")
             # At random, so that one member makes the key and the others take it.
             await asyncio.sleep(random.uniform(0.5, 1.0) * _ASK_SECONDS)
 
@@ -227,7 +227,7 @@ class GossipKeys:
         try:
             told = await self._make(signer)
         except OSError as error:
-            raise StoreError(f"cannot keep a new key of gossip: {error}") from None
+            raise StoreError(f"cannot keep a new gossip key: {error}") from None
         return RenewedGossipKey(self._kept.signed.key.generation, sum(told), len(told))
 
     async def _signer(self) -> SigningKey | None:

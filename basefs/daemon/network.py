@@ -50,7 +50,7 @@ class Network:
         """`rundir`: an existing directory for the Serf agent, unless there is an account for it.
 
         Raises `UsageError` for a bad interface, for a closed filesystem without a key of this node or with another one
-        for gossip than its own, and `AgentError` where the account or the key of gossip cannot be used.
+        for gossip than its own, and `AgentError` where the account or the gossip key cannot be used.
         """
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings

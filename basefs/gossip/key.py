@@ -28,7 +28,7 @@ class GossipKey:
 
     def __post_init__(self) -> None:
         if len(self.raw) != KEY_SIZE:
-            raise ValueError(f"a key of gossip has {KEY_SIZE} bytes, not {len(self.raw)}")
+            raise ValueError(f"a gossip key has {KEY_SIZE} bytes, not {len(self.raw)}")
 
     @classmethod
     def of(cls, generation: int) -> GossipKey:

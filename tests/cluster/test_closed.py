@@ -121,7 +121,7 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     assert CANARY.encode() not in capture.data
     assert len(capture.gossip) > 5000, "gossip was seen"
     assert CANARY.encode() not in capture.gossip
-    # A new key of gossip by hand.
+    # A new gossip key by hand.
     key = gossip_key(first)
     assert key == gossip_key(second) == gossip_key(other)
     assert first.basefs("rekey", NAME) == f"{NAME}: gossip has a new key, number 2; sent to 2 of 2 other members\n"
@@ -133,7 +133,7 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     key = gossip_key(first)
     first.basefs("revoke", f"{NAME}:/", "third")
     wait_until(lambda: not any(standing_with(node, other) for node in members), PATIENCE, "its sessions end")
-    wait_until(lambda: key != gossip_key(first) == gossip_key(second), PATIENCE, "members have a new key of gossip")
+    wait_until(lambda: key != gossip_key(first) == gossip_key(second), PATIENCE, "members have a new gossip key")
     wait_until(lambda: gossip_key(first) == gossip_key(second) != gossip_key(other), PATIENCE, "a key of their own")
     wait_until(lambda: gossip_sees(first, second), PATIENCE, "gossip goes on")
     wait_until(lambda: not gossip_sees(first, other), PATIENCE, "gossip loses the third node")

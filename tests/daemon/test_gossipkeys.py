@@ -116,7 +116,7 @@ def test_an_invitation_gets_none(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"x" * 172])
-@pytest.mark.logs("holds no key of gossip")
+@pytest.mark.logs("holds no gossip key")
 def test_a_damaged_file_is_replaced_by_what_others_have(replica: Replica, damage: Callable[[bytes], bytes]) -> None:
     KeptKey(made_by(replica, ROOT_KEY)).save(replica.directory)
     file = replica.directory / "gossip.key"

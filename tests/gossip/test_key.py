@@ -1,4 +1,4 @@
-"""The key of gossip of a closed filesystem: as a value, and between real agents."""
+"""The gossip key of a closed filesystem: as a value, and between real agents."""
 
 from __future__ import annotations
 

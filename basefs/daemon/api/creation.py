@@ -99,7 +99,7 @@ def create(
     Args:
         home: of this node.
         name: of the filesystem.
-        keypaths: its root keys, the first one signs; none: a new one (`Home.root_key`), which grants the default key.
+        keypaths: the root key, and those that it grants; none: a new one (`Home.root_key`), and the default key.
         addresses: of the nodes that newcomers join.
         replaces: delete a filesystem of that name.
         is_open: whether anybody may read it, and not only its members.

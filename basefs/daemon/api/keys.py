@@ -127,7 +127,7 @@ class KeyServices:
         if len({one.fingerprint for one in found}) > 1:
             raise UsageError(f"more than one key is named {key} at {display(path)}: give the fingerprint")
         if self._replica.is_root_key(found[0].fingerprint):
-            raise NotPermitted("the key that made the filesystem cannot be revoked")
+            raise NotPermitted("the root key cannot be revoked")
         return found[0]
 
 

@@ -26,7 +26,7 @@ _PATIENCE = 10.0
 async def exchange_keys(
     host: str, port: int, credentials: Credentials, key_for: Callable[[bytes], bytes]
 ) -> tuple[bytes, bytes]:
-    """Send the key of gossip to a member; returns its public key, and its gossip key, `_SIZE` bytes.
+    """Send the gossip key to a member; returns its public key, and its gossip key, `_SIZE` bytes.
 
     `key_for`: what is sent to the member with a public key; raises OSError where that is to be nothing.  Raises
     `NetworkError`.
@@ -34,9 +34,9 @@ async def exchange_keys(
     try:
         return await asyncio.wait_for(_exchange(host, port, credentials, key_for), _PATIENCE)
     except (OSError, asyncio.TimeoutError) as error:
-        raise PeerUnreachable(f"{host}:{port} gives no key of gossip: {str(error) or 'no answer'}") from None
+        raise PeerUnreachable(f"{host}:{port} gives no gossip key: {str(error) or 'no answer'}") from None
     except Refused as refused:
-        raise NetworkError(f"{host}:{port} gives no key of gossip: {refused.detail}") from None
+        raise NetworkError(f"{host}:{port} gives no gossip key: {refused.detail}") from None
 
 
 async def _exchange(

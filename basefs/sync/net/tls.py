@@ -26,7 +26,7 @@ from basefs.log.hashes import sha224
 from basefs.log.keys import SigningKey
 from basefs.sync.session.result import Reason
 
-#: What is spoken inside of it (RFC 7301): a session, or the exchange of the key of gossip.
+#: What is spoken inside of it (RFC 7301): a session, or the exchange of the gossip key.
 ALPN = "basefs/3"
 ALPN_KEY = "basefs-key/1"
 #: The first byte of a TLS connection: a handshake record (RFC 8446, section 5.1).  No line of a session begins with it.

@@ -47,7 +47,7 @@ class SessionContext:
         contacts: what is known of the peers.
         room: whether the disk of the log takes more; `None`: there is no disk.
         credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
-        keys: exchanges the key of gossip with a member; `None`: there is none.
+        keys: exchanges the gossip key with a member; `None`: there is none.
         sessions: those that run.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
