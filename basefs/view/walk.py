@@ -353,7 +353,10 @@ class Walk:
             return True
         if entry.action is Action.REVERT:
             return entry.content in doubtful
-        if entry.action is not Action.LINK or authority.may_grant(entry.fingerprint):
+        if entry.action is not Action.LINK:
+            return False
+        if authority.may_grant(entry.fingerprint) and self.states[entry.hash].complete:
+            # It counts, whatever it names.
             return False
         is_looked_at = self._files is None or entry.hash == self._files.basis
         return is_looked_at and self._others.is_unfounded(EntryHash(entry.content), self._hops)
