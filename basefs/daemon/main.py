@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from basefs import __version__
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
@@ -89,6 +90,8 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
         stack.callback(manager.stopping)
+        # Also gives the file of the log a block, so that a disk without another one can still be told of.
+        log.info("BaseFS %s serves %s at %s", __version__, options.name, options.mountpoint or "no mountpoint")
         if options.mountpoint is None:
             # With a mount, libfuse catches these.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
