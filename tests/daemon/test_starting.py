@@ -53,6 +53,7 @@ def start_network(
         "join": [],
         "node_name": "here",
         "encrypt_key": None,
+        "keys": replica.keys,
         **changes,
     }
     options: Any = SimpleNamespace(**values)
