@@ -38,7 +38,7 @@ from basefs.management.signing import ask_passphrase
     type=click.Path(path_type=Path),
     help="Key granted on '/'; may be given again, the first is the root key.",
 )
-@click.option("--open", "is_open", is_flag=True, help="Whoever reaches a node reads everything, without a key.")
+@click.option("--open", "is_open", is_flag=True, help="Anyone who can reach a node reads everything, without a key.")
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
 @json_option
 def bootstrap(
@@ -50,8 +50,8 @@ def bootstrap(
     key is the root key, and grants the others. The root key can neither be revoked nor replaced: move it to a safe
     place. 'basefs grant', 'revoke' and 'expel' take it with -k.
 
-    Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open whoever reaches the sync
-    port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.
+    Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open anyone who can reach the
+    sync port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.
     """
     parsed = [_parse_ip(address) for address in addresses]
     home = Home.from_environment()

@@ -38,8 +38,8 @@ def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) ->
     """Revoke a key on every path of NAME, removed ones included, and print what falls with it.
 
     Its holder is no member then: nodes end its sessions within two seconds of the revoke's arrival, and a node with a
-    key that is valid at '/' changes the gossip key. What the key has written stays, see 'basefs revoke'. What its
-    holder has fetched before, it keeps.
+    key that is valid at '/' changes the gossip key. What the key has written stays, see 'basefs revoke'. Copies
+    that the holder has already fetched remain.
     """
     home = Home.from_environment()
     name, signer = parse_name(home, target), other_key()

@@ -32,7 +32,8 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
 
     A node without a key gets one. It can write as soon as another node has granted that key; see 'basefs grant'. A
     closed filesystem is sent to its members only, so there the key comes first: 'basefs genkey' here, 'basefs grant' on
-    a node that has the filesystem. Any node at ADDR is believed to be a member: give --id to be sure what you get.
+    a node that has the filesystem. Nothing proves that the node at ADDR is a member: --id proves that the
+    filesystem is the right one.
     """
     home = Home.from_environment()
     pinned = None if identity is None else parse_identity(identity)

@@ -40,13 +40,13 @@ def invite(
 ) -> None:
     """Make an invitation: one line with which another machine joins by 'basefs join'.
 
-    The machine may write at PATH and below; NAME alone is the whole filesystem. The line holds a key: whoever has it
-    may join until it was used, is cancelled or expires, so send it as you would send a password. It is printed once
+    The machine may write at PATH and below; NAME alone is the whole filesystem. The line holds a key: anyone who
+    has it may join until it is used, cancelled or expired, so send it as you would send a password. It is printed once
     and kept nowhere. The new machine makes a key of its own. It can join while this node is off, at any other member;
-    as soon as this node hears of it, it grants that key by its own, and the invitation is worth nothing any more.
+    once this node has received that, it grants the new key with its own, and the invitation is worthless.
 
     --list shows for each invitation whether it is open, used or expired; 'used' by two keys means that somebody else
-    has seen it. --cancel also takes back what a key that was not adopted yet has been granted.
+    has seen it. --cancel also revokes the keys that joined with it, unless this node has granted them since.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
@@ -68,7 +68,7 @@ def invite(
         print_json(encode(made))
         return
     click.echo(made.invitation)
-    notify(f"valid until: {moment(made.until)}, or until it was used")
+    notify(f"valid until: {moment(made.until)}, or until it is used")
     notify("on the new machine: 'basefs join', and paste the line")
 
 

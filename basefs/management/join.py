@@ -32,7 +32,8 @@ def join(name: str | None, file: str, as_json: bool) -> None:
     one argument, '-' or a path with a '/' is FILE.
 
     The members that the invitation names are tried one after another. Every hash and signature is verified, and so is
-    the identity of the filesystem. A machine without a key gets one, which never leaves it. It can write at once.
+    the identity of the filesystem. A machine without a key gets one, which never leaves it. It can write at
+    once, unless the invitation is read-only.
     """
     given = [name] if name is not None else []
     if given and file == "-" and (given[0] == "-" or "/" in given[0]):

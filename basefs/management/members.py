@@ -34,9 +34,9 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     STATUS is alive, silent (does not answer), failed (Serf has lost it), leaving or left. HEARD is the time since its
     last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, or of contents for
     which it has no room, and for how long. PUSH tells whether a session stays open over which changes are sent at once.
-    SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the rest of a ban for
-    breaking the protocol, a full disk or a reached limit there, the last failure, or another member of the same name or
-    key.
+    SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the time left of a ban
+    for breaking the protocol, a full disk or a reached limit there, the last failure, or another member of the same
+    name or key.
 
     A failed member is listed until --forget, which applies to all nodes: one that is off at that time asks the others
     when it returns. A forgotten member may join again.

@@ -16,9 +16,9 @@ from basefs.management.target import parse_name
 def rekey(target: str) -> None:
     """Replace the key that encrypts gossip of the running filesystem NAME.
 
-    A revoke of a member's key does that by itself. Do it by hand if a file of the key, gossip.key, may have been read.
+    A revoke of a member's key does that by itself. Do it by hand if somebody may have read a copy of gossip.key.
     The node needs a key that is valid at '/'. It sends the new key to the other members; those that are away get it
-    when they are back. Gossip pauses for a moment on each node; the filesystem goes on.
+    when they are back. Gossip pauses for a moment on each node; the filesystem stays usable.
     """
     home = Home.from_environment()
     name = parse_name(home, target)

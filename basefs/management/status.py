@@ -34,7 +34,7 @@ from basefs.management.output import (
 from basefs.management.session import client
 from basefs.management.target import parse_name
 
-_OPEN = "open: whoever reaches the sync port reads everything"
+_OPEN = "open: anyone who can reach the sync port reads everything"
 _CLOSED = "closed: members only"
 #: What a node without a key that is a member can do.
 NOT_A_MEMBER = "'basefs invite' on a member, or 'basefs grant' there with what 'basefs keys' prints here"

@@ -58,7 +58,7 @@ def test_who_may_read_is_fixed_from_the_beginning(cli: Cli, option: list[str], *
     cli("bootstrap", "conf", *option)
     with cli.replica("conf") as replica:
         assert replica.is_open == is_open
-    assert cli("status", "conf").count("open: whoever reaches the sync port") == is_open
+    assert cli("status", "conf").count("open: anyone who can reach the sync port") == is_open
 
 
 def test_addresses_go_to_the_cluster_file(cli: Cli) -> None:
