@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import random
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eval import origin
@@ -33,31 +33,40 @@ _Change = Callable[[int], Sequence[float]]
 
 
 def _run(plan: Plan, rows: dict[str, Rows]) -> None:
-    if plan.over or rows["peers"].has(**plan.key(), peer="BaseFS"):
+    key = plan.key()
+    if plan.over or all(rows["peers"].has(**key, peer=peer) for peer in ("BaseFS", *_OTHERS) if _is_here(peer)):
         return
-    key = {**plan.key(), "peer": "BaseFS"}
-    with (
-        rows["peers"].recording(**key),
-        running(plan, "push") as cluster,
-        tempfile.TemporaryDirectory(prefix="basefs-peers-") as text,
-    ):
-        own = _changes(_written(cluster.mountpoints))
-        for peer, row in itertools.chain([("BaseFS", own)], _others(cluster, Path(text))):
-            ratio = round(float(row["all s"]) / float(own["all s"]), 2)
-            found = {**row, "x BaseFS": ratio, **origin.versions()}
-            rows["peers"].add({**plan.key(), "peer": peer, **found}, quiet=True)
-            print(f"{peer}: on all nodes after {row['all s']} s, {ratio} x BaseFS", flush=True)
+    with contextlib.ExitStack() as stack:
+        with rows["peers"].recording(**key, peer="BaseFS"):
+            cluster = stack.enter_context(running(plan, "push"))
+            own = _changes(_written(cluster.mountpoints))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="basefs-peers-")))
+        _add(rows["peers"], key, "BaseFS", own, own)
+        for peer, measure in _OTHERS.items():
+            if _is_here(peer):
+                # What fails is a row of this peer; the others keep theirs.
+                with rows["peers"].recording(**key, peer=peer):
+                    _add(rows["peers"], key, peer, measure(cluster, directory), own)
 
 
-def _others(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Row]]:
-    """Those that are installed, by name."""
+def _is_here(peer: str) -> bool:
+    return peer not in _PROGRAMS or shutil.which(_PROGRAMS[peer]) is not None
+
+
+def _add(rows: Rows, key: Row, peer: str, row: Row, own: Row) -> None:
+    ratio = round(float(row["all s"]) / float(own["all s"]), 2)
+    rows.add({**key, "peer": peer, **row, "x BaseFS": ratio, **origin.versions()}, quiet=True)
+    print(f"{peer}: on all nodes after {row['all s']} s, {ratio} x BaseFS", flush=True)
+
+
+def _serf(cluster: Cluster, _: Path) -> Row:
     with Listeners(cluster.nodes, PATIENCE) as listeners:
-        yield "raw Serf event", _changes(lambda number: [listeners.send(number)])
-    if shutil.which("etcd"):
-        with Etcd.started(cluster.nodes, directory, PATIENCE) as etcd:
-            yield "etcd, put to all watchers", _changes(etcd.send)
-    if shutil.which("syncthing"):
-        yield "Syncthing, edit to all", _syncthing(cluster, directory)
+        return _changes(lambda number: [listeners.send(number)])
+
+
+def _etcd(cluster: Cluster, directory: Path) -> Row:
+    with Etcd.started(cluster.nodes, directory, PATIENCE) as etcd:
+        return _changes(etcd.send)
 
 
 def _syncthing(cluster: Cluster, directory: Path) -> Row:
@@ -99,5 +108,13 @@ def _changes(change: _Change) -> Row:
         "load": origin.load(),
     }
 
+
+#: What else is measured, on the same nodes; the program that some of them need.
+_OTHERS: dict[str, Callable[[Cluster, Path], Row]] = {
+    "raw Serf event": _serf,
+    "etcd, put to all watchers": _etcd,
+    "Syncthing, edit to all": _syncthing,
+}
+_PROGRAMS = {"etcd, put to all watchers": "etcd", "Syncthing, edit to all": "syncthing"}
 
 PEERS = Experiment("a small change with BaseFS, Serf, etcd and Syncthing", {"peers": _KEYS}, _run)
