@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from basefs.errors import counted
 from eval.lab.clusters import JITTERS
-from eval.report.data import Point, Results, Row, group, papers
+from eval.report.data import Point, Results, Row, group, paper, papers
 from eval.report.spreading import points, sync_rates
 from eval.report.working import WORKLOADS, medians
 from eval.rows import FAILED
@@ -171,22 +172,9 @@ def _file_times(results: Results) -> list[str]:
 
 
 def worse(results: Results) -> list[str]:
-    """Sentences about everything in which BaseFS is behind the paper or a peer, in these rows."""
-    found, unknown = [], []
+    """Sentences about everything in which a mode of BaseFS is behind the paper, a simpler mode or a peer."""
     rows = results.largest("convergence", backend="namespaces")
-    for row in conditions(results):
-        theirs = [float(str(row[name])) for name in ("paper: gossip", "paper: both") if row[name]]
-        ours = points(rows, "push", int(str(row["blocks"]))).get(str(row["network"]))
-        if ours is None or not theirs:
-            continue
-        sentence = f"{row['network']}, {row['blocks']} blocks: {ours} s, the paper {min(theirs):g} s"
-        if ours.missed and ours.waited < min(theirs):
-            unknown.append(sentence)
-        elif ours.missed or (ours.seconds is not None and ours.seconds > min(theirs)):
-            found.append(f"{sentence}.")
-    found += _behind_own_modes(rows)
-    if unknown:
-        found.append(f"Unknown, because our runs waited for a shorter time than the paper's: {'; '.join(unknown)}.")
+    found = [*_behind_paper(results, rows), *_writes_behind_paper(results), *_behind_own_modes(rows)]
     more = [(interval, ours, theirs) for interval, ours, theirs in sync_rates(results) if ours > theirs]
     if more:
         rates = ", ".join(
@@ -205,6 +193,60 @@ def worse(results: Results) -> list[str]:
     return found or ["Nowhere in these rows."]
 
 
+def _behind_paper(results: Results, rows: Sequence[Row]) -> list[str]:
+    """Where a mode takes longer than the paper, and where it may, as it was not watched for long enough."""
+    found = []
+    for mode, name in _OWN_MODES.items():
+        slower, unknown = [], []
+        for row in conditions(results):
+            theirs = [float(str(row[column])) for column in ("paper: gossip", "paper: both") if row[column]]
+            ours = points(list(rows), mode, int(str(row["blocks"]))).get(str(row["network"]))
+            if ours is None or not theirs:
+                continue
+            cell = f"{row['network']}, {_blocks(row['blocks'])}: {ours} s, the paper {min(theirs):g} s"
+            if ours.missed and ours.waited < min(theirs):
+                unknown.append(cell)
+            elif ours.missed or (ours.seconds is not None and ours.seconds > min(theirs)):
+                slower.append(cell)
+        if slower:
+            found.append(f"BaseFS {name}, slower than the paper: {'; '.join(slower)}.")
+        if unknown:
+            why = "unknown, because our runs waited for a shorter time than the paper's"
+            found.append(f"BaseFS {name}, {why}: {'; '.join(unknown)}.")
+    return found
+
+
+def _writes_behind_paper(results: Results) -> list[str]:
+    """Where the writes of the workload take longer than the paper's writes of one block."""
+    found = []
+    columns = {"median s": "all_nodes_median_s", "90 % s": "all_nodes_p90_s", "worst s": "all_nodes_max_s"}
+    papers_rows = {
+        title: paper("convergence", experiment=experiment, messages="1") for experiment, _, title in WORKLOADS.values()
+    }
+    for row in workload(results):
+        for theirs in papers_rows[str(row["network"])]:
+            cells = [
+                f"{ours[:-2]} {row[ours]} s, the paper {float(theirs[column]):.3g} s"
+                for ours, column in columns.items()
+                if row[ours] == "late" or (row[ours] and float(str(row[ours])) > float(theirs[column]))
+            ]
+            if cells:
+                mode = _OWN_MODES.get(str(row["mode"]), row["mode"])
+                where = f"{row['network']}, {row['nodes']} nodes, beside the paper's writes of one block"
+                found.append(f"BaseFS {mode}, writes of the workload, {where}: {'; '.join(cells)}.")
+    return found
+
+
+def _blocks(number: object) -> str:
+    return counted(int(str(number)), "block")
+
+
+#: Our modes by name, the default first.
+_OWN_MODES = {
+    "push": "as it is",
+    "paper": "without push sessions",
+    "gossip": "with gossip and pulls only",
+}
 #: Two modes differ if one median is more than this times the other.
 _DIFFERENT = 1.2
 
@@ -212,16 +254,16 @@ _DIFFERENT = 1.2
 def _behind_own_modes(rows: Sequence[Row]) -> list[str]:
     """Where BaseFS as it is takes longer than with less of it turned on."""
     found = []
-    for simpler, name in (("paper", "without push sessions"), ("gossip", "gossip and pulls only")):
+    for simpler, name in list(_OWN_MODES.items())[1:]:
         cells = []
         for blocks in sorted({int(row["blocks"]) for row in rows}):
             ours, theirs = points(list(rows), "push", blocks), points(list(rows), simpler, blocks)
             for condition in ours.keys() & theirs.keys():
                 own, other = ours[condition], theirs[condition]
                 if other.seconds is not None and (own.seconds is None or own.seconds > _DIFFERENT * other.seconds):
-                    cells.append(f"{condition}, {blocks} blocks: {own} and {other} s")
+                    cells.append(f"{condition}, {_blocks(blocks)}: {own} and {other} s")
         if cells:
-            found.append(f"Slower than itself {name}: {'; '.join(sorted(cells))}.")
+            found.append(f"BaseFS as it is, slower than {name}: {'; '.join(sorted(cells))}.")
     return found
 
 

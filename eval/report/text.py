@@ -41,7 +41,8 @@ _FIGURES: Sequence[_Figure] = (
     ),
     (
         "Reordering (paper, figure 14)",
-        "The share of packets that skip the delay of 100 ms of the others.",
+        "The share of packets that skip the delay of 100 ms of the others. The paper does not say how long its packets "
+        "waited.",
         _condition("reorder"),
     ),
     (
@@ -150,6 +151,8 @@ def _figure(drawn: _Figure, level: str, results: Results, path: Path, directory:
 
 
 def _item(text: str) -> str:
+    # A line that begins with '>' would be a quotation.
+    text = text.replace("> ", "more than ")
     return fill(text, _WIDTH, initial_indent="- ", subsequent_indent="  ")
 
 
@@ -179,4 +182,7 @@ _CONDITIONS = """\
 Seconds to all nodes: the median of n files, the minimum and the maximum. "> N": half of the files or more had not
 arrived when the run stopped waiting after N s; "late": the number of those. "Without push sessions" is the method of
 the paper: gossip, a periodic sync and pulls."""
-_PEERS = "A small change to all nodes, in one run."
+_PEERS = """\
+A small change to all nodes, in one run: in files with BaseFS and Syncthing, at event listeners with Serf, at watchers
+with etcd. Syncthing collects changes for up to 10 s, its default (`fsWatcherDelayS`). Raw Serf has the timing of the
+wan profile, as below BaseFS."""

@@ -11,7 +11,9 @@ import pytest
 
 from eval.lab.plan import Plan
 from eval.lab.workload import WRITES, links, sequence
-from eval.report.data import Point, papers
+from eval.report.data import Point, Results, papers
+from eval.report.tables import worse
+from eval.tables import write_csv
 from tests.support.project import ROOT
 
 #: What of BaseFS a profile may name: `fs/kernel`, `replica`.
@@ -96,3 +98,18 @@ def test_what_has_not_arrived_is_no_time() -> None:
     assert str(Point.of([late, there, there])) == "2.5 (n=3, 1 late)"
     assert str(Point.of([late, there])) == "> 60 (n=2, 1 late)", "the median is of all files, not of those that came"
     assert papers("gossip-only", "none", 1) == 0.993 and papers("gossip-only", "none", 2) is None
+
+
+def test_each_mode_that_is_slower_than_the_paper_or_a_simpler_one_is_listed(tmp_path: Path) -> None:
+    def file(mode: str, seconds: str, condition: str = "none") -> dict[str, str]:
+        where = {"backend": "namespaces", "nodes": "4", "mode": mode, "condition": condition}
+        return {**where, "blocks": "1", "number": "0", "all s": seconds, "waited at most s": "60", "lost": ""}
+
+    kept = [file("push", "0.5"), file("paper", "0.3"), file("gossip", "20"), file("push", "", "loss-70")]
+    write_csv(tmp_path / "convergence.csv", kept)
+    assert worse(Results(tmp_path)) == [
+        "BaseFS as it is, unknown, because our runs waited for a shorter time than the paper's: "
+        "loss-70, 1 block: > 60 (n=1) s, the paper 1020 s.",
+        "BaseFS with gossip and pulls only, slower than the paper: none, 1 block: 20 (n=1) s, the paper 0.856 s.",
+        "BaseFS as it is, slower than without push sessions: none, 1 block: 0.5 (n=1) and 0.3 (n=1) s.",
+    ]
