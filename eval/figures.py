@@ -175,7 +175,10 @@ def _source(file: str, measured: Sequence[Runs]) -> str:
     machines = list(dict.fromkeys(row["machine"] for row in rows if row.get("machine")))
     if len(commits) == 0:
         return f"*Rows:* `eval/results/{file}`, which do not name the commit that they measure: an earlier one."
-    return f"*Rows:* `eval/results/{file}`, commit {', '.join(commits)}, {'; '.join(machines)}."
+    text = f"*Rows:* `eval/results/{file}`, commit {', '.join(commits)}, {'; '.join(machines)}."
+    if all(row.get("commit") for row in rows):
+        return text
+    return f"{text}\nSome rows of this table name no commit: they are of earlier ones."
 
 
 _CHANGE_COLUMNS: dict[str, Cell] = {
