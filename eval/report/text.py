@@ -85,7 +85,8 @@ _FIGURES: Sequence[_Figure] = (
     (
         "Copies of /etc (paper, figures 20 and 21)",
         "A tree is copied over itself, with every file changed each time. The paper used another machine and tree: "
-        "compare the shapes, and each BaseFS with its own ext4.",
+        "compare the shapes, and each BaseFS with its own ext4. A write is the time of `cp`, after which BaseFS still "
+        "publishes.",
         contents.files,
     ),
 )
