@@ -7,7 +7,7 @@ measured again, so a run that was stopped goes on where it was.
 from __future__ import annotations
 
 import argparse
-import queue
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -68,9 +68,9 @@ def _measure(plan: Plan, arguments: argparse.Namespace) -> bool:
         }
         try:
             experiment.run(plan, rows)
-        except (OSError, CommandFailed, queue.Empty) as error:
+        except (OSError, CommandFailed, subprocess.SubprocessError) as error:
             # What was measured is kept, and the others do not depend on this one.
-            print(f"{name} ended early: {str(error) or 'nothing arrived'}", flush=True)
+            print(f"{name} ended early: {error}", flush=True)
             complete = False
     if plan.over:
         print("\nthe time is up: the same command goes on from here")

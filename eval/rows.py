@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,15 @@ class Rows:
 
     @contextlib.contextmanager
     def recording(self, **key: Any) -> Iterator[None]:
-        """While something is measured: what fails, or takes too long, is a row as well, and is raised again."""
+        """While something is measured: what fails, or takes too long, is a row as well, and is raised again.
+
+        What has a row before it fails, as when a cluster does not end in good order, keeps that.
+        """
         try:
             yield
-        except (OSError, CommandFailed) as error:
-            self.add({**key, FAILED: " ".join(str(error).split()) or type(error).__name__})
+        except (OSError, CommandFailed, subprocess.SubprocessError) as error:
+            if not self.has(**key):
+                self.add({**key, FAILED: " ".join(str(error).split()) or type(error).__name__})
             raise
 
     def add(self, row: Row, *, quiet: bool = False) -> None:

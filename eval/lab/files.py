@@ -22,7 +22,11 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
     for place in PLACES:
         if plan.over or rows["files"].has(fs=place, operation="read-cached", round=rounds):
             continue
-        with tempfile.TemporaryDirectory(prefix="basefs-files-") as text:
+        # What ends the rounds early is a row of the last one.
+        with (
+            rows["files"].recording(fs=place, operation="read-cached", round=rounds),
+            tempfile.TemporaryDirectory(prefix="basefs-files-") as text,
+        ):
             source = Path(text, "source")
             subprocess.run(["cp", "-a", _TREE, source], check=True)
             with PLACES[place](Path(text, "place")) as root:

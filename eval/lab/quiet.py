@@ -46,7 +46,8 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
             node.mount(NAME)
             entries = 0
             for number, program in enumerate(missing):
-                found, seconds = _save(node, program, Path(text, f"scratch{number}"), f"directory{number}")
+                with rows["quiet"].recording(**{"window s": window, "program": program.name}):
+                    found, seconds = _save(node, program, Path(text, f"scratch{number}"), f"directory{number}")
                 entries += found
                 rows["quiet"].add(
                     {

@@ -62,7 +62,11 @@ def _run(plan: Plan, rows: dict[str, Rows], condition: str, behind_nat: int) -> 
         blocks = sequence(plan)
         if plan.over or all(rows["workload"].has(**key, blocks=b, number=n) for n, b in enumerate(blocks)):
             continue
-        with running(plan, mode, behind_nat=behind_nat) as cluster:
+        # What ends a run early is a row of its first write.
+        with (
+            rows["workload"].recording(**key, blocks=blocks[0], number=0),
+            running(plan, mode, behind_nat=behind_nat) as cluster,
+        ):
             if condition == "community-lab":
                 _impose(cluster, plan.seed)
             _write(plan, key, blocks, cluster, rows)

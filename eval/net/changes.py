@@ -104,7 +104,9 @@ def _measure(place: _Place, changes: Sequence[str], options: Options, rows: Rows
                     time.sleep(random.uniform(0, _SERF_INTERVAL))
                     send = listeners.send if listeners is not None and change == _RAW else None
                     with rows.recording(**place.key, change=change):
-                        taken[change].append(_take(place, number, change, send))
+                        # A median without the round that fails would be one of the rounds that did not.
+                        before = taken.pop(change)
+                        taken[change] = [*before, _take(place, number, change, send)]
                 say(f"{place.condition}: {number + 1} of {options.repeat} rounds")
     finally:
         for change, found in taken.items():

@@ -53,7 +53,7 @@ class Etcd:
             yield etcd
 
     def send(self, number: int) -> list[float]:
-        """Put a value on the first node; seconds until each watch has told of it.  Raises `queue.Empty`."""
+        """Put a value on the first node; seconds until each watch has told of it.  Raises `TimeoutError`."""
         body = {"key": _text("basefs"), "value": _text(f"{number} " + "x" * 100)}
         start = time.monotonic()
         with in_namespace(str(self._nodes[0].namespace)):
@@ -61,7 +61,10 @@ class Etcd:
             connection.request("POST", "/v3/kv/put", json.dumps(body))
             connection.getresponse().read()
             connection.close()
-        return [self._arrivals.get(timeout=self._patience) - start for _ in self._nodes]
+        try:
+            return [self._arrivals.get(timeout=self._patience) - start for _ in self._nodes]
+        except queue.Empty:
+            raise TimeoutError(f"a value is not at all watchers after {self._patience:g} s") from None
 
     def _watch(self, node: Node, server: Node) -> None:
         connection = http.client.HTTPConnection(str(server.address), _CLIENT_PORT, timeout=None)

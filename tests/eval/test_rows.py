@@ -72,6 +72,14 @@ def test_what_failed_is_a_row_that_is_tried_again(tmp_path: Path) -> None:
     assert not any(row.get("failed") for row in _read(path)) and rows.has(nodes=100)
 
 
+def test_a_failure_after_the_measurement_does_not_replace_it(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.csv", ("nodes",), HERE)
+    with pytest.raises(TimeoutError), rows.recording(nodes=5):
+        rows.add({"nodes": 5, "seconds": 3})
+        raise TimeoutError("the cluster has not ended")
+    assert rows.has(nodes=5) and [row["seconds"] for row in _read(tmp_path / "rows.csv")] == ["3"]
+
+
 def test_what_is_measured_again_replaces_its_row_only(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     rows = Rows(path, ("nodes",), HERE)
