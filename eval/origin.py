@@ -30,7 +30,7 @@ class Origin:
 
     Attributes:
         run: the number of the repetition, from 1: rows of several runs stand beside each other.
-        seed: of contents, orders and bad networks.
+        seed: of contents, orders and bad networks of `python -m eval`.  Benchmarks have none, and say 1.
         commit: of the code, with `-dirty` behind it if the tree differs from that; empty outside of a repository.
         machine: processors, memory and kernel.
     """

@@ -16,7 +16,7 @@ from eval.net.verifying import verify_seconds
 from eval.rows import Row, Rows
 from eval.traffic import Meter
 from tests.support.cluster import NAME
-from tests.support.node import COMMAND, Node
+from tests.support.node import COMMAND, CommandFailed, Node
 
 #: Entries of the history (docs/network.md).
 ENTRIES = 130_000
@@ -76,7 +76,7 @@ def _make(node: Node, entries: int) -> None:
 
 
 def _get(node: Node, server: Node) -> tuple[float, resource.struct_rusage]:
-    """Seconds, and what the process has used.  Raises `RuntimeError` if it fails."""
+    """Seconds, and what the process has used.  Raises `CommandFailed` if it fails."""
     start = time.monotonic()
     process = subprocess.Popen(
         [*node.prefix(), COMMAND, "get", NAME, server.endpoint],
@@ -89,7 +89,7 @@ def _get(node: Node, server: Node) -> tuple[float, resource.struct_rusage]:
     seconds = time.monotonic() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise RuntimeError(f"basefs get: exit {process.returncode}")
+        raise CommandFailed(f"basefs get: exit {process.returncode}")
     return seconds, usage
 
 
