@@ -7,7 +7,6 @@ goes on where this one ended.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import display, escaped
 from basefs.replica.replica import Replica
+from basefs.tasks import is_set_within
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.invitations import Adoption, InvitationReview, Uses, review
@@ -112,5 +112,4 @@ async def keep_adopting(replica: Replica) -> None:
             # A task that is gone would leave invitations in force.
             log.exception("cannot look at the invitations")
         await asyncio.sleep((loop.time() - started) / _SHARE)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(wake.wait(), _LOOK_SECONDS if is_any_open else None)
+        await is_set_within(wake, _LOOK_SECONDS if is_any_open else None)

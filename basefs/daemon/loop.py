@@ -20,7 +20,7 @@ from basefs.daemon.api.services import NodeServices
 from basefs.daemon.config import Home
 from basefs.daemon.conflicts import ConflictWatch
 from basefs.daemon.handover import HandOver
-from basefs.daemon.network import Network, cancel
+from basefs.daemon.network import Network
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, StoreError
@@ -31,6 +31,7 @@ from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
 from basefs.path import parse
 from basefs.replica.replica import Replica
+from basefs.tasks import cancel
 from basefs.view.events import shape_of
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from basefs.replica.applied import Applied
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.tls import Credentials
+from basefs.tasks import is_set_within
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,7 @@ class Membership:
                 except Exception:
                     # A task that is gone would let a revoked key in for ever.
                     log.exception("cannot find out who is a member")
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(changed.wait(), _LOOK_SECONDS)
+            await is_set_within(changed, _LOOK_SECONDS)
 
 
 def key_changes(replica: Replica) -> asyncio.Event:

@@ -76,9 +76,14 @@ class Peer:
         return Address(self.host, self.sync_port)
 
     @property
+    def gossip_address(self) -> str:
+        """As that of `Member`."""
+        return join_host_port(self.host, self.gossip_port)
+
+    @property
     def node_name(self) -> str:
         """What people call it."""
-        return node_name_of(self.name, join_host_port(self.host, self.gossip_port))
+        return node_name_of(self.name, self.gossip_address)
 
     @property
     def leaves(self) -> bool:
@@ -269,7 +274,7 @@ class PeerBook:
         for peer in peers:
             if self.state(peer.name) is PeerState.FORMER:
                 continue
-            address = join_host_port(peer.host, peer.gossip_port)
+            address = peer.gossip_address
             self._peers.pop(address, None)
             # A peer that is seen is back, whatever the clock was when it went.
             since = max(now, self._peers[peer.name].since) if peer.name in self._peers else now

@@ -52,7 +52,8 @@ from basefs.gossip.members import (
 from basefs.gossip.outgoing import Outbox, Pacer
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
-from basefs.gossip.supervisor import Supervisor, first_of
+from basefs.gossip.supervisor import Supervisor
+from basefs.tasks import first_of, is_set_within
 
 log = logging.getLogger(__name__)
 
@@ -441,10 +442,7 @@ class Gossip:
 
     async def _watch_members(self, client: Client) -> None:
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    self._members_changed.wait(), NAMESAKE_INTERVAL if self._shared or self._told else None
-                )
+            await is_set_within(self._members_changed, NAMESAKE_INTERVAL if self._shared or self._told else None)
             self._members_changed.clear()
             self._members = await client.members()
             self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind, time.time())
@@ -522,13 +520,27 @@ class Gossip:
         met = [peer for peer in present if before.get(peer.name) != peer]
         lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
         self._book.see([*met, *lost], now)
+        # Whoever was at the address of one that is there now has made room for it.
+        taken = {self.config.advertise or self.config.bind, *(peer.gossip_address for peer in present)}
+        for one in self._missed():
+            if one.address in taken:
+                self._note_gone(one.name, one.address, now)
         for peer in peers:
-            if peer.leaves and self._book.state(peer.name) is not PeerState.FORMER:
+            if peer.status == "alive" or self._book.state(peer.name) is PeerState.FORMER:
+                continue
+            if peer.gossip_address in taken:
+                self._note_gone(peer.name, peer.gossip_address, now)
+            elif peer.leaves:
                 # Its node is a member under another address; or it cannot have left by itself: some node was told to
                 # forget it.
                 is_gone = peer.node_name in here or (peer.status == "left" and _status(before, peer.name) == "failed")
                 if is_gone or peer.status == "left":
                     self._book.settle(peer.name, PeerState.GONE if is_gone else PeerState.LEFT, now)
+
+    def _note_gone(self, name: str, address: str, now: float) -> None:
+        if self._book.state(name) is not PeerState.GONE:
+            log.info("%s is gone: another node is at %s now", name, address)
+            self._book.settle(name, PeerState.GONE, now, address)
 
     async def _send_queued(self, client: Client) -> None:
         while True:

@@ -19,6 +19,7 @@ from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
 from basefs.gossip.client import Client
 from basefs.gossip.config import AgentConfig
+from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -178,21 +179,4 @@ class Supervisor:
             except AgentError as error:
                 return str(error)
         finally:
-            await cancel_all(ended, serving)
-
-
-async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel the tasks and wait for them; their exceptions are ignored."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:
-    """The result or the exception of the one that ends first; the others are cancelled and waited for."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return done.pop().result()
-    finally:
-        await cancel_all(*tasks)
+            await cancel([ended, serving])

@@ -447,6 +447,44 @@ def test_a_node_that_was_off_learns_who_left_moved_and_was_forgotten(tmp_path: P
     run(main())
 
 
+@pytest.mark.parametrize("is_lost", [True, False], ids=["after it was lost", "after it has left"])
+def test_who_was_at_the_address_of_another_is_gone(tmp_path: Path, is_lost: bool) -> None:
+    """A machine that is installed anew is there under another name, and nobody would ever miss the old one."""
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        off = Node(tmp_path, "off", join=(a.address,))
+        old = config_for(tmp_path, "old", tags={"sync": "4711", "fs": FSID.hex()})
+        async with nodes(a):
+            agent = await Agent.start(old, tmp_path / "old")
+            try:
+                async with nodes(off):
+                    async with await agent.connect() as client:
+                        await client.join([a.address], True)
+                    await until(lambda: a.sees("off", "old") and off.sees("a", "old"), "the old one")
+                if not is_lost:
+                    async with await agent.connect() as client:
+                        await client.leave()
+            finally:
+                await agent.kill()
+            await until(lambda: old.agent_name in {each.name for each in a.peers if each.status != "alive"}, "its end")
+            # This one was off, and may hear of the old one from its file alone.
+            late = Node(tmp_path, "off", bind=off.address)
+            new = Node(tmp_path, "new", bind=old.bind, join=(a.address,))
+            async with nodes(late):
+                await until(
+                    lambda: "off" in {peer.node_name for peer in a.peers if peer.status == "alive"}, "it is back"
+                )
+                async with nodes(new):
+                    for node in (a, new, late):
+                        await until(
+                            lambda node=node: {each.node_name for each in node.gossip.members()} == {"a", "new", "off"},
+                            f"the new one alone, on {node.gossip.config.node_name}",
+                        )
+
+    run(main())
+
+
 def test_a_peer_that_no_agent_lists_is_forgotten_by_all(tmp_path: Path) -> None:
     async def main() -> None:
         a = Node(tmp_path, "a")
