@@ -73,14 +73,18 @@ class HandOver:
         return f"{text}: {'; '.join(found.lacking)}" if found.lacking else text
 
 
-def lack_of(name: str, lag: Lag | None, *, answers: bool) -> str:
-    """Why a member is not known to have everything, as far as it has told."""
+def lack_of(name: str, lag: Lag | None, *, answers: bool, refuses: bool = False) -> str:
+    """Why a member is not known to have everything, as far as it has told.
+
+    `answers`: whether it does; `refuses`: it has turned this node away.
+    """
     lacks = []
     if lag is not None and lag.behind:
         lacks.append(counted(lag.behind, "entry"))
     if lag is not None and lag.waiting:
         lacks.append(f"{counted(lag.waiting, 'content')}, for which it has no room")
     what = " and ".join(lacks)
-    if lag is None or not answers:
-        return f"{name} does not answer" + (f", and lacked {what} at its last answer" if lacks else "")
+    if lag is None or not answers or refuses:
+        how = "turned this node away" if refuses else "does not answer"
+        return f"{name} {how}" + (f", and lacked {what} at its last answer" if lacks else "")
     return f"{name} lacks {what}" if lacks else f"{name} has another log"

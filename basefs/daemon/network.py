@@ -33,6 +33,7 @@ from basefs.replica.replica import Replica
 from basefs.replication.propagation import Propagation
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
+from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -160,14 +161,11 @@ class Network:
         root = self._replica.root_hash().hex()
         holder = self.sync.holder(list(peers))
         name = HandOver.holder_before(before, root) if holder is None else names[peers[Address(*holder)].name]
-        lacking = [
-            lack_of(
-                names[peer.name],
-                self.sync.lag(address),
-                answers=peer.status == "alive" and not self.sync.contact(address).away,
-            )
-            for address, peer in peers.items()
-        ]
+        lacking = []
+        for address, peer in peers.items():
+            contact = self.sync.contact(address)
+            answers = peer.status == "alive" and not contact.away
+            lacking.append(lack_of(names[peer.name], self.sync.lag(address), answers=answers, refuses=contact.refuses))
         HandOver(root, name, () if name else tuple(lacking)).save(self._replica.directory)
 
     async def _wait_for_port(self) -> None:
@@ -254,10 +252,3 @@ def _why_not(error: OSError, host: str, port: int, gossip_port: int) -> str:
         return f"{where}: no interface of this machine has this address; 'ip address' lists the addresses"
     other = join_host_port(host, free_pair(host, gossip_port))
     return f"{where}: {os.strerror(error.errno or 0)}; use two free ports, with -b {other}"
-
-
-async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks, and wait for their end."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -115,8 +115,8 @@ def lag_of(member: ClusterMember) -> str:
     if lag is None or lag.apart is None:
         # It may have written what nobody else has yet.
         return "unknown"
-    if lag.behind and member.status != "alive":
-        # Some of it may have arrived before the member was lost.
+    if lag.behind and (member.status != "alive" or member.refuses):
+        # Some of it may have arrived before the member was lost, or by way of others.
         return f"{lag.behind} not confirmed for {span(lag.apart)}"
     how = f"{lag.behind} behind" if lag.behind else f"{lag.ahead} ahead" if lag.ahead else ""
     waiting = f"{counted(lag.contents_waiting, 'content')} missing there" if lag.contents_waiting else ""

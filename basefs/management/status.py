@@ -126,6 +126,9 @@ def _members(name: str, node: RunningNode | None) -> str:
     text = f"{len(members) - len(away)} of {len(members)} alive"
     if away:
         text += "; " + _some(_absent(member) for member in away)
+    refusing = [member.name for member in members if member.refuses]
+    if refusing:
+        text += f"; turned away by {_some(refusing)}: 'basefs members {name}' says why"
     shared = [*namesakes_in_words(members), *clones_in_words(members)]
     return text if not shared else f"{text}; {_some(shared)}: 'basefs doctor {name}'"
 

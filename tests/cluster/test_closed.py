@@ -142,6 +142,7 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     wait_until(
         lambda: "not known there" in other.basefs("members", NAME), PATIENCE, "the third node sees why it is out"
     )
+    wait_until(lambda: "turned away by " in other.basefs("status", NAME), PATIENCE, "its status says so")
     assert not (other.mountpoint / "secret").exists()
     with contextlib.suppress(OSError):
         other.basefs("unmount", NAME)

@@ -35,14 +35,16 @@ def test_who_had_a_log_has_it_until_it_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lag", "answers", "text"),
+    ("lag", "answers", "refuses", "text"),
     [
-        (None, True, "beta does not answer"),
-        (Lag(in_step=True), False, "beta does not answer"),
-        (Lag(behind=1), False, "beta does not answer, and lacked 1 entry at its last answer"),
-        (Lag(behind=2, waiting=1), True, "beta lacks 2 entries and 1 content, for which it has no room"),
-        (Lag(ahead=1), True, "beta has another log"),
+        (None, True, False, "beta does not answer"),
+        (Lag(in_step=True), False, False, "beta does not answer"),
+        (Lag(behind=1), False, False, "beta does not answer, and lacked 1 entry at its last answer"),
+        (Lag(behind=1), True, True, "beta turned this node away, and lacked 1 entry at its last answer"),
+        (None, False, True, "beta turned this node away"),
+        (Lag(behind=2, waiting=1), True, False, "beta lacks 2 entries and 1 content, for which it has no room"),
+        (Lag(ahead=1), True, False, "beta has another log"),
     ],
 )
-def test_why_a_member_may_not_have_everything(lag: Lag | None, answers: bool, text: str) -> None:
-    assert lack_of("beta", lag, answers=answers) == text
+def test_why_a_member_may_not_have_everything(lag: Lag | None, answers: bool, refuses: bool, text: str) -> None:
+    assert lack_of("beta", lag, answers=answers, refuses=refuses) == text

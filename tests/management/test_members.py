@@ -40,6 +40,7 @@ MEMBER = ClusterMember(
     received=20,
     banned=None,
     trouble="",
+    refuses=False,
 )
 COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received", "note")
 
@@ -69,6 +70,10 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
             {"lag": "contents missing here"},
         ),
         ({"lag": PeerLag(in_step=False, behind=0, ahead=4, apart=0.5)}, {"lag": "4 ahead for 0 s"}),
+        (
+            {"refuses": True, "trouble": "why", "lag": PeerLag(in_step=False, behind=1, ahead=0, apart=26.0)},
+            {"status": "alive", "lag": "1 not confirmed for 26 s", "note": "why"},
+        ),
         ({"trouble": "no answer"}, {"note": "no answer"}),
         ({"banned": 4.2, "trouble": "rubbish: why"}, {"note": "banned for 5 s: rubbish: why"}),
         ({"disk_full": True, "trouble": "any"}, {"note": "disk full there"}),

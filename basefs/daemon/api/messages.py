@@ -570,6 +570,7 @@ class ClusterMember:
         sent, received: bytes of all sessions.
         banned: seconds for which it is banned, because it broke a rule.
         trouble: why the last session failed, '' if it did not.
+        refuses: whether it turned this node away in that session.
     """
 
     name: str
@@ -588,6 +589,7 @@ class ClusterMember:
     received: int
     banned: float | None
     trouble: str
+    refuses: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,7 +343,8 @@ class NodeServices:
         """The members, by the names of their agents."""
         # Serf may be wrong about those that it has lost, but a person should not wait for each of them.
         standing = set(sync.standing)
-        present = [peer for peer in gossip.peers if peer.status != "left" or peer.sync_address in standing]
+        # Serf knows nobody for a moment when its agent starts again, as with another gossip key.
+        present = [peer for peer in gossip.expected if peer.status != "left" or peer.sync_address in standing]
         asked = [peer for peer in present if peer.status == "alive" or not sync.contact(peer.sync_address).away]
         await sync.confirm([peer.sync_address for peer in asked])
         standing = set(sync.standing)
@@ -403,7 +404,7 @@ class NodeServices:
             own=own,
             same_filesystem=is_ours,
             sync_port=int(port) if port and port.isdecimal() else None,
-            push=address in standing,
+            push=status == "alive" and address in standing,
             lag=None if lag is None else _peer_lag(lag),
             disk_full=self._replica.room.is_short() if own else contact.full_at is not None,
             heard=heard,
@@ -411,6 +412,7 @@ class NodeServices:
             received=contact.received,
             banned=sync.banned_for(address),
             trouble=contact.trouble,
+            refuses=contact.refuses,
         )
 
     def _resources(self, request: GetResources) -> ResourceTotals:

@@ -215,6 +215,7 @@ class Contact:
         sent, received: bytes of all sessions that have ended, without TCP.
         trouble: why the last session failed, '' if it did not, or if the peer was heard since.
         away: whether nothing was heard of the peer in it: no connection, or one that carried nothing any more.
+        refuses: whether the peer turned this node away in it.
         full_at: when it said last that its disk is full, `None` if that is over.
         emptied: its log when all was compared that it has, while its disk was full.
         heard_at: when it was heard last, `None` if never.
@@ -228,6 +229,7 @@ class Contact:
     received: int = 0
     trouble: str = ""
     away: bool = False
+    refuses: bool = False
     full_at: float | None = None
     emptied: Digest | None = None
     heard_at: float | None = None
@@ -316,12 +318,13 @@ class Contacts:
         """A session has ended, or has begun to stand."""
         contact = self._of(address)
         if result.reason is Reason.COMPLETE:
-            contact.emptied, contact.trouble, contact.away = contact.log, "", False
+            contact.emptied, contact.trouble, contact.away, contact.refuses = contact.log, "", False, False
         elif result.reason is Reason.FULL:
             contact.full_at = now if result.by_peer else contact.full_at
         elif result.reason is not Reason.ENOUGH:
             # A session that ends early because it has brought enough does not tell that the next one would go well.
             contact.trouble, contact.away = _trouble(result), result.reason in _AWAY
+            contact.refuses = result.by_peer
         if result.by_peer:
             contact.heard_at = now
         contact.sent += result.counters.bytes_sent

@@ -105,9 +105,10 @@ def test_trouble_tells_whose_word_it_is_and_whether_anything_was_heard(reason, b
     contacts = Contacts()
     contacts.ended(PEER, replace(ended(reason), by_peer=by_peer), 6.0)
     found = contacts.get(PEER)
-    assert (found.trouble, found.away) == (trouble, away)
+    assert (found.trouble, found.away, found.refuses) == (trouble, away, bool(trouble) and by_peer)
     contacts.ended(PEER, ended(), 7.0)
-    assert (contacts.get(PEER).trouble, contacts.get(PEER).away) == ("", False)
+    found = contacts.get(PEER)
+    assert (found.trouble, found.away, found.refuses) == ("", False, False)
 
 
 # How far we are apart
