@@ -156,7 +156,8 @@ def test_a_rate_holds_what_is_sent_back(network: NamespaceNetwork) -> None:
     # 900 packets of 12 + 42 bytes at 256 kbit/s take 1.5 s, less what may leave at once.
     network.shape(Condition.parse("bw-256"))
     received = exchange(network, PACKETS)
-    assert received.numbers == list(range(PACKETS))
+    # Two cores that send by turns may swap some of them before the queue.
+    assert sorted(received.numbers) == list(range(PACKETS))
     assert received.took > 0.5 * 1.5
     assert network.in_force()[0] == {"by": "tbf", "rate_kbit": 256}
 
