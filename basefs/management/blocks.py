@@ -43,4 +43,4 @@ def blocks(target: str, as_json: bool) -> None:
         for row in found.contents
     ]
     titles = ("PATH", "PROGRESS", "BLOCKS", "BYTES", "SIZE", "LAST", "ENTRY")
-    print_table(titles, rows, f"all contents are complete: {counted(found.blocks, 'block')}")
+    print_table(titles, rows, f"all contents of the log are complete: {counted(found.blocks, 'block')}")

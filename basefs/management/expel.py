@@ -17,7 +17,7 @@ from basefs.daemon.config import Home
 from basefs.errors import BaseFSError, NotFound, NotPermitted, UsageError, suggestion
 from basefs.management.grant import dry_run_option, print_plan
 from basefs.management.output import SHORT, examples, json_option, note, print_json, printable
-from basefs.management.revoke import print_fallen
+from basefs.management.revoke import print_fallen, require_meant
 from basefs.management.session import ask
 from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_name
@@ -45,10 +45,7 @@ def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) ->
     name, signer = parse_name(home, target), other_key()
     found = _find(name, key, ask(home, name, ListKeys()))
     fingerprint = found[0].fingerprint
-    if found[0].own and not fingerprint.startswith(key.lower()):
-        raise UsageError(
-            f"{printable(key)} is the key of this node: give its fingerprint, {fingerprint[:SHORT]}, if it is meant"
-        )
+    require_meant(found[0], key)
     gone: list[ChangedGrant] = []
     for path in sorted({one.path for one in found}):
         if any((one.path, one.fingerprint) == (path, fingerprint) for one in gone):
@@ -71,10 +68,7 @@ def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) ->
         return
     left = sorted({one.path for one in ask(home, name, ListKeys()) if one.fingerprint == fingerprint})
     if left:
-        raise NotPermitted(
-            f"{printable(found[0].name)} is still granted at {', '.join(map(printable, left))}: revoke it with a "
-            "higher key, on its node or with -k"
-        )
+        raise NotPermitted(f"{printable(found[0].name)} is still granted at {', '.join(map(printable, left))}")
     if not as_json and not ask(home, name, GetSummary()).open:
         click.echo(f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more")
 

@@ -120,7 +120,10 @@ def print_plan(plan: GrantOutcome, *, dry_run: bool) -> None:
     """What a grant or revoke does; once it is done, only what the user would not expect, on stderr."""
     if not dry_run:
         for change in plan.changed:
-            note(f"{printable(change.path)} has changed: {_sides(change)}")
+            if change.after is None:
+                note(f"{printable(change.path)} was deleted: {_side(change.before)}")
+            else:
+                note(f"{printable(change.path)} has changed: {_sides(change)}")
         return
     rows = [("acknowledged", path, "") for path in plan.acks]
     rows += [("changed", change.path, _sides(change)) for change in plan.changed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import keyword
 import os
@@ -133,6 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line on stderr and an exit code, never a traceback."""
     # A reader that goes away, as in `basefs show NAME | head`, is no error.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _open_standard_streams()
     if VARIABLE in os.environ:
         # It says how to answer the shells.
         importlib.import_module("basefs.management.completing")
@@ -147,7 +149,20 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), exit_code_of(error))
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
+        if not where and error.errno == errno.ENOSPC:
+            where = ": standard output"
         _fail(f"{error.strerror or error}{where}", ExitCode.FAILED)
+
+
+def _open_standard_streams() -> None:
+    """Of those that the caller has closed: what is opened next, a log for example, must not take their place."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False))
 
 
 def _explained(error: click.UsageError, words: Sequence[str]) -> str:

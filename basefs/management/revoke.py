@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from basefs.daemon.api.messages import RevokeKey, RevokeOutcome, encode
+from basefs.daemon.api.messages import GrantedKey, ListKeys, RevokeKey, RevokeOutcome, encode
 from basefs.daemon.config import Home
+from basefs.errors import UsageError
 from basefs.management.grant import dry_run_option, print_plan
-from basefs.management.output import examples, json_option, print_json, printable
+from basefs.management.output import SHORT, examples, json_option, print_json, printable
 from basefs.management.session import ask
 from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
@@ -28,11 +29,17 @@ def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -
     """Revoke the grants of a key on a path, and print the grants that fall with them.
 
     NAME alone means its root, '/'; what is granted on a path below stays. What the key has written stays: each path
-    whose current state it signed is acknowledged first, unless --discard is given.
+    whose current state it signed is acknowledged first, unless --discard is given. A key that revokes itself takes
+    along what it has written: use -k.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
-    revoked = ask(home, parsed.name, RevokeKey(parsed.path, key, discard, dry_run, other_key()))
+    signer = other_key()
+    if signer is None:
+        for one in ask(home, parsed.name, ListKeys()):
+            if (one.path, one.name) == (parsed.path, key):
+                require_meant(one, key)
+    revoked = ask(home, parsed.name, RevokeKey(parsed.path, key, discard, dry_run, signer))
     if as_json:
         print_json(encode(revoked))
         return
@@ -40,6 +47,15 @@ def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -
         print_fallen(revoked)
     if dry_run or not discard:
         print_plan(revoked.plan, dry_run=dry_run)
+
+
+def require_meant(granted: GrantedKey, key: str) -> None:
+    """Raise `UsageError` where the key of this node was given by its name."""
+    if granted.own and not granted.fingerprint.startswith(key.lower()):
+        raise UsageError(
+            f"{printable(key)} is the key of this node: give its fingerprint, {granted.fingerprint[:SHORT]}, if it is "
+            "meant"
+        )
 
 
 def print_fallen(revoked: RevokeOutcome) -> None:

@@ -782,7 +782,7 @@ class Replica:
         with self._lock:
             found = survey(self._store, self._view.tree, path)
             if found is None:
-                raise NotFound(f"nothing was ever at {display(path)}")
+                raise NotFound(f"the log has nothing at {display(path)}")
             return look(found)
 
     def forked_paths(self) -> list[Path]:

@@ -84,7 +84,7 @@ class Past:
         """Every path at and below one that any entry ever named, sorted.  Raises `NotFound` where none ever did."""
         top = self._store.paths.id_of(path)
         if top is None:
-            raise NotFound(f"nothing was ever at {display(path)}")
+            raise NotFound(f"the log has nothing at {display(path)}")
         found = []
         todo = [(path, top)]
         while todo:

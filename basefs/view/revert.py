@@ -84,7 +84,7 @@ class Reverter:
             raise NotADirectory(f"{display(path[:-1])} is not a directory")
         found = survey(self._store, tree, path)
         if found is None or found.outcome is None:
-            raise NotFound(f"nothing was ever at {display(path)}")
+            raise NotFound(f"the log has nothing at {display(path)}")
         for revision in found.revisions():
             if revision.standing is RevisionStatus.LAST and revision.state and revision.state.kind is Kind.DIRECTORY:
                 return self._follow(path, found.outcome, Action.REVERT, revision.entry.hash)
@@ -121,7 +121,7 @@ class Reverter:
         """
         found = survey(self._store, self._tree, path)
         if found is None:
-            raise NotFound(f"nothing was ever at {display(path)}")
+            raise NotFound(f"the log has nothing at {display(path)}")
         path_id = self._store.paths.id_of(path)
         linked = set() if path_id is None else {node.state.link for _, node in self._tree.links(path_id)}
         entries = []

@@ -12,7 +12,7 @@ from tests.support.helpers import copy_replica, noise
 
 
 def test_of_a_complete_filesystem(conf: Cli) -> None:
-    assert conf.empty("blocks", "conf") == "all contents are complete: 0 blocks\n"
+    assert conf.empty("blocks", "conf") == "all contents of the log are complete: 0 blocks\n"
     assert json.loads(conf("blocks", "conf", "--json"))["contents"] == []
 
 

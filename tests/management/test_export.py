@@ -73,7 +73,7 @@ def test_a_path(conf: Cli, archive: Path) -> None:
     with conf.replica("part") as replica:
         assert replica.names_in(()).keys() == {b"d"}
         assert replica.read(path("/d/f")) == noise(1, 100_000)
-    assert "nothing was ever at /x" in conf.fails("export", "conf:/x", archive)
+    assert "the log has nothing at /x" in conf.fails("export", "conf:/x", archive)
     # What was there before is still whole.
     conf("import", "part", archive)
 

@@ -52,7 +52,7 @@ def test_log_lists_the_newest_first(edited: Cli) -> None:
 
 
 def test_log_of_what_never_was(edited: Cli) -> None:
-    assert "nothing was ever at /g" in edited.fails("log", "conf:/g")
+    assert "the log has nothing at /g" in edited.fails("log", "conf:/g")
 
 
 def test_revert_brings_a_deleted_file_back(edited: Cli) -> None:
@@ -91,7 +91,7 @@ def test_conflicts_tells_what_lost_and_how_to_bring_it_back(conf: Cli) -> None:
     conf("revert", "conf:/f", row["lost"]["entry"])
     with conf.replica("conf") as replica:
         assert replica.read(path("/f")).decode() == before[3:]
-    assert "nothing was ever at /nowhere" in conf.fails("conflicts", "conf:/nowhere")
+    assert "the log has nothing at /nowhere" in conf.fails("conflicts", "conf:/nowhere")
 
 
 def test_what_won_is_accepted(conf: Cli) -> None:

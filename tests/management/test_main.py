@@ -105,3 +105,28 @@ def test_help_of_a_command_and_of_itself(cli: Cli) -> None:
     assert cli("help") == cli("--help") == cli("help", "help") == cli("help", "version")
     assert cli("help", "grant") == cli("grant", "--help")
     assert cli("help", "umount").splitlines()[1:] == cli("unmount", "--help").splitlines()[1:]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_output_and_no_error(node: Node, closed: str) -> None:
+    for command in ("list", "status", "doctor --help"):
+        done = subprocess.run(
+            ["sh", "-c", f"{COMMAND} {command} {closed}"],
+            env=node.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_an_output_without_room_is_called_that(node: Node) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{COMMAND} list --help > /dev/full"],
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "basefs: No space left on device: standard output\n")

@@ -202,3 +202,21 @@ def test_a_grant_on_a_removed_directory_keeps_none_of_today_from_being_revoked(c
         assert BOB.public in replica.members()
         with pytest.raises(PermissionDenied):
             replica.plan(lambda author: author.key_holder.revoke(path("/d"), b"bob", BOB.fingerprint))
+
+
+def test_the_key_of_this_node_is_revoked_only_where_it_is_meant(cli: Cli) -> None:
+    """It would sign the acks, and take along all that it has written."""
+    cli("genkey")
+    assert cli.run("bootstrap", "conf")[0] == 0
+    with cli.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/kept"), b"x"))
+    ((name, fingerprint),) = (
+        (row["name"], row["fingerprint"]) for row in json.loads(cli("keys", "conf", "--json")) if row["own"]
+    )
+    told = cli.fails("revoke", "conf:/", name, code=2)
+    assert f"{name} is the key of this node: give its fingerprint, {fingerprint[:SHORT]}, if it is meant" in told
+    assert "kept" in shown(cli)
+    code, out, err = cli.run("revoke", "conf:/", fingerprint)
+    assert (code, out) == (0, f"revoked: {name} at /\n")
+    assert err.startswith("/kept was deleted: file of 1 B")
+    assert "kept" not in shown(cli)

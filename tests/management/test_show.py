@@ -111,4 +111,4 @@ def test_the_tree_of_entries(tree: Cli) -> None:
     told = json.loads(tree("show", "conf:/d/f", "--json"))
     assert [row["standing"] for row in told] == ["past", "current"]
     assert told[1]["parent"] == told[0]["entry"]
-    assert "nothing was ever at /x" in tree.fails("show", "conf:/x")
+    assert "the log has nothing at /x" in tree.fails("show", "conf:/x")

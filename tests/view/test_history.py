@@ -340,7 +340,7 @@ def test_grants_are_current_while_they_are_in_force(story: Story) -> None:
 
 
 def test_nothing_was_ever_there(story: Story) -> None:
-    with pytest.raises(NotFound, match="nothing was ever at /nowhere"):
+    with pytest.raises(NotFound, match="the log has nothing at /nowhere"):
         story.replica().survey(path("/nowhere"))
 
 
@@ -391,5 +391,5 @@ def test_revert_refuses_what_cannot_come_back(story: Story) -> None:
         revert(replica, "/f", granted)
     with pytest.raises(NotPermitted):
         revert(replica, "/", story.root)
-    with pytest.raises(NotFound, match="nothing was ever at /nowhere"):
+    with pytest.raises(NotFound, match="the log has nothing at /nowhere"):
         revert(replica, "/nowhere/f", first)

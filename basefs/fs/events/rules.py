@@ -30,6 +30,8 @@ class Rule:
         `/bin/run --level=1` are commands.  Raises `UsageError`, also for what looks like another glob.
         """
         glob, equals, command = text.partition("=")
+        if equals and not glob:
+            raise UsageError(f"the handler {text!r} has an empty glob: write {command!r} for all changes")
         if equals and re.match(r"[^/*\s][^\s]*[/*?]", glob):
             raise UsageError(f"a glob begins with '/' or '*': write {f'/{text}'!r}")
         if not (equals and glob.startswith(("/", "*")) and not re.search(r"\s", glob)):

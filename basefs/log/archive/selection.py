@@ -52,7 +52,7 @@ def _find(source: sqlite3.Connection, path: Sequence[bytes]) -> int:
     for name in path:
         row = source.execute("SELECT id FROM paths WHERE parent = ? AND name = ?", (path_id, name)).fetchone()
         if row is None:
-            raise NotFound(f"nothing was ever at {display(path)}")
+            raise NotFound(f"the log has nothing at {display(path)}")
         path_id = row[0]
     return path_id
 

@@ -63,12 +63,12 @@ async def reach(addresses: Sequence[NodeAddress], *, encrypted: bool, patience: 
 
 async def _reach(address: NodeAddress, encrypted: bool, patience: float) -> Reached:
     host, port = address
-    gossip, sync, ping = await asyncio.gather(
-        _connects(host, port, patience),
-        _connects(host, port + SYNC_PORT_OFFSET, patience),
-        _pings(host, port, patience),
+    gossip, sync = await asyncio.gather(
+        _connects(host, port, patience), _connects(host, port + SYNC_PORT_OFFSET, patience)
     )
-    return Reached(address, gossip, None if encrypted and not ping else ping, sync)
+    # Their agents would log a ping in the clear as an error.
+    ping = None if encrypted else await _pings(host, port, patience)
+    return Reached(address, gossip, ping, sync)
 
 
 async def _connects(host: str, port: int, patience: float) -> bool:

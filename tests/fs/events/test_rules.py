@@ -41,6 +41,11 @@ def test_a_glob_alone_is_not_taken_for_a_command(text: str) -> None:
         Rule.parse(text)
 
 
+def test_an_empty_glob_is_not_taken_for_all_changes() -> None:
+    with pytest.raises(UsageError, match="has an empty glob: write 'true' for all changes"):
+        Rule.parse("=true")
+
+
 @pytest.mark.parametrize("text", ["", "  ", "/a=", "*.conf= "])
 def test_a_rule_needs_a_command(text: str) -> None:
     with pytest.raises(UsageError, match="write 'CMD' or 'GLOB=CMD'"):

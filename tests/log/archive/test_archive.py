@@ -150,7 +150,7 @@ def test_a_path_has_no_more_than_it_needs(replica: Replica, tmp_path: pathlib.Pa
 
 
 def test_a_path_that_never_was(replica: Replica) -> None:
-    with pytest.raises(NotFound, match="nothing was ever at /nowhere"):
+    with pytest.raises(NotFound, match="the log has nothing at /nowhere"):
         exported(replica, path("/nowhere"))
 
 
