@@ -5,5 +5,5 @@ alive, the `joiner` finds other nodes, and `members` remembers their addresses. 
 `outgoing`, the queue with its pace, have neither I/O nor a clock.  Lower modules know nothing of higher ones: `events`,
 `rpc`; `client`; `agent`; `supervisor`; `service`.
 
-Imports errors and durable.
+Imports errors, durable and tasks.
 """
