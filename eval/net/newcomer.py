@@ -23,6 +23,9 @@ ENTRIES = 130_000
 #: Entries given to the log at once while the history is made.
 _SLICE = 512
 
+#: Which signs all of it, and by which both nodes are members.
+_KEY = SigningKey.from_seed(bytes(32))
+
 
 def _run(options: Options, rows: Rows) -> None:
     entries = options.entries or ENTRIES
@@ -34,6 +37,10 @@ def _run(options: Options, rows: Rows) -> None:
 def _measure(entries: int) -> Row:
     with network_of(2) as network:
         server, newcomer = network.nodes
+        for node in network.nodes:
+            # Only members read it.
+            node.home.mkdir(parents=True, exist_ok=True)
+            _KEY.save(node.home / "key")
         say(f"making a history of {entries} entries")
         _make(server, entries)
         server.mount(NAME)
@@ -64,7 +71,7 @@ def _measure(entries: int) -> Row:
 def _make(node: Node, entries: int) -> None:
     directory = node.home / "fs" / NAME
     directory.mkdir(parents=True)
-    pairs = history(SigningKey.from_seed(bytes(32)), entries)
+    pairs = history(_KEY, entries)
     first = next(pairs)
     replica = Replica.create(directory, first[0].hash)
     pairs = itertools.chain([first], pairs)
