@@ -1,0 +1,25 @@
+"""A benchmark of the network measures, instead of failing in a row."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import DEADLINE
+from tests.support.project import ROOT
+
+
+@pytest.mark.cluster
+@pytest.mark.serf
+@pytest.mark.fuse
+def test_a_newcomer_fetches_a_history(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "eval.bench_net", "--scenario", "newcomer", "--entries", "300"]
+    subprocess.run([*command, "--results", tmp_path], cwd=ROOT, check=True, timeout=DEADLINE, capture_output=True)
+    with (tmp_path / "bench_net_newcomer.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["entries"], row["entries there"]) == ("300", "300")
+    assert float(row["x verify"]) > 0
