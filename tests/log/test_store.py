@@ -102,6 +102,23 @@ def test_history_stays(tmp_path: pathlib.Path) -> None:
 # -- the Merkle tree --------------------------------------------------------------------------------------------------
 
 
+def test_the_paths_that_have_grants_cost_the_same_in_any_log(tmp_path: pathlib.Path) -> None:
+    """Each status asks for them, and so does a daemon at its start, several times."""
+    replica = make_replica(tmp_path, (ROOT_KEY,))
+    steps = []
+    for first in (0, 10):
+        for number in range(first, 20 * first + 10):
+            replica.commit(lambda author, number=number: author.write(path(f"/file{number}"), b"content"))  # type: ignore[misc]
+        counted: list[None] = []
+        connection = replica._store.database.main
+        connection.set_progress_handler(lambda counted=counted: counted.append(None), 1)  # type: ignore[misc]
+        replica._store.key_paths()
+        connection.set_progress_handler(None, 0)
+        steps.append(len(counted))
+    assert steps[0] == steps[1] > 0
+    replica.close()
+
+
 class Expected:
     """The Merkle tree computed from what is in the tables `entries` and `blocks`, and nothing else."""
 
