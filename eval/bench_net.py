@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from eval.ending import end_cleanly
-from eval.net import changes, copying, healing, hostile, idle, large, newcomer, returning, several
+from eval.net import changes, closed, copying, healing, hostile, idle, large, newcomer, returning, rotating, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
 from eval.origin import Origin, UncommittedCode
@@ -28,6 +28,8 @@ SCENARIOS: dict[str, Scenario] = {
     "large": large.SCENARIO,
     "several": several.SCENARIO,
     "hostile": hostile.SCENARIO,
+    "closed": closed.SCENARIO,
+    "rotating": rotating.SCENARIO,
 }
 
 

@@ -469,7 +469,7 @@ TABLES: Mapping[str, Table | Targets] = {
                 "x quiet",
                 2.0,
                 "{:.1f} x",
-                ("nodes", "attack"),
+                ("nodes", "filesystem", "attack"),
             ),
             Target(
                 "a file of 200 MB to 5 nodes: the first node sends it less than 5 times",
@@ -616,6 +616,7 @@ TABLES: Mapping[str, Table | Targets] = {
     "hostile": Table(
         "bench_net_hostile.csv",
         {
+            "filesystem": "filesystem",
             "attack": "attack",
             "n": count,
             "a second": "attempts a second:.0f",
@@ -626,7 +627,33 @@ TABLES: Mapping[str, Table | Targets] = {
             "cores of a daemon": "daemon cores:.2f",
         },
         {},
-        ("nodes", "attack"),
+        ("nodes", "filesystem", "attack"),
+    ),
+    "closed": Table(
+        "bench_net_closed.csv",
+        {
+            "nodes": "nodes",
+            "what": "what",
+            "n": count,
+            "open": "open:.3g",
+            "closed": spread("closed", ".3g"),
+            "closed / open (least to most)": spread("closed / open"),
+        },
+        keys=("nodes", "what"),
+    ),
+    "rotating": Table(
+        "bench_net_rotating.csv",
+        {
+            "nodes": "nodes",
+            "away": "away",
+            "n": count,
+            "key with those there, s": spread("key with those there s", ".1f"),
+            "gossip among those there, s": spread("gossip among those there s", ".1f"),
+            "away, s": "away s:.0f",
+            "key with those back, s": spread("key with those back s", ".1f"),
+            "all alive, s": spread("all alive s", ".1f"),
+        },
+        keys=("nodes", "away", "away s"),
     ),
 }
 

@@ -2,7 +2,8 @@
 
 It speaks just enough of the sync protocol (`docs/sync-protocol.md`) to be accepted, and reads everything that it is
 sent, so that its slowness does not spare the victims work.  For gossip it runs a real Serf agent, as a member with the
-tags of this filesystem.  On standard output: `ready`, then a JSON object with its work and its processor time.
+tags of this filesystem.  In a closed filesystem it is a member: it has a key that may read, and the gossip key.  On
+standard output: `ready`, then a JSON object with its work and its processor time.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import json
 import os
 import random
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from basefs.daemon.gossipkeys import KeptKey
 from basefs.errors import BaseFSError
 from basefs.gossip.client import Client
 from basefs.gossip.config import AgentConfig
@@ -30,6 +33,8 @@ from basefs.log.hashes import HASH_SIZE
 from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from basefs.sync.net.connection import Connection
+from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import MAX_NUMBER, VERSION
 from basefs.sync.wire.messages import WHOLE, Blocks, Entries, Eof, Hash, Ls, PathReq, Root, Stay
@@ -43,6 +48,8 @@ _UNTIL_TOLD_OFF = 240
 _CHUNK = 64 * 1024
 #: Of what is printed at the end: the processor seconds that the attacker was given, without its Serf agent.
 PROCESSOR = "processor s"
+#: The kind that comes under TLS with a key which nobody knows, in an open filesystem, too.
+HANDSHAKES = "handshakes"
 #: Requests that wait for their answer, below the limit of the protocol.
 _WINDOW = 200
 
@@ -88,14 +95,16 @@ class Loot:
 class Line:
     """One connection to a node."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loot: Loot) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, connection: Connection, loot: Loot) -> None:
+        self._connection = connection
+        self._lines: deque[bytes] = deque()
+        self._begun = b""
         self.loot = loot
 
     async def send(self, data: bytes) -> None:
         """Raises `OSError`."""
-        self._writer.write(data)
-        await self._writer.drain()
+        self._connection.write(data)
+        await self._connection.drain()
 
     async def greet(self, root: bytes, port: int = 0) -> None:
         """The first line; the filesystem is the right one."""
@@ -103,8 +112,14 @@ class Line:
 
     async def lines(self) -> AsyncIterator[bytes]:
         """What the node sends, by line; ends when it has hung up."""
-        while line := await self._reader.readline():
-            yield line
+        while True:
+            while self._lines:
+                yield self._lines.popleft() + b"\n"
+            data = await self._connection.read()
+            if not data:
+                return
+            *whole, self._begun = (self._begun + data).split(b"\n")
+            self._lines += whole
 
     async def until(self, *sections: bytes) -> None:
         """Wait for a line of such a section.  Raises `ConnectionError` where the node ends the session instead."""
@@ -201,6 +216,10 @@ async def _wrong_roots(line: Line) -> None:
         await asyncio.sleep(0.01)
 
 
+async def _no_more(line: Line) -> None:
+    """A TLS handshake was all: a closed filesystem ends that of an unknown key, an open one any."""
+
+
 SYNC: dict[str, Callable[[Line], Awaitable[None]]] = {
     "wrong hashes": _wrong_hashes,
     "wrong signatures": _wrong_signatures,
@@ -212,16 +231,19 @@ SYNC: dict[str, Callable[[Line], Awaitable[None]]] = {
     "everything, again": _everything,
     "knocking": _knocks,
     "wrong roots": _wrong_roots,
+    HANDSHAKES: _no_more,
 }
 
 
 class Attack:
     """What goes over connections, and how much."""
 
-    def __init__(self, kind: str, source: str, loot: Loot) -> None:
+    def __init__(self, kind: str, source: str, loot: Loot, credentials: Credentials | None) -> None:
+        """`credentials`: of a member of a closed filesystem."""
         self._act = SYNC[kind]
         self._source = source
         self._loot = loot
+        self._credentials = Credentials(SigningKey.generate(), None) if kind == HANDSHAKES else credentials
         self.counts = {"connections": 0}
 
     async def run(self, victims: list[Address], seconds: float) -> None:
@@ -232,25 +254,28 @@ class Attack:
 
     async def _visit(self, victim: Address) -> None:
         while True:
-            writer = None
-            with contextlib.suppress(OSError, ValueError):
-                reader, writer = await asyncio.open_connection(*victim, local_addr=(self._source, 0), limit=4 * _CHUNK)
+            connection = None
+            with contextlib.suppress(OSError, Refused):
+                connection = Connection(*await asyncio.open_connection(*victim, local_addr=(self._source, 0)))
                 self.counts["connections"] += 1
-                line = Line(reader, writer, self._loot)
-                await self._act(line)
-            if writer is not None:
-                writer.close()
+                if self._credentials is not None:
+                    await connection.begin(self._credentials)
+                await self._act(Line(connection, self._loot))
+            if connection is not None:
+                connection.close()
             await asyncio.sleep(_AGAIN)
 
 
 class Flood:
     """Gossip events, every one of them well-formed, as fast as the agent takes them."""
 
-    def __init__(self, kind: str, source: str, loot: Loot, directory: Path) -> None:
+    def __init__(self, kind: str, source: str, loot: Loot, directory: Path, encrypt_key: str | None) -> None:
+        """`encrypt_key`: of a closed filesystem, as Serf takes it."""
         self._payloads = _PAYLOADS[kind]
         self._source = source
         self._loot = loot
         self._directory = directory
+        self._encrypt_key = encrypt_key
         self.counts = {"events": 0}
         self._gossip: Gossip | None = None
 
@@ -260,6 +285,7 @@ class Flood:
         config = AgentConfig(
             node_name=f"attacker-{os.getpid()}",
             bind=f"{self._source}:{gossip_port}",
+            encrypt_key=self._encrypt_key,
             tags={TAG_SYNC: str(victims[0].port)},
             join=tuple(f"{victim.host}:{gossip_port}" for victim in victims),
         )
@@ -331,10 +357,13 @@ def yield_cores(pid: int) -> None:
 async def _main(arguments: argparse.Namespace) -> None:
     loot = Loot.of(arguments.log)
     victims = [Address(host, arguments.sync_port) for host in arguments.victims]
+    key = None if arguments.key is None else SigningKey.load(arguments.key)
     if arguments.kind in SYNC:
-        attack: Attack | Flood = Attack(arguments.kind, arguments.source, loot)
+        credentials = None if key is None else Credentials(key, None)
+        attack: Attack | Flood = Attack(arguments.kind, arguments.source, loot, credentials)
     else:
-        attack = Flood(arguments.kind, arguments.source, loot, arguments.directory)
+        encrypt_key = None if key is None else KeptKey.load(arguments.log).signed.key.as_serf()
+        attack = Flood(arguments.kind, arguments.source, loot, arguments.directory, encrypt_key)
         await attack.start(victims, arguments.sync_port - 1)
         if arguments.yield_cores and attack.agent_pid is not None:
             yield_cores(attack.agent_pid)
@@ -352,6 +381,7 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="own address")
     parser.add_argument("--sync-port", type=int, required=True, help="of the victims")
     parser.add_argument("--log", type=Path, required=True, help="directory of a replica of theirs")
+    parser.add_argument("--key", type=Path, help="of a member of a closed filesystem, with the gossip key in --log")
     parser.add_argument("--directory", type=Path, required=True, help="for the files of a Serf agent")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--yield-cores", action="store_true", help="use only what others leave of the cores")

@@ -1,17 +1,26 @@
-"""Honest nodes under attack: the delay of a change, and the memory and processor time of a daemon."""
+"""Honest nodes under attack: the delay of a change, and the memory and processor time of a daemon.
+
+In an open filesystem the attacker is anybody; in a closed one it is a member that may write in a directory of its own,
+with a key for each attack.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from basefs.daemon.gossipkeys import KEY_FILE
+from basefs.log.keys import SigningKey
 from eval.net.attacker import KINDS, PROCESSOR
 from eval.net.scenario import (
     Options,
@@ -42,25 +51,50 @@ _START = 1.0
 _SMALL = 100
 #: Files that the filesystem has, which an attacker sends or asks for.
 _FILES = 300
+#: Who may read the filesystem.
+READABLE = ("open", "closed")
+#: The directory of a closed filesystem in which an attacker may write.
+_THEIRS = "theirs"
 
 
 def _run(options: Options, rows: Rows) -> None:
-    for count in options.nodes or (NODES,):
-        missing = [kind for kind in options.attacks or KINDS if not rows.has(nodes=count, attack=kind)]
+    for count, readable in itertools.product(options.nodes or (NODES,), READABLE):
+        where = {"nodes": count, "filesystem": readable}
+        missing = [kind for kind in options.attacks or KINDS if not rows.has(**where, attack=kind)]
         if missing:
-            say(f"starting {count} nodes and an attacker")
+            say(f"starting {count} nodes and an attacker, {readable}")
             with network_of(count + 1) as network:
                 *honest, bad = network.nodes
-                cluster = Cluster.start(network, honest, writers=1)
+                cluster = Cluster.start(network, honest, closed=readable == "closed")
                 cluster.wait_for_sessions()
                 for number in range(_FILES):
                     (honest[0].mountpoint / f"file{number}").write_bytes(os.urandom(_SMALL))
-                cluster.wait_until_equal(PATIENCE)
-                bad.basefs("get", NAME, honest[0].endpoint)
+                prepare(cluster, bad, missing, closed=readable == "closed")
                 for kind in missing:
-                    key = {"nodes": count, "attack": kind}
+                    key = {**where, "attack": kind}
                     with rows.recording(**key):
                         rows.add({**key, **_measure(cluster, bad, kind, options.seconds or ATTACK)})
+
+
+def prepare(cluster: Cluster, bad: Node, kinds: Sequence[str], *, closed: bool) -> None:
+    """Have an attacker fetch the filesystem; a closed one makes it a member with a key for each kind of attack."""
+    first = cluster.nodes[0]
+    if closed:
+        bad.basefs("genkey")
+        (first.mountpoint / _THEIRS).mkdir()
+        first.basefs("grant", f"{NAME}:/{_THEIRS}", "attacker", bad.home / "key.pub")
+        for number, kind in enumerate(kinds):
+            SigningKey.generate().save(_key_of(bad, kind))
+            first.basefs("grant", f"{NAME}:/{_THEIRS}", f"attacker{number}", f"{_key_of(bad, kind)}.pub")
+    cluster.wait_until_equal(PATIENCE)
+    bad.basefs("get", NAME, first.endpoint)
+    if closed:
+        # Members hand it to each other; this one has no daemon that asks for it.
+        shutil.copy(first.home / "fs" / NAME / KEY_FILE, bad.home / "fs" / NAME / KEY_FILE)
+
+
+def _key_of(bad: Node, kind: str) -> Path:
+    return bad.base / f"{KINDS.index(kind)}.key"
 
 
 @dataclass(frozen=True)
@@ -136,7 +170,7 @@ def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float) -> Row:
 def attacking(
     nodes: Sequence[Node], bad: Node, kind: str, seconds: float, *options: str
 ) -> Iterator[Callable[[], dict[str, float]]]:
-    """Attack some nodes from another one, which has fetched the filesystem; yields what waits for the end of it.
+    """Attack some nodes from another one, which is prepared for it; yields what waits for the end of it.
 
     Each attack comes from an address of its own, since those of earlier ones may be banned.  `options` of the attacker:
     in reality it has cores of its own, so a measurement lets it use only what the nodes leave of theirs.
@@ -146,6 +180,8 @@ def attacking(
         run_ip("-n", str(bad.namespace), "address", "add", f"{source}/16", "dev", "eth0")
     program = [sys.executable, "-m", "eval.net.attacker", kind, "--seconds", str(seconds), *options]
     where = ["--source", source, "--log", str(bad.home / "fs" / NAME), "--directory", str(bad.base / "agent")]
+    if _key_of(bad, kind).exists():
+        where += ["--key", str(_key_of(bad, kind))]
     ports = ["--sync-port", str(bad.port + 1), *(str(node.address) for node in nodes)]
     command = [*bad.prefix(), *program, *where, *ports]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -161,6 +197,6 @@ def attacking(
 
 SCENARIO = Scenario(
     "an attacker of many kinds: a change from one honest node to all, memory and CPU, beside the same without it",
-    ("nodes", "attack"),
+    ("nodes", "filesystem", "attack"),
     _run,
 )

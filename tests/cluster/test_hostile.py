@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from eval.net.attacker import PROCESSOR
-from eval.net.hostile import attacking
+from eval.net.hostile import READABLE, attacking, prepare
 from eval.net.scenario import peak_mib, reset_peak, seconds_to_all
 from tests.support.cluster import NAME, PATIENCE, Cluster
 from tests.support.namespaces import NamespaceNetwork
@@ -21,18 +21,21 @@ ATTACK = 6.0
 MEMORY = 64
 
 
-def test_a_change_arrives_while_a_peer_attacks(network: Callable[[int], NamespaceNetwork]) -> None:
+@pytest.mark.parametrize("readable", READABLE)
+def test_a_change_arrives_while_a_peer_attacks(network: Callable[[int], NamespaceNetwork], readable: str) -> None:
+    """In a closed filesystem the peer is a member."""
     whole = network(3)
     *honest, bad = whole.nodes
-    cluster = Cluster.start(whole, honest, writers=1)
+    closed = readable == "closed"
+    cluster = Cluster.start(whole, honest, closed=closed)
     seconds_to_all(honest, "before", b"before", PATIENCE)
-    bad.basefs("get", NAME, honest[0].endpoint)
+    kinds = "slow-loris", "an endless line", "replayed entries", "everything, again", "gossip of announcements"
+    prepare(cluster, bad, kinds, closed=closed)
     pids = [node.daemon(NAME) for node in honest]
     before = [peak_mib(pid) for pid in pids]
     for pid in pids:
         reset_peak(pid)
     with contextlib.ExitStack() as attacks:
-        kinds = "slow-loris", "an endless line", "replayed entries", "everything, again", "gossip of announcements"
         ends = [attacks.enter_context(attacking(honest, bad, kind, ATTACK)) for kind in kinds]
         for number in range(5):
             seconds_to_all(honest, f"during{number}", os.urandom(100), 4 * PATIENCE)

@@ -76,11 +76,15 @@ class Connection:
         connection = cls(*await asyncio.open_connection(host, port, limit=CHUNK))
         if credentials is not None:
             try:
-                await connection._shake(credentials.client(protocol), b"")
+                await connection.begin(credentials, protocol)
             except BaseException:
                 connection.abort()
                 raise
         return connection
+
+    async def begin(self, credentials: Credentials, protocol: str = ALPN) -> None:
+        """Be the client of a TLS handshake.  Raises OSError, `Refused`."""
+        await self._shake(credentials.client(protocol), b"")
 
     async def accept(self, credentials: Credentials, turn: Callable[[], Awaitable[None]] | None = None) -> None:
         """Be the server of a TLS handshake.  Raises OSError, `Refused` after the peer was told why.
