@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import statistics
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ Row = Mapping[str, str]
 Runs = Sequence[Row]
 #: A cell of a measurement: a column with a format such as `seconds:.2f`, or what makes the text.
 Cell = str | Callable[[Runs], str]
+#: Characters in a line of prose.
+_COLUMNS = 120
 #: Columns that say how often one run measured: a figure of it is a median then.
 _ROUNDS = ("rounds", "runs", "changes")
 
@@ -176,6 +179,7 @@ def _source(file: str, measured: Sequence[Runs]) -> str:
     if len(commits) == 0:
         return f"*Rows:* `eval/results/{file}`, which do not name the commit that they measure: an earlier one."
     text = f"*Rows:* `eval/results/{file}`, commit {', '.join(commits)}, {'; '.join(machines)}."
+    text = textwrap.fill(text, _COLUMNS, break_on_hyphens=False)
     if all(row.get("commit") for row in rows):
         return text
     return f"{text}\nSome rows of this table name no commit: they are of earlier ones."
