@@ -419,9 +419,10 @@ def test_the_number_of_sessions_is_limited():
 
 def test_stop_ends_sessions_and_tells_the_peer():
     async def main():
-        async with serving(Writer().log()) as server:
+        shared = SessionContext()
+        async with serving(Writer().log(), shared=shared) as server:
             reader, writer = await asyncio.open_connection(HOST, server.port)
-            await until(lambda: server.sessions == 1)
+            await until(lambda: shared.sessions)
         assert await reader.read() == b"CLOSE NO failure this%20node%20is%20stopping\n"
         writer.close()
         await server.stop()
@@ -470,7 +471,9 @@ def test_a_log_that_fails_ends_the_session(side, caplog):
         writer.write((b"f",), b"x")
         if side == "server":
             async with serving(broken(error)) as server:
-                return await sync_with(writer.log(), HOST, server.port)
+                result = await sync_with(writer.log(), HOST, server.port)
+                await until(lambda: not server.sessions)
+                return result
         async with serving(writer.log()) as server:
             return await sync_with(broken(error), HOST, server.port)
 
