@@ -17,6 +17,7 @@ from basefs.daemon.api.shutdown import why_running
 from basefs.daemon.config import Home, NodeAddress, command_line, is_ip, parse_address
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.main import run
+from basefs.daemon.mounting import mount_for_daemon
 from basefs.daemon.mounts import clear_dead
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
@@ -74,6 +75,8 @@ class LaunchOptions:
     uid: int | None = None
     gid: int | None = None
     owners: bool | None = None
+    serve_only: bool = False
+    mount_only: bool = False
 
 
 def launch(home: Home, wanted: LaunchOptions) -> bool:
@@ -85,9 +88,12 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     home.existing(name)
     if wanted.owners and not _is_root():
         raise UsageError("only root can keep owners: mount without --owners")
-    if wanted.mountpoint is not None:
+    if wanted.mountpoint is not None and not wanted.serve_only:
         clear_dead(wanted.mountpoint)
         check_mountpoint(wanted.mountpoint)
+        if wanted.mount_only:
+            mount_for_daemon(home, name, wanted.mountpoint, parse_options(",".join(wanted.fuse_options)))
+            return False
     options = _daemon_options(home, wanted)
     pipe = os.environ.pop(_PIPE_VARIABLE, None)
     if pipe is None and not wanted.foreground:
@@ -136,6 +142,7 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         settings=_settings(home, wanted),
         inotify=wanted.inotify,
         metrics=None if wanted.metrics is None else _metrics_address(wanted.metrics),
+        serve_only=wanted.serve_only,
     )
 
 

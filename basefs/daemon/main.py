@@ -21,6 +21,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
+from basefs.daemon.mounting import receive_channel
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import DaemonError
@@ -63,7 +64,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     directory = home.existing(options.name)
-    if options.mountpoint is not None:
+    if options.mountpoint is not None and not options.serve_only:
         check_mountpoint(options.mountpoint)
     # What is on the first stack ends after the log is closed and its lock released, for which `unmount` waits.
     with contextlib.ExitStack() as departure, contextlib.ExitStack() as stack:
@@ -109,7 +110,11 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
             kernel=kernel,
             mirror=filesystem.mirror,
         )
-        serve(operations, kernel, options.mountpoint, options.name, options.fuse_options)
+        channel = receive_channel(home, options.name, manager.ready) if options.serve_only else None
+        serve(operations, kernel, options.mountpoint, options.name, options.fuse_options, channel)
+        if options.serve_only:
+            # Whoever unmounts for it may ask it to stop as well, which it does already.
+            signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:

@@ -32,6 +32,7 @@ class DaemonOptions:
         inotify: emit inotify events for remote changes, and let the kernel cache.
         handlers: commands that run for changes.
         metrics: IP address and port on which metrics are served, `None` for nowhere.
+        serve_only: whether another process mounts.
     """
 
     name: str
@@ -51,3 +52,4 @@ class DaemonOptions:
     inotify: bool
     handlers: HandlerSettings
     metrics: tuple[str, int] | None = None
+    serve_only: bool = False

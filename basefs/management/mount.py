@@ -46,6 +46,8 @@ from basefs.management.target import parse_name
     default=None,
     help="Store and show owner and group of each file; root only (default: on for root).",
 )
+@click.option("--serve-only", is_flag=True, help="Let another process mount, with --mount-only; needs --foreground.")
+@click.option("--mount-only", is_flag=True, help="Mount for a daemon that runs with --serve-only.")
 @click.option("-w", "--wait", is_flag=True, help="Return once a member has the same log.")
 @click.option(
     "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="With --wait: seconds to wait."
@@ -60,6 +62,8 @@ def mount(name: str, mountpoint: Path, wait: bool, timeout: float, **options: An
     """
     if wait and (options["single_node"] or options["foreground"]):
         raise UsageError("--wait cannot be combined with --single-node or --foreground")
+    if options["serve_only"] and (options["mount_only"] or not options["foreground"]):
+        raise UsageError("--serve-only needs --foreground, and cannot be combined with --mount-only")
     # As the kernel names it, so that other commands find it among the mounts.
     if start(name, Path(os.path.realpath(mountpoint)), options) and wait:
         _catch_up(name, time.monotonic() + timeout)

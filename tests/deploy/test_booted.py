@@ -38,6 +38,7 @@ for name in null zero full random urandom tty fuse; do
 done
 mkdir "$root/dev/shm"
 touch "$root/dev/console"
+ln -s pts/ptmx "$root/dev/ptmx"
 mount -t sysfs sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 rm -rf "$root/var/lib/basefs" "$root"/etc/systemd/system/*.wants
@@ -143,6 +144,34 @@ def _processes(cgroup: Path) -> list[str]:
     return [pid for file in cgroup.rglob("cgroup.procs") for pid in file.read_text().split()]
 
 
+def test_a_mount_that_fails_leaves_nothing(machine: Machine) -> None:
+    """Something else is mounted there, which must stay."""
+    wait_until(lambda: machine.settings("ActiveState") == {"ActiveState": "active"}, DEADLINE, "the service is active")
+    machine.run("systemctl", "stop", "basefs@conf")
+    machine.run("mount", "-t", "tmpfs", "other", "/srv/basefs/conf")
+    machine.run("systemctl", "start", "basefs@conf")
+    assert "something is mounted on /srv/basefs/conf already" in machine.log
+    machine.run("systemctl", "stop", "basefs@conf")
+    assert machine.run("findmnt", "-n", "-o", "SOURCE", "/srv/basefs/conf") == "other"
+    machine.run("umount", "/srv/basefs/conf")
+    machine.run("systemctl", "start", "basefs@conf")
+    assert machine.settings("ActiveState") == {"ActiveState": "active"}
+    # A mount in use is detached, and the daemon ends.
+    machine.run("sh", "-c", "cd /srv/basefs/conf && exec sleep 100 > /dev/null 2>&1 &")
+    machine.run("systemctl", "stop", "basefs@conf")
+    assert machine.settings("Result", "ActiveState") == {"Result": "success", "ActiveState": "inactive"}
+    assert machine.run("findmnt", "-n", "/srv/basefs/conf") == ""
+    # An administrator may unmount.
+    machine.run("systemctl", "start", "basefs@conf")
+    assert machine.settings("ActiveState") == {"ActiveState": "active"}
+    machine.run("basefs", "unmount", "conf")
+    wait_until(lambda: machine.settings("ActiveState")["ActiveState"] == "inactive", DEADLINE, "the service has ended")
+    assert (
+        machine.settings("Result") == {"Result": "success"} and machine.run("findmnt", "-n", "/srv/basefs/conf") == ""
+    )
+    assert "Traceback" not in machine.log
+
+
 def test_the_unit_works_as_it_is(machine: Machine) -> None:
     wait_until(lambda: machine.settings("ActiveState") == {"ActiveState": "active"}, DEADLINE, "the service is active")
     # Everybody sees the mount, not the service alone.
@@ -150,9 +179,13 @@ def test_the_unit_works_as_it_is(machine: Machine) -> None:
     assert machine.run(*mounted) == "basefs:conf"
     machine.run("sh", "-c", "echo hello > /srv/basefs/conf/file")
     wait_until(lambda: machine.run("stat", "-c", "%U", "/var/tmp/handled") == SERF_USER, DEADLINE, "the handler ran")
+    machine.run("chmod", "644", "/srv/basefs/conf/file")
+    assert machine.run("setpriv", "--reuid=65534", "--clear-groups", "cat", "/srv/basefs/conf/file") == "hello"
     main = machine.settings("MainPID")["MainPID"]
     status = machine.status(main)
     assert (status["NoNewPrivs"], status["Seccomp"], status["Uid"].split()) == ("1", "2", ["0"] * 4)
+    # It serves the mount, and could not make it: CAP_SYS_ADMIN is 21.
+    assert not int(status["CapBnd"], 16) >> 21 & 1
     assert machine.settings("MemoryMax", "TasksMax") == {"MemoryMax": str(2**30), "TasksMax": "512"}
     wait_until(lambda: machine.run("pgrep", "-x", "serf", "-u", SERF_USER) != "", DEADLINE, "Serf runs")
     serf = machine.status(machine.run("pgrep", "-x", "serf", "-u", SERF_USER))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import Cli
-from tests.support.node import Node, mount_points
+from tests.support.node import COMMAND, Node, mount_points
+from tests.support.patience import DEADLINE
+from tests.support.wait import wait_until
 
 
 @pytest.fixture
@@ -19,6 +22,35 @@ def point(conf: Cli) -> Path:
     directory = conf.base / "mnt"
     directory.mkdir()
     return directory
+
+
+class TestMountOfAnotherProcess:
+    def test_wrong_combinations(self, conf: Cli, point: Path) -> None:
+        assert "--serve-only needs --foreground" in conf.fails("mount", "conf", point, "-s", "--serve-only", code=2)
+        assert "waits for a mount" in conf.fails("mount", "conf", point, "--mount-only")
+        assert not point.is_mount()
+
+    @pytest.mark.root
+    @pytest.mark.fuse
+    @pytest.mark.process
+    def test_it_is_served_with_its_options_and_dies_with_the_daemon(self, node: Node, conf: Cli, point: Path) -> None:
+        command = [COMMAND, "mount", "-fs", "conf", point, "--serve-only"]
+        daemon = subprocess.Popen(command, env=node.environment, stderr=subprocess.DEVNULL)
+        try:
+            wait_until((node.home / "run" / "conf.fuse").exists, DEADLINE, "the daemon waits")
+            node.basefs("mount", "--mount-only", "conf", point, "-o", "noexec,nosymfollow")
+            (point / "file").write_text("hello")
+            (point / "link").symlink_to("file")
+            with pytest.raises(OSError, match="Too many levels"):
+                (point / "link").read_text()
+            assert os.statvfs(point).f_flag & os.ST_NOEXEC
+        finally:
+            daemon.kill()
+            daemon.wait()
+        with pytest.raises(OSError, match="not connected"):
+            os.statvfs(point)
+        node.basefs("unmount", "conf")
+        assert not point.is_mount()
 
 
 class TestErrors:

@@ -212,32 +212,37 @@ def check_mountpoint(path: Path) -> None:
         raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
 
 
-def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, options: dict[str, str | bool]) -> None:
-    """Mount and serve until unmounted or told to stop by a signal; in the main thread.  Raises `MountFailed`."""
-    options = dict(options)
-    follows = not options.pop("nosymfollow", False)
-    defaults: dict[str, str | bool] = {"nosuid": True, "nodev": True}
-    if os.geteuid() == 0:
-        # The services that read their configuration do not run as root.
-        defaults["allow_other"] = True
+def serve(
+    operations: Operations,
+    kernel: Kernel,
+    mountpoint: Path,
+    name: str,
+    options: dict[str, str | bool],
+    channel: int | None = None,
+) -> None:
+    """Serve until unmounted or told to stop by a signal; in the main thread.  Raises `MountFailed`.
+
+    `channel`: what `open_channel` has returned to another process, which has mounted; `None` to mount here, and to
+    unmount at the end.
+    """
+    options = _mount_options(name, options)
+    follows = not options.pop("nosymfollow", False) or channel is not None
     try:
         _Fuse(
             operations,
-            str(mountpoint),
+            # libfuse takes this for a mount that is there, and neither mounts nor unmounts (fuse_session_mount).
+            str(mountpoint) if channel is None else f"/dev/fd/{channel}",
             kernel,
             follows=follows,
             foreground=True,
             nothreads=True,
-            fsname=f"basefs:{name}",
-            subtype="basefs",
-            default_permissions=True,
             # Numbers of ours: the same for all names of a file, and stable while this runs.
             use_ino=True,
             # Until the mirror runs nothing is cached, so a change from another node is seen by the next system call.
             attr_timeout=0,
             entry_timeout=0,
             negative_timeout=0,
-            **{**defaults, **options},
+            **options,
         )
     except RuntimeError as error:
         if error.args and error.args[0] in _LIVED:
@@ -245,6 +250,37 @@ def serve(operations: Operations, kernel: Kernel, mountpoint: Path, name: str, o
             log.info("mount on %s ended, by a signal unless an error is logged above", mountpoint)
             return
         raise MountFailed(f"cannot mount on {mountpoint}: {why_no_mount()}") from None
+
+
+def open_channel(mountpoint: Path, name: str, options: dict[str, str | bool]) -> int:
+    """Mount, and return the descriptor of /dev/fuse through which any process may serve the mount.
+
+    Until one does, all that look at the mount wait.  When the last copy of the descriptor is closed, the mount is dead.
+    Raises `MountFailed`.
+    """
+    options = _mount_options(name, options)
+    follows = not options.pop("nosymfollow", False)
+    text = ",".join(option if value is True else f"{option}={value}" for option, value in options.items() if value)
+    channel = int(mfusepy._libfuse.fuse_open_channel(os.fsencode(mountpoint), text.encode()))
+    if channel < 0:
+        raise MountFailed(f"cannot mount on {mountpoint}: {why_no_mount()}")
+    try:
+        if not follows:
+            _forbid_following(str(mountpoint))
+    except MountFailed:
+        os.close(channel)
+        unmount(mountpoint, lazy=True)
+        raise
+    return channel
+
+
+def _mount_options(name: str, options: dict[str, str | bool]) -> dict[str, str | bool]:
+    """The options of a mount: ours, and what the user adds."""
+    chosen: dict[str, str | bool] = {"nosuid": True, "nodev": True}
+    if os.geteuid() == 0:
+        # The services that read their configuration do not run as root.
+        chosen["allow_other"] = True
+    return {**chosen, **options, "fsname": f"basefs:{name}", "subtype": "basefs", "default_permissions": True}
 
 
 def why_no_mount(device: Path = Path("/dev/fuse")) -> str:
