@@ -260,8 +260,13 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
         raise InvalidEntry("only a write has a size")
     if extensions.quota is not None and action is not Action.GRANT:
         raise InvalidEntry("only a grant has a quota")
-    if extensions.is_open and (action is not Action.MKDIR or name != ROOT_NAME):
+    is_root = action is Action.MKDIR and name == ROOT_NAME
+    if extensions.is_open and not is_root:
         raise InvalidEntry("only the root entry says that a filesystem is open")
+    if extensions.recovery_keys is not None and not is_root:
+        raise InvalidEntry("only the root entry names recovery keys")
+    if extensions.recovery is not None and (action is not Action.GRANT or extensions.quota is not None):
+        raise InvalidEntry("only a grant without a quota is a recovery")
     check = _CHECKS.get(action)
     if check is not None:
         check(content)

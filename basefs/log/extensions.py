@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log import varint
+from basefs.log.ed25519 import PUBLIC_KEY_SIZE
 
 #: Bytes of all extensions of an entry.
 MAX_EXTENSIONS = 1024
@@ -23,9 +24,16 @@ MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 #: Of a quota.
 NO_LIMIT = 2**64 - 1
 
-_MTIME, _SIZE, _QUOTA, _OPEN = 1, 2, 3, 4
+#: Recovery keys of a filesystem: more than people can keep apart, and their signatures fit into an entry.
+MAX_RECOVERY_KEYS = 15
+#: The number of a recovery has 8 bytes.
+MAX_RECOVERY_NUMBER = 2**64 - 1
+
+_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY = 1, 2, 3, 4, 6, 8
 _TIME = struct.Struct(">q")
 _LIMITS = struct.Struct(">QQ")
+_NUMBER_SIZE = 8
+_SIGNATURE_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,32 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveryKeys:
+    """The keys of which some together replace the root key.
+
+    Attributes:
+        threshold: how many of them it takes, from 1 on.
+        publics: raw public keys (32 bytes each), ascending, 1 to `MAX_RECOVERY_KEYS`.
+    """
+
+    threshold: int
+    publics: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What makes a grant replace the root key.
+
+    Attributes:
+        number: 1 to `MAX_RECOVERY_NUMBER`; the highest one counts.
+        signatures: indexes of recovery keys, ascending, each with its signature (64 bytes) over `recovery.message`.
+    """
+
+    number: int
+    signatures: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Extensions:
     """The optional fields of an entry.
 
@@ -51,6 +85,8 @@ class Extensions:
         quota: of a grant; `None` without one.
         unknown: number and value of those that this version does not know, all odd, ascending.
         is_open: of the root entry: whether anybody may read the filesystem.
+        recovery_keys: of the root entry; `None` where nothing replaces the root key.
+        recovery: of a grant that replaces the root key; `None` of all others.
     """
 
     size: int = 0
@@ -58,6 +94,8 @@ class Extensions:
     quota: Quota | None = None
     unknown: tuple[tuple[int, bytes], ...] = ()
     is_open: bool = False
+    recovery_keys: RecoveryKeys | None = None
+    recovery: Recovery | None = None
 
     def encode(self) -> bytes:
         """The one encoding of these fields."""
@@ -70,6 +108,11 @@ class Extensions:
             values[_QUOTA] = _LIMITS.pack(self.quota.bytes, self.quota.entries)
         if self.is_open:
             values[_OPEN] = b""
+        if self.recovery_keys is not None:
+            values[_RECOVERY_KEYS] = bytes((self.recovery_keys.threshold,)) + b"".join(self.recovery_keys.publics)
+        if self.recovery is not None:
+            signed = (bytes((index,)) + signature for index, signature in self.recovery.signatures)
+            values[_RECOVERY] = self.recovery.number.to_bytes(_NUMBER_SIZE, "big") + b"".join(signed)
         return b"".join(
             bytes((number,)) + varint.encode(len(value)) + value for number, value in sorted(values.items())
         )
@@ -89,11 +132,20 @@ class Extensions:
                 raise InvalidEntry("the extensions of an entry are cut off or out of order")
             last = number
             values[number] = data[start:at]
-        mtime, size, quota, is_open = (values.pop(number, None) for number in (_MTIME, _SIZE, _QUOTA, _OPEN))
+        known = (values.pop(number, None) for number in (_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY))
+        mtime, size, quota, is_open, recovery_keys, recovery = known
         for number in values:
             if number % 2 == 0:
                 raise UnsupportedEntry(f"an entry with extension {number}")
-        return cls(_size(size), _mtime(mtime), _quota(quota), tuple(values.items()), _is_open(is_open))
+        return cls(
+            _size(size),
+            _mtime(mtime),
+            _quota(quota),
+            tuple(values.items()),
+            _is_open(is_open),
+            _recovery_keys(recovery_keys),
+            _recovery(recovery),
+        )
 
 
 NO_EXTENSIONS = Extensions()
@@ -128,3 +180,30 @@ def _is_open(value: bytes | None) -> bool:
     if value:
         raise InvalidEntry("the mark of an open filesystem has no value")
     return value is not None
+
+
+def _recovery_keys(value: bytes | None) -> RecoveryKeys | None:
+    if value is None:
+        return None
+    count, rest = divmod(len(value) - 1, PUBLIC_KEY_SIZE)
+    if rest or not 0 < count <= MAX_RECOVERY_KEYS or not 0 < value[0] <= count:
+        raise InvalidEntry(f"recovery keys are 1 to {MAX_RECOVERY_KEYS}, and a threshold of at most their number")
+    publics = tuple(value[at : at + PUBLIC_KEY_SIZE] for at in range(1, len(value), PUBLIC_KEY_SIZE))
+    if list(publics) != sorted(set(publics)):
+        raise InvalidEntry("recovery keys are in ascending order, each once")
+    return RecoveryKeys(value[0], publics)
+
+
+def _recovery(value: bytes | None) -> Recovery | None:
+    if value is None:
+        return None
+    size = 1 + _SIGNATURE_SIZE
+    number, signed = int.from_bytes(value[:_NUMBER_SIZE], "big"), value[_NUMBER_SIZE:]
+    count, rest = divmod(len(signed), size)
+    if rest or number == 0 or not 0 < count <= MAX_RECOVERY_KEYS:
+        raise InvalidEntry(f"a recovery has a number from 1 on, and 1 to {MAX_RECOVERY_KEYS} signatures")
+    signatures = tuple((signed[at], signed[at + 1 : at + size]) for at in range(0, len(signed), size))
+    indexes = [index for index, _ in signatures]
+    if indexes != sorted(set(indexes)):
+        raise InvalidEntry("the signatures of a recovery are in the order of the recovery keys, one of each")
+    return Recovery(number, signatures)

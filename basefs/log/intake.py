@@ -64,15 +64,19 @@ class Delivery:
         todo = deque(entries)
         return cls(todo, {block.hash: block for block in blocks}, peer, seen, {entry.hash: False for entry in todo})
 
-    def verify(self, publics: Mapping[EntryHash, bytes]) -> None:
-        """Check signatures beforehand, which needs no lock: by hash of the entry, the raw public key that it names.
+    def verify(self, publics: Mapping[EntryHash, bytes], root: Entry | None) -> None:
+        """Check signatures beforehand, which needs no lock.
 
         A wrong signature is refused at once, even if the parent is unknown: otherwise entries that wait in memory would
         have to be verified again and again.
+
+        Args:
+            publics: hash of an entry -> the raw public key that it names; others are not verified yet.
+            root: the root entry, if any of these is a recovery.
         """
         signed = [(entry, publics.get(entry.hash)) for entry in self.entries]
         self.entries.clear()
-        for (entry, public), error in zip(signed, find_wrong(signed), strict=True):
+        for (entry, public), error in zip(signed, find_wrong(signed, root), strict=True):
             if error is not None:
                 self.refused.append(str(error))
                 continue
@@ -234,8 +238,9 @@ class Intake:
         public = None if placed is None else self._key_of(placed, peer, is_ours)
         if placed is None or public is None:
             return False
-        if not is_ours and self._verified.get(entry.hash) != (entry.signature, public):
-            verify(entry, public)
+        is_trusted = is_ours and entry.extensions.recovery is None
+        if not is_trusted and self._verified.get(entry.hash) != (entry.signature, public):
+            verify(entry, public, self._root() if entry.extensions.recovery is not None else None)
         self._insert(placed, is_ours)
         return True
 
@@ -260,6 +265,9 @@ class Intake:
     def _key_of(self, placed: Placed, peer: str, is_ours: bool) -> bytes | None:
         """The raw public key that an entry names; `None` while that is granted nowhere, for which the entry waits."""
         entry = placed.entry
+        if entry.extensions.recovery is not None:
+            # It brings its key along, and the recovery keys vouch for that.
+            return entry.content
         public = self._store.granted.public_key(placed)
         if public is None:
             reason = (
@@ -271,6 +279,13 @@ class Intake:
             self._hold(entry, entry.fingerprint, peer)
             self.ungranted += self._reject(reason, peer)
         return public
+
+    def _root(self) -> Entry:
+        """The root entry, behind which all others stand.  Raises `DamagedLog`."""
+        root = self._store.root()
+        if root is None:
+            raise DamagedLog("the root entry is damaged")
+        return root
 
     def _insert(self, placed: Placed, is_ours: bool) -> None:
         """Append a verified entry, and what has come of its content."""
@@ -313,7 +328,7 @@ class Intake:
         The identity vouches for the root entry but not for its signature, and the key comes with the grant.
         """
         for entry in (root, grant):
-            verify(entry, grant.content)
+            verify(entry, grant.content, root)
         for entry in (root, grant):
             placed = self._store.place(entry)
             assert placed is not None

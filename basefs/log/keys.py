@@ -19,6 +19,7 @@ from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed, is_sound
 from basefs.log.entries import DOMAIN, Action, Entry, check_fields, signed_part
 from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import EntryHash, Fingerprint, sha224
+from basefs.log.recovery import check_keys, check_recovery
 from basefs.log.sshagent import AgentKey
 
 _SSH_ED25519 = "ssh-ed25519"
@@ -31,13 +32,20 @@ def fingerprint_of(public: bytes) -> Fingerprint:
     return Fingerprint(sha224(public))
 
 
-def verify(entry: Entry, public: bytes) -> None:
-    """Check an entry's signature against a raw public key, and the key that it grants.  Raises `InvalidEntry`."""
+def verify(entry: Entry, public: bytes, root: Entry | None = None) -> None:
+    """Check an entry's signature against a raw public key, the keys that it grants or names, and a recovery.
+
+    `root`: the root entry, which only a recovery needs.  Raises `InvalidEntry`.
+    """
+    # First, so that a false one costs one signature, and none of a key that nobody knows.
+    check_recovery(entry, root)
     if not is_sound(public) or not is_signed(DOMAIN + entry.body, entry.signature, public):
         raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has a wrong signature of key {entry.fingerprint.hex()[:12]}")
     # Only now, since it costs as much as many signatures.
     if entry.action in (Action.GRANT, Action.ADMIT) and not is_sound(entry.content):
         raise InvalidEntry(f"entry {entry.hash.hex()[:12]} grants or admits something that is not an Ed25519 key")
+    if entry.extensions.recovery_keys is not None:
+        check_keys(entry.extensions.recovery_keys, public)
 
 
 @dataclass(frozen=True, slots=True)

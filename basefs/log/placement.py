@@ -78,6 +78,8 @@ def place_behind(entry: Entry, parent: Placed) -> Placed:
     if kind is EntryKind.KEY:
         if parent.entry.action not in KEY_ACTIONS | {Action.MKDIR, Action.WRITE}:
             raise InvalidEntry("a grant, revoke or admit hangs on a mkdir, a write, or another one of these")
+        if entry.extensions.recovery is not None and parent.path_id != ROOT_PATH_ID:
+            raise InvalidEntry("a recovery hangs on '/'")
         return Placed(entry, kind, parent.path_id, parent.directory)
     if parent.entry.action in KEY_ACTIONS:
         raise InvalidEntry("only a grant, revoke or admit may follow a grant, revoke or admit")

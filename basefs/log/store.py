@@ -203,6 +203,12 @@ class Store:
         row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE hash = ?", (hash,)).fetchone()
         return None if row is None else self._remember(self._placed(row))
 
+    def root(self) -> Entry | None:
+        """The root entry; `None` before it has arrived, and if its row is damaged."""
+        identity = self.database.meta("identity")
+        placed = None if identity is None else self.get(EntryHash(identity))
+        return None if placed is None else placed.entry
+
     def block(self, hash: BlockHash) -> Block | None:
         """A block, or `None` if it is unknown or damaged."""
         return self.chains.block(hash)

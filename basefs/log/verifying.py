@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 
 from basefs.errors import InvalidEntry
@@ -26,24 +27,24 @@ _MOST = 4
 _pool = ThreadPoolExecutor(_MOST - 1, thread_name_prefix="verify")
 
 
-def find_wrong(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
-    """The error of each of these signatures; `None`: valid, or not verified here."""
+def find_wrong(signed: Sequence[Signed], root: Entry | None = None) -> list[InvalidEntry | None]:
+    """The error of each of these signatures; `None`: valid, or not verified here.  `root`: as for `verify`."""
     threads = min(_MOST, len(os.sched_getaffinity(0)), len(signed) // _A_THREAD)
     if threads < 2:
-        return _one_by_one(signed)
+        return _one_by_one(signed, root)
     size = -(-len(signed) // threads)
     shares = [signed[start : start + size] for start in range(0, len(signed), size)]
-    others = _pool.map(_one_by_one, shares[1:])
-    return list(chain(_one_by_one(shares[0]), *others))
+    others = _pool.map(partial(_one_by_one, root=root), shares[1:])
+    return list(chain(_one_by_one(shares[0], root), *others))
 
 
-def _one_by_one(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
-    return [None if public is None else _wrong(entry, public) for entry, public in signed]
+def _one_by_one(signed: Sequence[Signed], root: Entry | None) -> list[InvalidEntry | None]:
+    return [None if public is None else _wrong(entry, public, root) for entry, public in signed]
 
 
-def _wrong(entry: Entry, public: bytes) -> InvalidEntry | None:
+def _wrong(entry: Entry, public: bytes, root: Entry | None) -> InvalidEntry | None:
     try:
-        verify(entry, public)
+        verify(entry, public, root)
     except InvalidEntry as error:
         return error
     return None

@@ -372,7 +372,7 @@ class Replica:
 
     def _apply(self, delivery: Delivery, *, everything: bool = False) -> Applied:
         # Nobody waits for signatures: they take as long as all the rest.
-        delivery.verify(self._publics(delivery.entries))
+        delivery.verify(*self._publics(delivery.entries))
         parts: list[Applied] = []
         while not parts or delivery.entries:
             with self._write_lock, self._lock:
@@ -419,12 +419,22 @@ class Replica:
         if is_news:
             self._feed.put(applied)
 
-    def _publics(self, entries: Collection[Entry]) -> dict[EntryHash, bytes]:
-        """The key that each of these entries names, of those whose key was granted anywhere."""
+    def _publics(self, entries: Collection[Entry]) -> tuple[dict[EntryHash, bytes], Entry | None]:
+        """The key that each of these entries names, of those whose key was granted anywhere.
+
+        Recoveries bring theirs along, and need the root entry, which is returned if it is here.
+        """
+        recoveries = {entry.hash: entry.content for entry in entries if entry.extensions.recovery is not None}
         with self._lock:
             key = self._store.granted.key
             keys = {fingerprint: key(fingerprint) for fingerprint in {entry.fingerprint for entry in entries}}
-        return {entry.hash: public for entry in entries if (public := keys[entry.fingerprint]) is not None}
+            root = self._store.root() if recoveries else None
+        publics = {
+            entry.hash: public
+            for entry in entries
+            if (public := keys[entry.fingerprint]) is not None and entry.hash not in recoveries
+        }
+        return (publics if root is None else publics | recoveries), root
 
     def _has_held_long(self, since: float) -> bool:
         """Whether both locks have been held for long since a time, monotonic seconds, and a thread waits for one."""
@@ -763,10 +773,9 @@ class Replica:
             return root is not None and root.entry.extensions.is_open
 
     def is_root_key(self, fingerprint: Fingerprint) -> bool:
-        """Whether this key signed the root entry, so that it is valid for ever."""
+        """Whether this is the root key, which is valid everywhere and cannot be revoked."""
         with self._lock:
-            root = self._store.get(EntryHash(self.identity))
-            return root is not None and root.entry.fingerprint == fingerprint
+            return self._live is not None and fingerprint in self._live.tree.resolver.root_authority().depths
 
     def granted_paths(self) -> list[Path]:
         """The paths on which any key was ever granted, live or not."""

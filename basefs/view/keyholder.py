@@ -9,14 +9,15 @@ to name it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from basefs.errors import NotPermitted, PermissionDenied
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, RecoveryKeys
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.placement import ROOT_PATH_ID, EntryKind
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
@@ -26,15 +27,18 @@ from basefs.view.signer import Signer
 from basefs.view.states import Kind, State
 from basefs.view.supposing import (
     Difference,
+    PlacedGrant,
     affected,
     all_grants,
     differences,
     grants_in_force,
     lasting_grants,
+    placed_grants,
     reach,
     supposed,
 )
 from basefs.view.tree import Node, Tree
+from basefs.view.walk import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,30 @@ class GrantPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Recoveries:
+    """How the root key can be replaced, and has been.
+
+    Attributes:
+        root: the root entry.
+        keys: the recovery keys; `None` where nothing replaces the root key.
+        last: the highest number of a recovery in the log, whether or not it counts; 0 without any.
+        root_key: the present root key, a raw public key.
+    """
+
+    root: Entry
+    keys: RecoveryKeys | None
+    last: int
+    root_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class _Outlook:
-    """The result of a supposition: differing paths, all live paths, the grants and admits that count."""
+    """The result of a supposition: differing paths, all live paths, the grants and admits that count, the root key."""
 
     differing: list[Difference]
     nodes: Mapping[Path, Node]
     grants: set[tuple[Path, Grant]]
+    root: Authority
 
     def changes(self) -> dict[Path, tuple[State, frozenset[EntryHash]] | None]:
         """The new states of the differing paths."""
@@ -74,6 +96,36 @@ class _Outlook:
 
 #: Acknowledgements: the tip that each follows -> the path, and an ack, or a link with its former mode.
 _Acks = dict[EntryHash, tuple[Path, Sequence[Entry]]]
+
+
+class _Chains:
+    """What one key hangs on paths in one draft, one behind the other.
+
+    Attributes:
+        entries: parents first.
+    """
+
+    def __init__(self, key: SigningKey, made: int) -> None:
+        """`made`: when it signs."""
+        self._key = key
+        self._made = made
+        #: The end of a chain in the log -> the last entry that is to come behind it.
+        self._last: dict[EntryHash, EntryHash] = {}
+        self.entries: list[Entry] = []
+
+    def next(
+        self, end: EntryHash, action: Action, name: bytes, content: bytes, extensions: Extensions = NO_EXTENSIONS
+    ) -> Entry:
+        """The next entry of the chain with this end, not added to it."""
+        return self._key.sign(self._last.get(end, end), self._made, action, name, content, extensions)
+
+    def add(
+        self, end: EntryHash, action: Action, name: bytes, content: bytes, extensions: Extensions = NO_EXTENSIONS
+    ) -> None:
+        """Sign the next entry of the chain with this end."""
+        entry = self.next(end, action, name, content, extensions)
+        self._last[end] = entry.hash
+        self.entries.append(entry)
 
 
 class KeyHolder:
@@ -185,6 +237,98 @@ class KeyHolder:
                 best, least = [entry], left
         return best
 
+    def recoveries(self) -> Recoveries:
+        """How the root key can be replaced, and has been."""
+        root = self._store.root()
+        (fingerprint,) = self._tree.resolver.root_authority().depths
+        public = self._store.granted.key(fingerprint)
+        assert root is not None and public is not None, "a tree has its root entry, and the grant of the root key"
+        found = (placed.entry.extensions.recovery for placed in self._store.keys_at(ROOT_PATH_ID))
+        last = max((recovery.number for recovery in found if recovery is not None), default=0)
+        return Recoveries(root, root.extensions.recovery_keys, last, public)
+
+    def recover(
+        self, key_name: bytes, recovery: Recovery, dropped: Collection[Fingerprint] = (), *, discard: bool = False
+    ) -> GrantPlan:
+        """Make the key that signs the root key, and grant anew what counted by the former one.
+
+        What the former root key has revoked stays revoked.
+
+        Args:
+            key_name: of the new root key.
+            recovery: with the signatures that it takes.
+            dropped: keys that are granted nothing then, nor what they have granted.
+            discard: leave out the acks of what those have signed.
+
+        Raises `NotPermitted` where the key has a quota.
+        """
+        key = self._signer.keys[0]
+        former = self._tree.resolver.root_authority()
+        gone = {*former.depths, *dropped} - {key.fingerprint}
+        counting = placed_grants(self._store, self._tree)
+        if any(one.grant.fingerprint == key.fingerprint and one.grant.quota is not None for one in counting):
+            raise NotPermitted("that key is granted with a quota already: make another one with 'basefs genkey'")
+        top = self._tree.root
+        end = self._chain_ends((), _made(top), key.fingerprint, top.authority.grants)[-1]
+        chains = _Chains(key, self._signer.now())
+        chains.add(end, Action.GRANT, key_name, key.public, Extensions(recovery=recovery))
+        for one in counting:
+            if one.grant.entry.fingerprint in former.depths and one.grant.fingerprint not in {*gone, key.fingerprint}:
+                self._grant_again(chains, one, former)
+        known = {one.grant.entry.hash for one in counting}
+        settled: set[tuple[EntryHash, Fingerprint]] = set()
+        while True:
+            # All of this counts from this entry on: it is behind the recovery and the grants on '/'.
+            entries = [*chains.entries, chains.next(end, Action.GRANT, key_name, key.public)]
+            unwanted = self._unwanted(entries, known, gone)
+            new = unwanted.keys() - settled
+            if not new:
+                break
+            settled |= new
+            for made, fingerprint in sorted(new):
+                kept = () if fingerprint in gone else [one for one in counting if one.made == made]
+                self._settle(chains, unwanted[made, fingerprint], kept)
+        plan = self._plan((), entries, keep=True, discarded=dropped if discard else ())
+        acks = plan.draft.entries[: -len(entries)]
+        again = {(path, grant.fingerprint) for path, grant in plan.gained}
+        fallen = tuple(one for one in plan.fallen if (one[0], one[1].fingerprint) not in again)
+        gained = tuple(one for one in plan.gained if one[1].entry.extensions.recovery is None)
+        return replace(plan, draft=Draft([*entries[:-1], *acks, entries[-1]]), fallen=fallen, gained=gained)
+
+    def _unwanted(
+        self, entries: Sequence[Entry], known: Collection[EntryHash], gone: Collection[Fingerprint]
+    ) -> dict[tuple[EntryHash, Fingerprint], PlacedGrant]:
+        """What would count once these entries do: grants of keys that are gone, and of others that were taken back.
+
+        By what they hang on and the key; `known`: the grants that count now.
+        """
+        expected = {*known, *(entry.hash for entry in entries)}
+        with supposed(self._store, self._tree.resolver, entries) as tree:
+            return {
+                (one.made, one.grant.fingerprint): one
+                for one in placed_grants(self._store, tree)
+                if one.grant.fingerprint in gone
+                or (one.grant.entry.hash not in expected and one.grant.fingerprint != entries[0].fingerprint)
+            }
+
+    def _grant_again(self, chains: _Chains, one: PlacedGrant, former: Authority) -> None:
+        """Sign once more what the former root key has granted."""
+        entry = one.grant.entry
+        counting = one.authority.grants if entry.action is Action.GRANT else one.authority.admits
+        answers = [other for other in counting if other.entry.fingerprint not in former.depths]
+        for end in self._chain_ends(one.path, [one.made], one.grant.fingerprint, answers):
+            chains.add(end, entry.action, entry.name, entry.content, Extensions(quota=one.grant.quota))
+
+    def _settle(self, chains: _Chains, unwanted: PlacedGrant, counting: Iterable[PlacedGrant]) -> None:
+        """Take back what would count again of a key at a path, and grant what counted of it before, of these."""
+        fingerprint = unwanted.grant.fingerprint
+        end = self._chain_ends(unwanted.path, [unwanted.made], fingerprint, unwanted.authority.grants)[-1]
+        chains.add(end, Action.REVOKE, unwanted.grant.entry.name, fingerprint)
+        for one in counting:
+            if one.grant.fingerprint == fingerprint:
+                entry = one.grant.entry
+                chains.add(end, entry.action, entry.name, entry.content, Extensions(quota=one.grant.quota))
+
     def _granter(self, node: Node, path: Path) -> SigningKey:
         """The key of this node with the highest authority among those that may grant at a path."""
         first = self._signer.key_for(node.authority, path)
@@ -233,6 +377,7 @@ class KeyHolder:
         """
         #: entry -> the revokes of the key above it, and the length of its chain
         chains: dict[EntryHash, tuple[frozenset[EntryHash], int]] = {head: (frozenset(), 0) for head in made}
+        answering = {grant.entry.hash for grant in answers}
         parents = set()
         answered: set[EntryHash] = set()
         path_id = self._store.paths.id_of(path)
@@ -244,7 +389,7 @@ class KeyHolder:
             revokes, length = chains[entry.parent]
             if entry.action is Action.REVOKE and entry.content == fingerprint:
                 revokes |= {entry.hash}
-            elif any(grant.entry.hash == entry.hash for grant in answers):
+            elif entry.hash in answering:
                 answered |= revokes if fingerprint_of(entry.content) == fingerprint else set()
             chains[entry.hash] = (revokes, length + 1)
             parents.add(entry.parent)
@@ -259,14 +404,18 @@ class KeyHolder:
 
     # -- supposing ----------------------------------------------------------------------------------------------------
 
-    def _plan(self, path: Path, entries: Sequence[Entry], *, keep: bool) -> GrantPlan:
+    def _plan(
+        self, path: Path, entries: Sequence[Entry], *, keep: bool, discarded: Collection[Fingerprint] = ()
+    ) -> GrantPlan:
+        """The plan of these entries with the acks that they need, before them; none of what these keys have signed."""
         counting = all_grants(self._store, self._tree)
         top = affected(self._tree, path)
         before = reach(self._store, self._tree, top)
         acks: _Acks = {}
         while True:
             outlook = self._suppose(top, before, [*_entries(acks), *entries])
-            new = (self._acks(before, outlook, acks) or self._links(before, outlook, acks)) if keep else {}
+            new = self._acks(before, outlook, acks, discarded) if keep else {}
+            new = new or (self._links(before, outlook, acks, discarded) if keep else {})
             if not new:
                 break
             acks.update(new)
@@ -288,17 +437,24 @@ class KeyHolder:
     def _suppose(self, top: Path, before: dict[Path, Node], entries: Sequence[Entry]) -> _Outlook:
         with supposed(self._store, self._tree.resolver, entries) as tree:
             after = reach(self._store, tree, top)
-            return _Outlook(differences(before, after), after, all_grants(self._store, tree))
+            grants, root = all_grants(self._store, tree), tree.resolver.root_authority()
+            return _Outlook(differences(before, after), after, grants, root)
 
-    def _acks(self, before: dict[Path, Node], outlook: _Outlook, known: Collection[EntryHash]) -> _Acks:
-        """The acks that a supposition calls for, and that are not known."""
+    def _acks(
+        self,
+        before: dict[Path, Node],
+        outlook: _Outlook,
+        known: _Acks,
+        discarded: Collection[Fingerprint],
+    ) -> _Acks:
+        """The acks that a supposition calls for and that are not known; none of what the discarded keys have signed."""
         acks: _Acks = {}
         acked: set[Path] = set()
         for path, node in before.items():
             valid = self._valid_after(path, outlook, before)
-            for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
-                if tip.hash not in known and authority.allows(tip.fingerprint) > valid.allows(tip.fingerprint):
-                    self._add_ack(acks, path, tip, authority, valid)
+            for tip, authority in self._tips(node.outcome, known, discarded):
+                if authority.allows(tip.fingerprint) > valid.allows(tip.fingerprint):
+                    self._add_ack(acks, path, tip, self._key(authority, valid, outlook))
         for difference in outlook.differing:
             path = difference.path
             if any(path[:depth] in acked for depth in range(len(path))):
@@ -312,10 +468,26 @@ class KeyHolder:
                     # A name that was removed, and would be back.
                     outcome = self._tree.absent(directory, path[-1])
             if outcome is not None:
-                for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
-                    if tip.hash not in known and self._add_ack(acks, path, tip, authority, valid):
+                for tip, authority in self._tips(outcome, known, discarded):
+                    if self._add_ack(acks, path, tip, self._key(authority, valid, outlook)):
                         acked.add(path)
         return acks
+
+    def _tips(
+        self, outcome: Outcome, known: _Acks, discarded: Collection[Fingerprint]
+    ) -> Iterator[tuple[Entry, Authority]]:
+        """The tips of an outcome that are not known, with the keys valid there.
+
+        Of a branch that the discarded keys have signed last, what was there before.
+        """
+        for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
+            entry: Entry | None = tip
+            while entry is not None and entry.fingerprint in discarded:
+                placed, above = self._store.get(entry.hash), self._store.get(entry.parent)
+                follows = placed is not None and placed.kind is EntryKind.SUCCESSOR
+                entry = above.entry if follows and above is not None else None
+            if entry is not None and entry.hash not in known:
+                yield entry, authority
 
     def _valid_after(self, path: Path, outlook: _Outlook, before: dict[Path, Node]) -> Authority:
         """The keys valid at a path in a supposed tree; of a path that is gone there, those of the nearest above it."""
@@ -328,7 +500,13 @@ class KeyHolder:
         above = self._tree.find(path[:depth])
         return self._tree.root.authority if above is None else above.authority
 
-    def _links(self, before: dict[Path, Node], outlook: _Outlook, known: _Acks) -> _Acks:
+    def _links(
+        self,
+        before: dict[Path, Node],
+        outlook: _Outlook,
+        known: _Acks,
+        discarded: Collection[Fingerprint],
+    ) -> _Acks:
         """The hard links to be made again, because acks have not kept them as they are."""
         links: _Acks = {}
         for difference in outlook.differing:
@@ -338,13 +516,14 @@ class KeyHolder:
             end = self._tree.resolver.linked_end(node.state.link)
             tip, authority = node.outcome.tips[0], node.outcome.authorities[0]
             _, tried = known.get(tip.hash, ((), ()))
-            key = self._key(authority, self._valid_after(difference.path, outlook, before))
+            key = self._key(authority, self._valid_after(difference.path, outlook, before), outlook)
             # A link is a copy as soon as its signer may not write at the path of its file.
             is_copy = difference.after is not None and difference.after.state.origin != node.state.origin
             if (
                 (end == node.state.link and not is_copy)
                 or any(entry.action is Action.LINK for entry in tried)
                 or key is None
+                or tip.fingerprint in discarded
             ):
                 continue
             state = node.state
@@ -354,13 +533,13 @@ class KeyHolder:
             links[tip.hash] = difference.path, draft.entries
         return links
 
-    def _key(self, authority: Authority, valid: Authority) -> SigningKey | None:
-        """A key of this node that is valid on a branch now and then."""
-        return next((key for key in self._signer.valid(valid) if authority.allows(key.fingerprint)), None)
+    def _key(self, authority: Authority, valid: Authority, outlook: _Outlook) -> SigningKey | None:
+        """A key of this node that is valid on a branch now and then; the root key then is valid on all of them."""
+        keys = self._signer.valid(valid)
+        return next((k for k in keys if authority.allows(k.fingerprint) or outlook.root.allows(k.fingerprint)), None)
 
-    def _add_ack(self, acks: _Acks, path: Path, tip: Entry, authority: Authority, valid: Authority) -> bool:
-        """Acknowledge a tip; False if no key of this node can."""
-        key = self._key(authority, valid)
+    def _add_ack(self, acks: _Acks, path: Path, tip: Entry, key: SigningKey | None) -> bool:
+        """Acknowledge a tip with a key; False without one."""
         if key is not None:
             acks.setdefault(tip.hash, (path, [key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)]))
         return key is not None

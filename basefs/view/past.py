@@ -192,7 +192,8 @@ class Past:
             in_force = {grant.entry.hash for grant in counting}
             revoked = {entry.content for entry in placed if entry.action is Action.REVOKE}
             for entry in placed:
-                if entry.action is not Action.REVOKE:
+                # A recovery is followed by a plain grant of its key.
+                if entry.action is not Action.REVOKE and entry.extensions.recovery is None:
                     key = fingerprint_of(entry.content)
                     standing = "revoked" if key in revoked else "gone" if node is None else "fallen"
                     if entry.hash in lasting:

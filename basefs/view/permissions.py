@@ -10,7 +10,11 @@ such directory, 0 being the root and the highest.  Rules for the effect of a rev
    through others (then only the grants that stem from the signer fall), or be the key itself.
 3. A grant whose signer is not valid at the path gives nothing: it falls with its signer.
 4. A grant whose signer has a quota at the path gives nothing: it could give away more than it has.
-5. The key that signed the root entry stays valid: a filesystem must always be repairable.
+5. The root key is valid everywhere, and no revoke takes it away: a filesystem must always be repairable.  It is the key
+   that signed the root entry, or the one that the recovery on `/` with the highest number names; of two with the same
+   number the one with the higher public key, which the recovery keys have signed and nobody can choose later.  A
+   recovery counts once its key has granted itself again behind it: what that key signs in between, to keep what was
+   there, then counts from the same moment on.  A key that was the root key is a key like any other.
 6. An admit names a key that may read.  It counts and falls as a grant by the same signer would, but never makes its key
    valid: it gives no authority, answers no revoke of a grant, and no grant answers a revoke of it.
 
@@ -76,9 +80,21 @@ class Authority:
         self.admits = tuple(admits)
 
     @classmethod
-    def of_root_key(cls, root: Entry) -> Authority:
-        """The authority before any grant: the key that signed the root entry."""
-        return cls({root.fingerprint: 0})
+    def of_root_key(cls, root: Entry, hanging: Iterable[Entry] = ()) -> Authority:
+        """The authority before any grant: the root key.
+
+        `root`: the root entry; `hanging`: what hangs on `/`, parents first; admitted, so that no recovery is false.
+        """
+        #: Entry -> number and new root key of the recoveries that it comes behind.
+        behind: dict[EntryHash, frozenset[tuple[int, bytes]]] = {}
+        confirmed: set[tuple[int, bytes]] = set()
+        for entry in hanging:
+            above = behind.get(entry.parent, frozenset())
+            recovery = entry.extensions.recovery
+            if entry.action is Action.GRANT and entry.fingerprint == fingerprint_of(entry.content):
+                confirmed.update(one for one in above if one[1] == entry.content)
+            behind[entry.hash] = above if recovery is None else above | {(recovery.number, entry.content)}
+        return cls({fingerprint_of(max(confirmed)[1]) if confirmed else root.fingerprint: 0})
 
     def __eq__(self, other: object) -> bool:
         return (

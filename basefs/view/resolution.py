@@ -213,8 +213,7 @@ class Resolver:
 
         Raises `DamagedLog` if the root entry cannot be read.
         """
-        identity = store.database.meta("identity")
-        root = None if identity is None else store.get(EntryHash(identity))
+        root = store.root()
         if root is None:
             raise DamagedLog(
                 f"the root entry of {store.database.path} is missing or damaged: fetch it with 'basefs get'"
@@ -222,7 +221,9 @@ class Resolver:
         self._store = store
         self._lineages = contents.lineages
         self._as_if_complete = as_if_complete
-        self._root = root.entry
+        self._root = root
+        #: The version of the keys of the log, and the root key in it; without recovery keys always the same one.
+        self._rooted: tuple[tuple[int, int] | None, Authority] = None, Authority.of_root_key(root)
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
@@ -233,8 +234,12 @@ class Resolver:
         self._version = store.version
 
     def root_authority(self) -> Authority:
-        """The authority before any grant: the key that signed the root entry."""
-        return Authority.of_root_key(self._root)
+        """The authority before any grant: the root key."""
+        version = self._store.keys_version
+        if self._rooted[0] != version and self._root.extensions.recovery_keys is not None:
+            hanging = (placed.entry for placed in self._store.keys_at(ROOT_PATH_ID))
+            self._rooted = version, Authority.of_root_key(self._root, hanging)
+        return self._rooted[1]
 
     def is_allowed(self, write: Placed) -> bool:
         """Whether the key of a write that comes is valid above it by its own ancestors, and has the quota for it."""

@@ -100,14 +100,14 @@ def grants_in_force(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
-    """A grant or admit on what is not there any more: its key may read still (docs/authority.md).
+class PlacedGrant:
+    """A grant or admit by which a key may read, and where it hangs.
 
     Attributes:
         path: on which it hangs.
         grant: the grant or admit.
         made: the entry that made the directory or file on which it hangs.
-        authority: the keys valid there, as if it were there still.
+        authority: the keys valid there; as if it were there still, where it was removed.
     """
 
     path: Path
@@ -116,7 +116,7 @@ class Lasting:
     authority: Authority
 
 
-def lasting_grants(store: Store, tree: Tree) -> list[Lasting]:
+def lasting_grants(store: Store, tree: Tree) -> list[PlacedGrant]:
     """Every grant and admit that would count if nothing had been removed, and hangs on what was removed or has lost."""
     found = []
     for path_id in store.key_paths():
@@ -130,8 +130,25 @@ def lasting_grants(store: Store, tree: Tree) -> list[Lasting]:
                 authority = tree.resolver.authority_on(placed)
                 here = {entry.hash for entry in hanging}
                 counting = (*authority.grants, *authority.admits)
-                found += [Lasting(path, grant, made, authority) for grant in counting if grant.entry.hash in here]
+                found += [PlacedGrant(path, grant, made, authority) for grant in counting if grant.entry.hash in here]
     return found
+
+
+def placed_grants(store: Store, tree: Tree) -> list[PlacedGrant]:
+    """Every grant and admit by which a key may read, on what is there and on what was removed (`lasting_grants`)."""
+    found = {one.grant.entry.hash: one for one in lasting_grants(store, tree)}
+    for path_id in store.key_paths():
+        path = store.paths.path_of(path_id)
+        node = tree.find(path)
+        if node is None:
+            continue
+        counting = {grant.entry.hash: grant for grant in (*node.authority.grants, *node.authority.admits)}
+        keys = store.keys_at(path_id)
+        for made, hanging in Forest.of(keys, {placed.directory for placed in keys}).hanging.items():
+            for entry in hanging:
+                if entry.hash in counting:
+                    found[entry.hash] = PlacedGrant(path, counting[entry.hash], made, node.authority)
+    return sorted(found.values(), key=lambda one: (one.path, one.grant.entry.name, one.grant.entry.hash))
 
 
 def all_grants(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:

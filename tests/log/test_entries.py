@@ -241,7 +241,7 @@ BEYOND = {
     "extension cut off": raw(extensions=b"\x02\x01\x07\x05"),
     "extension longer than the rest": raw(extensions=b"\x02\x01\x07\x05\x02a"),
     "length of an extension not minimal": raw(extensions=b"\x02\x81\x00\x07"),
-    "unknown even extension": raw(extensions=b"\x02\x01\x07\x06\x00"),
+    "unknown even extension": raw(extensions=b"\x02\x01\x07\x0a\x00"),
     "more extensions than there is room for": raw(
         extensions=b"\x02\x01\x07\x05\xfe\x07" + bytes(1022),
     ),
@@ -318,7 +318,7 @@ def test_what_is_signed_obeys_the_same_rules() -> None:
         check_fields(Action.WRITE, b"a/b", b"", NO_EXTENSIONS)
 
 
-@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x06\x00")])
+@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x0a\x00")])
 def test_an_entry_of_a_later_version_says_what_to_upgrade(data: bytes) -> None:
     with pytest.raises(UnsupportedEntry, match="upgrade the package basefs on this node"):
         Entry.decode(data)

@@ -169,7 +169,8 @@ class Expected:
 
 
 @part(3)
-@given(steps(), st.integers(0, 2**32 - 1))
+# What a former root key wrote may be withheld, which this model does not know.
+@given(steps(recoveries=False), st.integers(0, 2**32 - 1))
 def test_every_hash_equals_one_from_scratch(history: list[Step], seed: int) -> None:
     chance = random.Random(seed)
     stalled: dict[bytes, tuple[bytes, int]] = {}

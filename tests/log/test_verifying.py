@@ -43,11 +43,11 @@ def test_threads_work_at_the_same_time(entries, monkeypatch):
     both = threading.Barrier(2, timeout=60)
     seen = set()
 
-    def check(entry, public):
+    def check(entry, public, root):
         if threading.get_ident() not in seen:
             seen.add(threading.get_ident())
             both.wait()
-        verify(entry, public)
+        verify(entry, public, root)
 
     monkeypatch.setattr(verifying, "verify", check)
     assert verifying.find_wrong([(entry, KEY.public) for entry in entries]) == [None] * COUNT

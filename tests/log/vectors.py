@@ -10,17 +10,19 @@ import json
 
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, RecoveryKeys
 from basefs.log.hashes import HASH_SIZE
 from basefs.log.keys import SigningKey
+from basefs.log.recovery import message
 from basefs.view.states import encode_mode
 from tests.support.project import ROOT
 
 FILE = ROOT / "tests" / "data" / "vectors.json"
-#: The secret keys of tests 1 and 2 in RFC 8032, section 7.1.
+#: The secret keys of tests 1 to 3 in RFC 8032, section 7.1.
 SECRETS = (
     bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"),
     bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"),
+    bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7"),
 )
 #: Nanoseconds since 1970.
 BIRTH = 1_400_000_000 * 10**9
@@ -30,7 +32,7 @@ NEW = OLD.replace(b"option50 = 2500", b"option50 = 1")
 
 def entries() -> dict[str, Entry]:
     """One entry of each action, and some at their limits."""
-    root, other = (SigningKey.from_seed(secret) for secret in SECRETS)
+    root, other, third = (SigningKey.from_seed(secret) for secret in SECRETS)
     first = blocks.split(bytes((codecs.STORED.tag,)) + b"hello\n")[0].hash
     made = {"root": root.sign(bytes(range(HASH_SIZE)), BIRTH, Action.MKDIR, b"/")}
 
@@ -71,6 +73,13 @@ def entries() -> dict[str, Entry]:
     add("extension 255", "mkdir", Action.MKDIR, b"later", extensions=Extensions(unknown=((255, b"ignored"),)))
     nonce, is_open = bytes(range(HASH_SIZE)), Extensions(is_open=True)
     made["root open"] = root.sign(nonce, BIRTH, Action.MKDIR, b"/", extensions=is_open)
+    publics = tuple(sorted((other.public, third.public)))
+    named = Extensions(recovery_keys=RecoveryKeys(2, publics))
+    made["root recoverable"] = root.sign(nonce, BIRTH, Action.MKDIR, b"/", extensions=named)
+    signed = message(made["root recoverable"].hash, 1, root.public)
+    by = {key.public: key.secret.sign(signed) for key in (other, third)}
+    recovery = Recovery(1, tuple((index, by[public]) for index, public in enumerate(publics)))
+    add("recovery", "root recoverable", Action.GRANT, b"root", root.public, Extensions(recovery=recovery))
     return made
 
 

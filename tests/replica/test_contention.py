@@ -194,9 +194,9 @@ def test_nobody_waits_for_signatures(
     writer, reader, written = make_delivery(tmp_path, 3)
     answers: list[bool] = []
 
-    def verify_slowly(entry: Entry, public: bytes) -> None:
+    def verify_slowly(entry: Entry, public: bytes, root: Entry | None) -> None:
         answers.append(in_time(reader.wait))
-        verify(entry, public)
+        verify(entry, public, root)
 
     monkeypatch.setattr(basefs.log.verifying, "verify", verify_slowly)
     assert reader.apply(written.entries, written.blocks).entries == written.entries
@@ -215,12 +215,12 @@ def test_what_came_by_another_way_meanwhile_and_what_comes_twice_is_taken_once(
     writer, reader, written = make_delivery(tmp_path, 40)
     others = list(written.entries[:20])
 
-    def verify_meanwhile(signed: Sequence[Signed]) -> list[InvalidEntry | None]:
+    def verify_meanwhile(signed: Sequence[Signed], root: Entry | None) -> list[InvalidEntry | None]:
         if others:
             some = others[:]
             others.clear()
             reader.apply(some, written.blocks)
-        return find_wrong(signed)
+        return find_wrong(signed, root)
 
     monkeypatch.setattr(basefs.log.intake, "find_wrong", verify_meanwhile)
     twice = [entry.encode() for entry in (*written.entries, *written.entries)]

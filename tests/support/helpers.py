@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 
 from basefs.log.blocks import Block
 from basefs.log.entries import ROOT_NAME, Action, Entry
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import SigningKey
+from basefs.log.recovery import message
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.states import Kind
@@ -36,6 +38,10 @@ BOB = make_key("bob")
 CAROL = make_key("carol")
 DAVE = make_key("dave")
 STRANGER = make_key("stranger")
+#: Keys that recoveries make the root key, and the recovery keys, of which two do.
+HEIR = make_key("heir")
+SECOND_HEIR = make_key("second heir")
+GUARDIANS = tuple(make_key(f"guardian {number}") for number in (1, 2, 3))
 KEY_NAMES = {
     key.fingerprint: name
     for name, key in [
@@ -45,6 +51,8 @@ KEY_NAMES = {
         ("carol", CAROL),
         ("dave", DAVE),
         ("stranger", STRANGER),
+        ("heir", HEIR),
+        ("second heir", SECOND_HEIR),
     ]
 }
 
@@ -70,14 +78,31 @@ class Clock:
         return self.now
 
 
-def genesis(keys: Sequence[SigningKey] = (ROOT_KEY,), *, nonce: bytes = NONCE) -> list[Entry]:
+def genesis(
+    keys: Sequence[SigningKey] = (ROOT_KEY,), *, nonce: bytes = NONCE, recovery: RecoveryKeys | None = None
+) -> list[Entry]:
     """The first entries of a filesystem: the root directory and a grant on it for each key, signed by the first."""
     signer = keys[0]
-    entries = [signer.sign(nonce, BIRTH * 10**9, Action.MKDIR, ROOT_NAME)]
+    extensions = NO_EXTENSIONS if recovery is None else Extensions(recovery_keys=recovery)
+    entries = [signer.sign(nonce, BIRTH * 10**9, Action.MKDIR, ROOT_NAME, extensions=extensions)]
     for key in keys:
         name = KEY_NAMES.get(key.fingerprint, "key").encode()
         entries.append(signer.sign(entries[-1].hash, BIRTH * 10**9, Action.GRANT, name, key.public))
     return entries
+
+
+def recovery_keys(keys: Sequence[SigningKey] = GUARDIANS, threshold: int = 2) -> RecoveryKeys:
+    """The recovery keys of a root entry."""
+    return RecoveryKeys(threshold, tuple(sorted(key.public for key in keys)))
+
+
+def recovery_of(root: Entry, number: int, new: SigningKey, signers: Sequence[SigningKey] = GUARDIANS[:2]) -> Recovery:
+    """What makes a grant of a key by itself a recovery, signed by these recovery keys."""
+    keys = root.extensions.recovery_keys
+    publics = () if keys is None else keys.publics
+    signed = message(root.hash, number, new.public)
+    signatures = {publics.index(key.public): key.secret.sign(signed) for key in signers}
+    return Recovery(number, tuple(sorted(signatures.items())))
 
 
 def make_replica(
@@ -85,6 +110,7 @@ def make_replica(
     keys: Sequence[SigningKey] = (ROOT_KEY,),
     *,
     born: Sequence[Entry] | None = None,
+    identity: EntryHash | None = None,
     clock: Clock | None = None,
 ) -> Replica:
     """A replica with a log of its own in `directory`.
@@ -92,12 +118,15 @@ def make_replica(
     Args:
         directory: made if it is missing.
         keys: what this node signs with.
-        born: entries that it begins with; `None` is `genesis()`, and nothing is an empty log of that filesystem.
+        born: entries that it begins with; `None` is `genesis()`, and nothing is an empty log.
+        identity: of the filesystem; `None` is that of what it begins with, or of `genesis()`.
         clock: `None` is a clock of its own.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    replica = Replica.create(directory, genesis()[0].hash, keys, clock=clock or Clock())
-    applied = replica.apply(genesis() if born is None else born, [])
+    entries = genesis() if born is None else born
+    identity = identity or next((entry for entry in entries if entry.is_root), genesis()[0]).hash
+    replica = Replica.create(directory, identity, keys, clock=clock or Clock())
+    applied = replica.apply(entries, [])
     assert not applied.rejected
     return replica
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry, PathError
 from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import NO_LIMIT, Quota
+from basefs.log.extensions import NO_LIMIT, Extensions, Quota
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
+from basefs.log.placement import ROOT_PATH_ID
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
@@ -28,7 +29,9 @@ from tests.support.helpers import (
     BOB,
     CAROL,
     DAVE,
+    HEIR,
     ROOT_KEY,
+    SECOND_HEIR,
     Clock,
     Node,
     Shown,
@@ -37,12 +40,16 @@ from tests.support.helpers import (
     make_replica,
     noise,
     parcels,
+    recovery_keys,
+    recovery_of,
 )
 
 NAMES = (b"a", b"b", b"c")
 #: Keys that are granted, revoked and used by hand.
 KEYS = (ROOT_KEY, ALICE, BOB, CAROL)
 #: The keys of each node.  Carol may do nothing until she is granted something.
+#: Keys that recoveries make the root key, a former one among them.
+HEIRS = (HEIR, SECOND_HEIR, ROOT_KEY)
 NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
@@ -60,10 +67,11 @@ class Step(NamedTuple):
     c: int
 
 
-def steps(least: int = 12, most: int = 50) -> st.SearchStrategy[list[Step]]:
-    """Strategy for histories."""
+def steps(least: int = 12, most: int = 50, *, recoveries: bool = True) -> st.SearchStrategy[list[Step]]:
+    """Strategy for histories; without `recoveries` the first node has the root key throughout."""
+    count = len(ACTIONS) if recoveries else ACTIONS.index(World.recover)
     small = st.integers(0, 11)
-    step = st.builds(Step, st.integers(0, len(ACTIONS) - 1), st.integers(0, len(NODE_KEYS) - 1), small, small, small)
+    step = st.builds(Step, st.integers(0, count - 1), st.integers(0, len(NODE_KEYS) - 1), small, small, small)
     # The first kind shrinks best, the second one goes farther: a list is about twice as long as its least size.
     return st.lists(step, min_size=1, max_size=15) | st.lists(step, min_size=least, max_size=most)
 
@@ -91,8 +99,8 @@ def _born() -> _Born:
     """Made once and copied: to sign and store it anew was two fifths of the time of every example."""
     directory = tempfile.TemporaryDirectory(dir=memory())
     clock = Clock()
-    born = genesis((ROOT_KEY, ALICE, DAVE))
-    node = Node(make_replica(pathlib.Path(directory.name), (ROOT_KEY,), born=[], clock=clock))
+    born = genesis((ROOT_KEY, ALICE, DAVE), recovery=recovery_keys())
+    node = Node(make_replica(pathlib.Path(directory.name), (ROOT_KEY,), born=[], identity=born[0].hash, clock=clock))
     node.receive(born, [])
     node.replica.commit(lambda author: author.make_directory((b"d",)))
     node.replica.commit(lambda author: author.grant((b"d",), b"bob", BOB.public))
@@ -111,6 +119,7 @@ class World:
 
     Attributes:
         nodes: with the keys of NODE_KEYS; all begin with grants for Alice and Dave on `/` and for Bob on `/d`.
+        root: the root entry.
         daves: the grant of Dave, the only one that he ever gets.
     """
 
@@ -118,6 +127,7 @@ class World:
         born = _born()
         self.directory = directory
         self.daves = born.daves
+        self.root = next(entry for entry in born.entries.values() if entry.is_root)
         self.nodes: list[Node] = []
         self._stack = ExitStack()
         self._copies = 0
@@ -139,7 +149,7 @@ class World:
 
     def node(self, name: str, keys: tuple[SigningKey, ...] = ()) -> Node:
         """A new node with an empty log."""
-        return self._kept(Node(make_replica(self.directory / name, keys, born=[])))
+        return self._kept(Node(make_replica(self.directory / name, keys, born=[], identity=self.root.hash)))
 
     def copy(self, node: Node) -> Node:
         """A node that starts from a copy of another one's log."""
@@ -315,6 +325,33 @@ class World:
         self._by_hand[entry.hash] = entry
         node.receive([entry], [])
 
+    def recover(self, node: Node, step: Step) -> None:
+        """Replace the root key, as the command does."""
+        key = HEIRS[step.a % len(HEIRS)]
+        dropped = [KEYS[step.b % len(KEYS)].fingerprint] if step.b >= len(KEYS) else []
+
+        def make(author: Author) -> Draft:
+            recovery = recovery_of(self.root, author.key_holder.recoveries().last + 1, key)
+            return author.key_holder.recover(b"root", recovery, dropped, discard=step.c == 0).draft
+
+        try:
+            node.replica.commit(make, key=key)
+        except PathError:
+            # The key is granted with a quota.
+            return
+
+    def announce(self, node: Node, step: Step) -> None:
+        """Sign a recovery by hand, behind any grant or revoke on `/`, and perhaps confirm it, with nothing else."""
+        key = HEIRS[step.a % len(HEIRS)]
+        replica = node.replica
+        places = [placed.entry for placed in replica._store.keys_at(ROOT_PATH_ID)]
+        recovery = recovery_of(self.root, 1 + step.b % 3, key)
+        parent = places[-1 - step.c % len(places)]
+        made = key.sign(parent.hash, 7, Action.GRANT, b"root", key.public, Extensions(recovery=recovery))
+        entries = [made, key.sign(made.hash, 7, Action.GRANT, b"root", key.public)][: 1 + step.b % 2]
+        self._by_hand.update((entry.hash, entry) for entry in entries)
+        node.receive(entries, [])
+
     def synchronise(self, node: Node, step: Step) -> None:
         """Bring all that another node has."""
         self.carry(self.nodes[step.a % len(self.nodes)], node)
@@ -348,6 +385,8 @@ ACTIONS: tuple[Callable[[World, Node, Step], None], ...] = (
     World.synchronise,
     World.synchronise,
     World.gossip,
+    World.recover,
+    World.announce,
 )
 
 

@@ -7,6 +7,7 @@ never granted.  Every entry stands where the log admits it, most of them behind 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -19,12 +20,30 @@ from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.view.states import encode_mode
-from tests.support.helpers import ALICE, BIRTH, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, genesis, make_key
+from tests.support.helpers import (
+    ALICE,
+    BIRTH,
+    BOB,
+    CAROL,
+    DAVE,
+    GUARDIANS,
+    HEIR,
+    ROOT_KEY,
+    SECOND_HEIR,
+    STRANGER,
+    genesis,
+    make_key,
+    recovery_keys,
+    recovery_of,
+)
 
 ERIN = make_key("erin")
+#: Keys that recoveries make the root key, former ones among them.
+HEIRS = (HEIR, HEIR, SECOND_HEIR, ALICE, ROOT_KEY)
 #: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked, Erin one for `/d` with a
-#: quota; the stranger has none.  Erin builds on what Dave and the stranger write, and names it.
-KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, ERIN, ERIN, ERIN, DAVE, DAVE, STRANGER)
+#: quota; the stranger has none.  Erin builds on what Dave and the stranger write, and names it.  The last two keys are
+#: unknown until recoveries make them the root key.
+KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, ERIN, ERIN, ERIN, DAVE, DAVE, STRANGER, HEIR, SECOND_HEIR)
 QUOTAS = (None, None, Quota(2**64 - 1, 3), Quota(30, 5), Quota(0, 2), Quota(200, 2**64 - 1))
 NAMES = (b"a", b"d")
 TEXTS = (b"", b"one\n", b"two\n", b"three " * 20)
@@ -51,7 +70,7 @@ class Deed(NamedTuple):
     """One entry: choices, taken modulo what there is.
 
     Attributes:
-        action: index of the action.
+        action: index of the action; beyond them it is a recovery.
         key: index of the key that signs.
         parent: which of the entries that it may follow, counted from the last one.
         other: which entry, or key, it names.
@@ -70,7 +89,13 @@ def deeds(most: int = 40) -> st.SearchStrategy[list[Deed]]:
     # Recent entries more often, so that there are chains.
     place = st.integers(0, 3) | st.integers(0, 3) | st.integers(0, 60)
     deed = st.builds(
-        Deed, st.integers(0, len(_ACTIONS) - 1), st.integers(0, len(KEYS) - 1), place, place, st.integers(0, 11)
+        Deed,
+        # Beyond the actions: recoveries.
+        st.integers(0, len(_ACTIONS) + 2),
+        st.integers(0, len(KEYS) - 1),
+        place,
+        place,
+        st.integers(0, 11),
     )
     return st.lists(deed, min_size=1, max_size=10) | st.lists(deed, min_size=most // 2, max_size=most)
 
@@ -84,7 +109,7 @@ class Hostile:
     """
 
     def __init__(self, history: list[Deed]) -> None:
-        born = genesis((ROOT_KEY, ALICE))
+        born = genesis((ROOT_KEY, ALICE), recovery=recovery_keys())
         self.entries: list[Entry] = born
         self.blocks: dict[bytes, Block] = {}
         #: entry -> the directory and the name of its path
@@ -100,6 +125,9 @@ class Hostile:
             self._do(deed)
 
     def _do(self, deed: Deed) -> None:
+        if deed.action >= len(_ACTIONS):
+            self._recover(deed)
+            return
         action = _ACTIONS[deed.action]
         key = KEYS[deed.key]
         around = self._near(self.entries[-1]) if deed.name % 4 else self.entries
@@ -114,6 +142,21 @@ class Hostile:
         else:
             quota = QUOTAS[deed.name % len(QUOTAS)] if action is Action.GRANT else None
             self._add(key, parent, action, name, self._content(action, deed, parent), Extensions(quota=quota), early)
+
+    def _recover(self, deed: Deed) -> None:
+        """A recovery, true or false, anywhere; most often its key goes on to confirm it."""
+        root, key, number = self.entries[0], HEIRS[deed.key % len(HEIRS)], 1 + deed.other % 3
+        around = self.entries if deed.name == 3 else self._near(root)
+        parents = [entry for entry in around if _may_follow(Action.GRANT, entry)]
+        parent = parents[-1 - deed.parent % len(parents)]
+        signers = GUARDIANS[deed.other % 2 :][: 1 if deed.name == 4 else 2]
+        recovery = recovery_of(root, number + (deed.name == 5), key, signers)
+        if deed.name == 5:
+            # Signed for another number.
+            recovery = replace(recovery, number=number)
+        last = self._add(key, parent, Action.GRANT, b"root", key.public, Extensions(recovery=recovery))
+        if deed.name % 3:
+            self._add(key, last, Action.GRANT, b"root", key.public)
 
     def _content(self, action: Action, deed: Deed, parent: Entry) -> bytes:
         other = KEYS[deed.other % len(KEYS)]

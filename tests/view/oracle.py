@@ -83,6 +83,7 @@ class Oracle:
         self.hanging = lru_cache(None)(self._hanging)
         self.stamp = lru_cache(None)(self._stamp)
         self.beyond = lru_cache(None)(self._beyond)
+        self.root_key = lru_cache(None)(self._root_key)
 
     def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
@@ -91,7 +92,7 @@ class Oracle:
     def branches(self) -> dict[paths.Path, Branch]:
         """Every live path."""
         shown: dict[paths.Path, Branch] = {}
-        todo: list[tuple[paths.Path, Branch | None]] = [((), self.path((), (b"",), Depths({self.root.fingerprint: 0})))]
+        todo: list[tuple[paths.Path, Branch | None]] = [((), self.path((), (b"",), self.root_key()))]
         while todo:
             names, branch = todo.pop()
             if branch is None or branch.state.kind is Kind.ABSENT:
@@ -103,7 +104,7 @@ class Oracle:
 
     def members(self) -> set[bytes]:
         """The public keys of those who may read."""
-        first = {e.content for e in self.entries.values() if fingerprint_of(e.content) == self.root.fingerprint}
+        first = {e.content for e in self.entries.values() if fingerprint_of(e.content) in self.root_key()}
         live = self.branches()
         lasting = [
             self.keys_on(hash).named for hash in self.entries if self.hanging(hash) and not self.shows(live, hash)
@@ -123,6 +124,30 @@ class Oracle:
             return self.keys_above(hash)
         names, directory = self.place(hash)
         return granted(self.keys_above(directory), self.hanging(hash), len(names))
+
+    def _root_key(self) -> Depths:
+        """The key that is valid everywhere: the first one, or that of the recovery that comes last."""
+        hanging = self.hanging(self.root.hash)
+        found = []
+        for entry in hanging:
+            recovery = entry.extensions.recovery
+            if recovery is not None and any(
+                other.action is Action.GRANT
+                and other.content == entry.content
+                and other.fingerprint == entry.fingerprint
+                and self.is_behind(other, entry)
+                for other in hanging
+            ):
+                found.append((recovery.number, entry.content))
+        return Depths({fingerprint_of(max(found)[1]) if found else self.root.fingerprint: 0})
+
+    def is_behind(self, entry: Entry, other: Entry) -> bool:
+        """Whether an entry has another one among its ancestors."""
+        while entry.parent in self.entries:
+            entry = self.entries[entry.parent]
+            if entry == other:
+                return True
+        return False
 
     # -- quotas -------------------------------------------------------------------------------------------------------
 
@@ -231,7 +256,7 @@ class Oracle:
     def keys_above(self, directory: bytes) -> Depths:
         """The keys valid in one incarnation of a directory, by its own ancestors alone."""
         if not directory:
-            return Depths({self.root.fingerprint: 0})
+            return self.root_key()
         above = self.keys_above(self.place(directory)[1])
         made = self.entries[directory]
         others = [

@@ -13,12 +13,24 @@ from collections.abc import Callable, Sequence
 from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, RecoveryKeys
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import encode_mode
-from tests.support.helpers import BIRTH, ROOT_KEY, Shown, fetch, genesis, make_replica, parcels, path, tree_of
+from tests.support.helpers import (
+    BIRTH,
+    GUARDIANS,
+    ROOT_KEY,
+    Shown,
+    fetch,
+    genesis,
+    make_replica,
+    parcels,
+    path,
+    recovery_of,
+    tree_of,
+)
 
 Condition = Callable[[Entry], bool]
 
@@ -49,9 +61,14 @@ class Story:
         now: the time at which entries are signed, nanoseconds since 1970.
     """
 
-    def __init__(self, directory: pathlib.Path, keys: Sequence[SigningKey] = (ROOT_KEY,)) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        keys: Sequence[SigningKey] = (ROOT_KEY,),
+        recovery: RecoveryKeys | None = None,
+    ) -> None:
         self.directory = directory
-        self.entries = genesis(keys)
+        self.entries = genesis(keys, recovery=recovery)
         self.blocks: list[Block] = []
         self.root = self.entries[0]
         self.keys = self.entries[-1]
@@ -67,14 +84,13 @@ class Story:
         action: Action,
         name: str | None = None,
         content: bytes = b"",
-        size: int = 0,
+        extensions: Extensions = NO_EXTENSIONS,
         wanted: Condition = anything,
-        quota: Quota | None = None,
     ) -> Entry:
         """Add an entry.  Its time is the first one from `now` on that gives it a hash as `wanted`."""
         raw = parent.name if name is None else name.encode()
         for made in range(self.now, self.now + 1000):
-            entry = key.sign(parent.hash, made, action, raw, content, Extensions(size, quota=quota))
+            entry = key.sign(parent.hash, made, action, raw, content, extensions)
             if wanted(entry):
                 self.entries.append(entry)
                 return entry
@@ -91,7 +107,7 @@ class Story:
         chain = blocks.split(codecs.encode(text, b"", keyframe=True)) if text else []
         first = chain[0].hash if chain else b""
         self.blocks.extend(chain)
-        return self.sign(key, parent, Action.WRITE, name, first, len(text), wanted=wanted)
+        return self.sign(key, parent, Action.WRITE, name, first, Extensions(len(text)), wanted=wanted)
 
     def delete(self, key: SigningKey, parent: Entry, wanted: Condition = anything) -> Entry:
         """Remove a path."""
@@ -119,7 +135,7 @@ class Story:
 
     def grant(self, key: SigningKey, behind: Entry, whom: SigningKey, quota: Quota | None = None) -> Entry:
         """Let a key write; `behind` is the directory, or its last grant or revoke."""
-        return self.sign(key, behind, Action.GRANT, "key", whom.public, quota=quota)
+        return self.sign(key, behind, Action.GRANT, "key", whom.public, Extensions(quota=quota))
 
     def admit(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
         """Let a key read; `behind` as for `grant`."""
@@ -129,6 +145,23 @@ class Story:
         """Take a key's grants and admits back."""
         return self.sign(key, behind, Action.REVOKE, "key", whom.fingerprint)
 
+    def recovery(
+        self,
+        key: SigningKey,
+        behind: Entry | None = None,
+        number: int = 1,
+        signers: Sequence[SigningKey] = GUARDIANS[:2],
+        wanted: Condition = anything,
+    ) -> Entry:
+        """Announce a new root key; it counts once `grant` follows, of the key by itself."""
+        recovery = recovery_of(self.root, number, key, signers)
+        extensions = Extensions(recovery=recovery)
+        return self.sign(key, behind or self.keys, Action.GRANT, "root", key.public, extensions, wanted)
+
+    def recover(self, key: SigningKey, behind: Entry | None = None, number: int = 1) -> Entry:
+        """Replace the root key; returns the entry behind which the next grant goes."""
+        return self.grant(key, self.recovery(key, behind, number), key)
+
     # -- showing ------------------------------------------------------------------------------------------------------
 
     def replica(
@@ -136,7 +169,7 @@ class Story:
     ) -> Replica:
         """A replica that has everything, in the order of signing, but some blocks or entries."""
         self._replicas += 1
-        replica = make_replica(self.directory / f"story{self._replicas}", keys, born=[])
+        replica = make_replica(self.directory / f"story{self._replicas}", keys, born=[], identity=self.root.hash)
         applied = replica.apply(
             [entry for entry in self.entries if entry not in without_entries],
             [block for block in self.blocks if block not in without],
@@ -153,7 +186,7 @@ class Story:
         pieces = [block for block in self.blocks if block not in without]
         for seed in range(4):
             self._replicas += 1
-            other = make_replica(self.directory / f"story{self._replicas}", born=[])
+            other = make_replica(self.directory / f"story{self._replicas}", born=[], identity=self.root.hash)
             chance, there = random.Random(seed), {block.hash: block for block in pieces}
             for parcel in parcels(self.entries, pieces, chance):
                 other.apply(parcel.entries, parcel.blocks)

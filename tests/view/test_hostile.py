@@ -50,7 +50,7 @@ def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
 def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: contextlib.ExitStack) -> Node:
     """A node that was given everything in some order, in batches, restarted now and then, and checked after each."""
     chance = random.Random(seed)
-    node = Node(make_replica(directory, born=[]))
+    node = Node(make_replica(directory, born=[], identity=hostile.entries[0].hash))
     for parcel in parcels(hostile.entries, hostile.blocks.values(), chance):
         node.receive(parcel.entries, parcel.blocks)
         if chance.random() < 0.1:

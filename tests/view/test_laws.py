@@ -106,7 +106,7 @@ def without_trailing(entries: dict[EntryHash, Entry]) -> dict[EntryHash, Entry]:
 
 
 @rarely
-@given(steps(), SEEDS)
+@given(steps(recoveries=False), SEEDS)
 def test_trailing_entries_of_a_revoked_key_might_as_well_not_exist(history: list[Step], seed: int) -> None:
     with World.temporary() as world:
         for step in history:

@@ -33,12 +33,12 @@ def test_the_view_is_as_if_everything_had_come(history: list[Deed], seed: int) -
     hostile = Hostile(history)
     blocks = {block.hash: block for block in hostile.blocks.values()}
     with tempfile.TemporaryDirectory(dir=memory()) as directory, contextlib.ExitStack() as stack:
-        everything = make_replica(pathlib.Path(directory, "all"), born=[])
+        everything = make_replica(pathlib.Path(directory, "all"), born=[], identity=hostile.entries[0].hash)
         stack.callback(everything.close)
         everything._is_soon_needed = lambda write: True  # type: ignore[method-assign]
         everything.apply(hostile.entries, list(blocks.values()))
         chance = random.Random(seed)
-        needed = make_replica(pathlib.Path(directory, "needed"), born=[])
+        needed = make_replica(pathlib.Path(directory, "needed"), born=[], identity=hostile.entries[0].hash)
         stack.callback(needed.close)
         for parcel in parcels(hostile.entries, (), chance):
             needed.apply(parcel.entries, ())

@@ -76,7 +76,7 @@ def test_merging_is_commutative_associative_and_idempotent(history: list[Step], 
 
 
 @rarely
-@given(steps(), st.integers(0, 2**16))
+@given(steps(recoveries=False), st.integers(0, 2**16))
 def test_a_state_that_all_agree_on_does_not_change_by_acks(history: list[Step], which: int) -> None:
     with World.temporary() as world:
         for step in history:

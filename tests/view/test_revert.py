@@ -50,7 +50,7 @@ def test_the_past_is_what_was_shown_then(history: list[Step]) -> None:
 
 
 @rarely
-@given(steps(), st.integers(0, 2**16))
+@given(steps(recoveries=False), st.integers(0, 2**16))
 def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
     with World.temporary() as world:
         for step in history:
@@ -66,7 +66,7 @@ def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
 
 
 @rarely
-@given(steps(), st.integers(0, 2**16))
+@given(steps(recoveries=False), st.integers(0, 2**16))
 def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) -> None:
     with World.temporary() as world:
         for step in history:
