@@ -60,6 +60,13 @@ def other_key(path: Path, passphrase: Callable[[], str], agent: str | None) -> O
     return OtherKey(agent=os.path.abspath(agent), public=public.hex())
 
 
+def signing_key(other: OtherKey) -> SigningKey:
+    """The key that a request brings along.  Raises `UsageError`."""
+    if other.seed is not None:
+        return SigningKey.from_seed(other.seed)
+    return SigningKey.from_agent(other.agent or "", parse_public_key(other.public or ""))
+
+
 def make_key(path: Path, *, overwrite: bool = False, passphrase: str = "") -> KeyFile:
     """Make a key pair; see `keep_key`."""
     return keep_key(SigningKey.generate(), path, overwrite=overwrite, passphrase=passphrase)

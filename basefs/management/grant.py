@@ -66,7 +66,7 @@ def grant(
     if is_invitation(keyname):
         raise UsageError(f"{keyname!r} is how invitations are named: make one with 'basefs invite'")
     parsed = parse_changed(home, target)
-    path, public = parsed.path, _public_key(key)
+    path, public = parsed.path, public_key(key)
     most = None if max_bytes is None else parse_size(max_bytes)
     request = GrantKey(path, keyname, public, dry_run, force, most, max_entries, other_key())
     plan = ask(home, parsed.name, request)
@@ -98,7 +98,8 @@ def granters(home: Home, name: str) -> str:
     return " or ".join(sorted(map(printable, names)))
 
 
-def _public_key(text: str) -> str:
+def public_key(text: str) -> str:
+    """The public key that a user gives, as text or as a file, to be parsed by the daemon.  Raises `UsageError`."""
     if _PUBLIC.fullmatch(text.strip()):
         return text
     path = Path(text)

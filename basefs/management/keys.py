@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import GrantedKey, ListKeys, encode
+from basefs.daemon.api.messages import GetRecovery, GrantedKey, ListKeys, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, size
@@ -25,7 +25,8 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
     on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
     revoked; fallen (the granter's own grant was revoked, or has a quota); or gone (the path was deleted). USED, if any
-    of the grants has a quota, is what the key has written there, of its quota.
+    of the grants has a quota, is what the key has written there, of its quota. Recovery keys, if the filesystem has
+    any, are listed below, with the present root key.
     """
     home = Home.from_environment()
     if target is None:
@@ -57,6 +58,18 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     if directories:
         titles, rows = titles[-1:] + titles[:-1], [row[-1:] + row[:-1] for row in rows]
     print_table(titles, rows, "no key is granted there")
+    if parsed.path == "/":
+        _print_recovery(home, parsed.name)
+
+
+def _print_recovery(home: Home, name: str) -> None:
+    """The root key and the recovery keys, in a filesystem that has any."""
+    state = ask(home, name, GetRecovery())
+    if state.keys:
+        keys = ", ".join(key.fingerprint[:SHORT] for key in state.keys)
+        since = f", by recovery {state.last}" if state.last else ""
+        click.echo(f"\nroot key:      {state.root_key.fingerprint[:SHORT]}{since}")
+        click.echo(f"recovery keys: {state.threshold} of {keys}")
 
 
 def _used(one: GrantedKey) -> str | None:

@@ -13,6 +13,7 @@ from basefs.daemon.api.messages import OtherKey
 from basefs.errors import UsageError
 
 _PATH = f"{__name__}.path"
+_PATHS = f"{__name__}.paths"
 #: Bytes of a passphrase that OpenSSL takes.
 _LONGEST = 1023
 
@@ -31,6 +32,24 @@ key_option = click.option(
     help="Sign with this key instead of the node's; for a .pub file an SSH agent signs.",
     expose_value=False,
     callback=_remember,
+)
+
+
+def _remember_all(context: click.Context, option: click.Parameter, value: tuple[Path, ...]) -> None:
+    context.meta[_PATHS] = value
+
+
+#: For a command that asks `other_keys`.
+recovery_key_option = click.option(
+    "-k",
+    "--key",
+    "keypaths",
+    multiple=True,
+    metavar="KEYFILE",
+    type=click.Path(path_type=Path),
+    help="A recovery key; may be given again. For a .pub file an SSH agent signs.",
+    expose_value=False,
+    callback=_remember_all,
 )
 
 
@@ -58,6 +77,15 @@ def new_passphrase(path: Path) -> str:
 def other_key() -> OtherKey | None:
     """The key that -k names, for a request.  Raises `UsageError`."""
     path: Path | None = click.get_current_context().meta[_PATH]
-    if path is None:
-        return None
+    return None if path is None else key_at(path)
+
+
+def other_keys() -> list[OtherKey]:
+    """The keys that several -k name, for requests.  Raises `UsageError`."""
+    paths: tuple[Path, ...] = click.get_current_context().meta[_PATHS]
+    return [key_at(path) for path in paths]
+
+
+def key_at(path: Path) -> OtherKey:
+    """The key in a file, for a request.  Raises `UsageError`."""
     return keyfiles.other_key(path, lambda: ask_passphrase(path), os.environ.get("SSH_AUTH_SOCK"))

@@ -25,6 +25,7 @@ _REST: dict[str, list[str]] = {
     "grant": ["key", "ab" * 32],
     "revoke": ["key"],
     "expel": ["key"],
+    "recover": ["newkey"],
     "revert": ["abcdef"],
     "serf": ["members"],
     "export": ["-"],

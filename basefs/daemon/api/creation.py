@@ -25,8 +25,9 @@ from basefs.daemon.lock import is_held
 from basefs.durable import sync_directory
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
 from basefs.gossip.members import PEERS_FILE, PeerBook
+from basefs.log.extensions import MAX_RECOVERY_KEYS, RecoveryKeys
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, parse_public_key
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
 from basefs.sync.net.tls import Credentials
@@ -93,6 +94,7 @@ def create(
     replaces: bool,
     is_open: bool,
     passphrase: Callable[[Path], str],
+    recovery: RecoveryKeys | None = None,
 ) -> Created:
     """Make a filesystem.
 
@@ -104,6 +106,7 @@ def create(
         replaces: delete a filesystem of that name.
         is_open: whether anybody may read it, and not only its members.
         passphrase: is asked for that of a key which is encrypted.
+        recovery: the keys that can replace the root key, as of `recovery_keys`.
 
     Raises `Exists`, `AlreadyRunning`, `UsageError`, OSError.
     """
@@ -122,14 +125,33 @@ def create(
         keys.insert(0, (b"root", root))
     if len({key.fingerprint for _, key in keys}) < len(keys):
         raise UsageError("the same key was given twice with -k")
+    if recovery is not None and keys[0][1].public in recovery.publics:
+        raise UsageError("the root key cannot be one of its recovery keys: who steals it would have both")
     with new_directory(directory) as fresh:
-        replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open)
+        replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open, recovery=recovery)
         if not is_open:
             KeptKey(SignedKey.make(1, keys[0][1], replica.identity)).save(fresh)
         identity = replica.identity.hex()
         replica.close()
         kept = None if root is None else keep_key(root, home.root_key(name), overwrite=True)
     return Created(identity, kept)
+
+
+def recovery_keys(publics: Sequence[str], threshold: int | None) -> RecoveryKeys | None:
+    """The recovery keys of a new filesystem; `threshold`: `None` is a majority of them.  Raises `UsageError`."""
+    keys = sorted({parse_public_key(public) for public in publics})
+    if len(keys) < len(publics):
+        raise UsageError("the same key was given twice with --recovery")
+    if len(keys) > MAX_RECOVERY_KEYS:
+        raise UsageError(f"a filesystem has at most {MAX_RECOVERY_KEYS} recovery keys")
+    if not keys:
+        if threshold is not None:
+            raise UsageError("--threshold is of recovery keys: give them with --recovery")
+        return None
+    least = len(keys) // 2 + 1 if threshold is None else threshold
+    if not 1 <= least <= len(keys):
+        raise UsageError(f"--threshold is from 1 to {len(keys)}, the number of the recovery keys")
+    return RecoveryKeys(least, tuple(keys))
 
 
 def _key_name(path: Path, home: Home) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
     ChangedGrant,
+    GetRecovery,
     GrantedKey,
     GrantKey,
     GrantOutcome,
@@ -14,14 +15,19 @@ from basefs.daemon.api.messages import (
     InviteKey,
     ListKeys,
     OtherKey,
+    PublicKey,
+    RecoverRootKey,
+    RecoveryState,
     RevokeKey,
     RevokeOutcome,
 )
 from basefs.daemon.api.plans import path_changes
+from basefs.daemon.keyfiles import signing_key
+from basefs.daemon.share import Share, assemble
 from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion
 from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import Fingerprint
-from basefs.log.keys import SigningKey, fingerprint_of, parse_public_key
+from basefs.log.keys import fingerprint_of, parse_public_key
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
@@ -40,7 +46,14 @@ class KeyServices:
 
     def handlers(self) -> Handlers:
         """What answers each request."""
-        return {ListKeys: self.keys, GrantKey: self.grant, RevokeKey: self.revoke, InviteKey: self.invite}
+        return {
+            ListKeys: self.keys,
+            GrantKey: self.grant,
+            RevokeKey: self.revoke,
+            InviteKey: self.invite,
+            GetRecovery: self.recovery,
+            RecoverRootKey: self.recover,
+        }
 
     def keys(self, request: ListKeys) -> list[GrantedKey]:
         """See `ListKeys`."""
@@ -99,8 +112,45 @@ class KeyServices:
         )
         return RevokeOutcome(fingerprint.hex(), plan)
 
+    def recovery(self, request: GetRecovery) -> RecoveryState:
+        """See `GetRecovery`."""
+        found = self._replica.plan(lambda author: author.key_holder.recoveries())
+        fingerprint = fingerprint_of(found.root_key)
+        return RecoveryState(
+            identity=found.root.hash.hex(),
+            root_key=_public(found.root_key),
+            root_name=self._replica.key_names().get(fingerprint, fingerprint.hex()[:12]),
+            threshold=0 if found.keys is None else found.keys.threshold,
+            keys=[] if found.keys is None else [_public(public) for public in found.keys.publics],
+            last=found.last,
+        )
+
+    def recover(self, request: RecoverRootKey) -> GrantOutcome:
+        """See `RecoverRootKey`."""
+        key = signing_key(request.signer)
+        shares = [Share.parse(line) for line in request.shares]
+        dropped = [self._named(text) for text in request.drop]
+
+        def make(author: Author) -> GrantPlan:
+            recovery = assemble(author.key_holder.recoveries(), key.public, shares)
+            return author.key_holder.recover(b"root", recovery, dropped, discard=request.discard)
+
+        return self._carry_out(make, request.dry_run, request.signer)
+
+    def _named(self, key: str) -> Fingerprint:
+        """The key with a name, or the beginning of a fingerprint, of all that are granted."""
+        granted = self._replica.plan(lambda author: author.past.grants())
+        granted = [one for one in granted if one.standing in ("valid", "reads")]
+        found = {one.fingerprint for one in granted if _is_called(one, key)}
+        if not found:
+            near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in granted))
+            raise NotFound(f"no key {key} is granted{near}: 'basefs keys' lists the keys")
+        if len(found) > 1:
+            raise UsageError(f"more than one key is named {key}: give the fingerprint")
+        return found.pop()
+
     def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool, signer: OtherKey | None) -> GrantOutcome:
-        key = None if signer is None else _signing_key(signer)
+        key = None if signer is None else signing_key(signer)
         if dry_run:
             return _describe(self._replica.plan(make, key))
         plans: list[GrantPlan] = []
@@ -115,12 +165,7 @@ class KeyServices:
     def _find(self, path: Path, key: str) -> GrantRecord:
         granted = self._replica.plan(lambda author: author.past.grants())
         here = [one for one in granted if one.path == path and one.standing in ("valid", "reads")]
-        found = [
-            one
-            for one in here
-            if key == one.entry.name.decode("utf-8", "surrogateescape")
-            or (len(key) >= LEAST_DIGITS and one.fingerprint.hex().startswith(key.lower()))
-        ]
+        found = [one for one in here if _is_called(one, key)]
         if not found:
             near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in here))
             raise NotFound(f"no key {key} is granted at {display(path)}{near}: 'basefs keys' lists the keys")
@@ -143,12 +188,6 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
         if one.entry.name == name:
             other = one.fingerprint.hex()[:LEAST_DIGITS]
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
-
-
-def _signing_key(other: OtherKey) -> SigningKey:
-    if other.seed is not None:
-        return SigningKey.from_seed(other.seed)
-    return SigningKey.from_agent(other.agent or "", parse_public_key(other.public or ""))
 
 
 def _limit(most: int | None) -> int:
@@ -188,3 +227,14 @@ def _describe(plan: GrantPlan) -> GrantOutcome:
 
 def _changed(path: Path, grant: Grant) -> ChangedGrant:
     return ChangedGrant(to_text(path), grant.entry.name.decode("utf-8", "replace"), grant.fingerprint.hex())
+
+
+def _public(public: bytes) -> PublicKey:
+    return PublicKey(public.hex(), fingerprint_of(public).hex())
+
+
+def _is_called(one: GrantRecord, key: str) -> bool:
+    """Whether a grant is of the key with this name, or of one whose fingerprint begins so."""
+    if key == one.entry.name.decode("utf-8", "surrogateescape"):
+        return True
+    return len(key) >= LEAST_DIGITS and one.fingerprint.hex().startswith(key.lower())

@@ -460,6 +460,61 @@ class RevokeKey(Request[RevokeOutcome]):
     signer: OtherKey | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A public key and its fingerprint."""
+
+    public: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryState:
+    """The root key, and the keys that replace it.
+
+    Attributes:
+        identity: of the filesystem.
+        root_key: the present root key.
+        root_name: its name.
+        threshold: how many recovery keys it takes; 0 without any.
+        keys: the recovery keys.
+        last: the highest number of a recovery so far, 0 without any.
+    """
+
+    identity: str
+    root_key: PublicKey
+    root_name: str
+    threshold: int
+    keys: list[PublicKey]
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetRecovery(Request[RecoveryState]):
+    """How the root key can be replaced."""
+
+    command = "recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverRootKey(Request[GrantOutcome]):
+    """Make a key the root key, and grant anew what counted by the former one.
+
+    Attributes:
+        signer: the new root key.
+        shares: of the recovery keys.
+        drop: keys that are granted nothing then, by name or fingerprint.
+        discard: whether what those have written goes as well, unless another key built on it.
+    """
+
+    command = "recover"
+    signer: OtherKey
+    shares: list[str]
+    drop: list[str]
+    discard: bool = False
+    dry_run: bool = False
+
+
 # -- the state of a filesystem -----------------------------------------------------------------------------------------
 
 
