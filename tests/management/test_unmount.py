@@ -191,7 +191,7 @@ def test_what_a_full_disk_kept_from_being_published_is_told(cli: Cli) -> None:
         node.basefs("bootstrap", "conf")
         node.basefs("mount", "conf", point, "-s")
         (point / "before").write_text("x")
-        assert node.spawn("unmount", "conf").stderr == "", "nothing to tell"
+        assert "not published" not in node.spawn("unmount", "conf").stderr, "nothing to tell"
         node.basefs("mount", "conf", point, "-s")
         fill(disk / "ballast")
         for number in range(3):
@@ -200,12 +200,14 @@ def test_what_a_full_disk_kept_from_being_published_is_told(cli: Cli) -> None:
         done = node.spawn("unmount", "conf")
         left = "4 changed names of conf are not published"
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr.startswith(f"basefs: {left}; no other machine has them, ") and done.stderr.count("\n") == 1
+        told = [line for line in done.stderr.splitlines() if "not published" in line]
+        assert len(told) == 1 and told[0].startswith(f"basefs: {left}; no other machine has them, ")
         assert f"{left}: mount it once more" in node.spawn("remove", "conf").stderr
         (disk / "ballast").unlink()
         node.basefs("mount", "conf", point, "-s")
         assert sorted(os.listdir(point)) == ["new0", "new1", "new2"]
-        assert node.spawn("unmount", "conf").stderr == ""
+        # It may wait for a test beside this one, whose mount namespace has a copy of the mount.
+        assert "not published" not in node.spawn("unmount", "conf").stderr
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 

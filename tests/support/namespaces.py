@@ -34,8 +34,16 @@ _numbers = itertools.count()
 
 
 def run_ip(*arguments: str) -> None:
-    """Run ip(8).  Raises OSError with what it says."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    """Run ip(8).  Raises OSError with what it says.
+
+    What a signal raises (eval/ending.py) waits for the command's end: raised between the fork and the wait, it would
+    leave a command behind that makes its namespace after everything was cleaned up.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 

@@ -60,13 +60,3 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     instance.symlink_to(unit)
     done = subprocess.run([tool, "verify", "--man=no", str(instance)], capture_output=True, text=True, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "basefs" in line]) == (0, [])
-
-
-def test_the_unit_gives_no_mount_namespace() -> None:
-    """systemd.exec(5): with any of these the mount would be seen by the service alone."""
-    settings = {line.partition("=")[0] for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#"}
-    hiding = ("Protect", "Private", "ReadOnly", "ReadWrite", "Inaccessible", "Temporary", "Bind", "Root", "MountFlags")
-    # These two need none: system calls, capabilities, devices and a name of the host of its own.
-    harmless = {"ProtectClock", "ProtectHostname"}
-    assert [name for name in settings if name.startswith(hiding) and name not in harmless] == []
-    assert {"Type", "Restart", "ExecStart", "EnvironmentFile"} <= settings
