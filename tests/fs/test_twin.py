@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -268,6 +268,34 @@ class Unmounts(Twins):
 
 TestUnmounted = Unmounts.TestCase
 TestUnmounted.settings = part(3, stateful_step_count=30)
+
+
+@pytest.fixture
+def twins() -> Iterator[Unmounts]:
+    """What the machine has found, step by step."""
+    found = Unmounts()
+    yield found
+    found.both_are_alike()
+    found.teardown()
+
+
+def test_no_two_files_have_one_number_after_a_swap_and_a_kill(twins: Unmounts) -> None:
+    twins.run(lambda program: program.place.write("b", b""))
+    twins.kill_while_it_publishes(steps=1, transactions=1)
+    twins.run(lambda program: program.replace("a", "a.tmp", b""))
+    twins.run(lambda program: program.swap("a", "b"))
+    twins.publish(steps=1, patient=False)
+    twins.run(lambda program: program.place.write("a", b"many " * 200, append=True))
+    twins.kill()
+
+
+def test_a_file_keeps_its_names_in_the_log_when_another_one_takes_the_first(twins: Unmounts) -> None:
+    twins.run(lambda program: program.place.write("a", b""))
+    twins.run(lambda program: program.rotate("a", b""))
+    twins.run(lambda program: program.place.link("a", "b"))
+    twins.publish(steps=1, patient=False)
+    twins.run(lambda program: program.rotate("a", b""))
+    twins.kill_while_it_publishes(steps=1, transactions=1)
 
 
 class Mounted(Twins):

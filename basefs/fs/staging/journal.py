@@ -28,6 +28,7 @@ from basefs.fs.staging.records import (
     Record,
     SpoolFile,
     StagedAttributes,
+    StagedHome,
     StagedInode,
     StagedName,
     Taken,
@@ -227,6 +228,11 @@ class StagingJournal:
             self.put_inode(inode)
             return
         self._append(StagedName(path, None if inode is None else inode.number, self._overlay.seen(path)))
+
+    def put_home(self, inode: Inode) -> None:
+        """The path in the view of an inode.  Raises `NoSpace`, `StoreError`."""
+        if inode.number in self._known:
+            self._append(StagedHome(inode.number, inode.home))
 
     def withdraw(self, path: Path) -> None:
         """Nothing is staged at a name any more, and nothing was published.  Raises `NoSpace`, `StoreError`."""

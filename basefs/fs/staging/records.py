@@ -75,6 +75,14 @@ class StagedName:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedHome:
+    """A published inode is at another of its paths in the view, because the one before goes to another inode."""
+
+    number: int
+    home: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class WithdrawnName:
     """A name is what the view shows again: what was staged there will not be published."""
 
@@ -128,7 +136,7 @@ class Taken:
     moves: tuple[tuple[Path, Path], ...] = ()
 
 
-Record: TypeAlias = StagedInode | StagedAttributes | StagedName | WithdrawnName | MovedTree | Emptied
+Record: TypeAlias = StagedInode | StagedAttributes | StagedName | StagedHome | WithdrawnName | MovedTree | Emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +173,7 @@ _TYPES: dict[int, tuple[type[Any], int]] = {
     4: (WithdrawnName, 1),
     5: (MovedTree, 1),
     6: (Emptied, 1),
+    7: (StagedHome, 1),
 }
 #: Of `Published`, which is kept elsewhere.
 _PUBLISHED_VERSION = 1

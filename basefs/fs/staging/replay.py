@@ -22,6 +22,7 @@ from basefs.fs.staging.records import (
     Record,
     SpoolFile,
     StagedAttributes,
+    StagedHome,
     StagedInode,
     StagedName,
     TakenInode,
@@ -108,6 +109,8 @@ class Replay:
         elif isinstance(record, StagedName):
             inode = None if record.number is None else self.inodes[record.number].inode
             self._put(stamp, record.path, inode, record.version)
+        elif isinstance(record, StagedHome):
+            self.inodes[record.number].inode.home = record.home
         elif isinstance(record, WithdrawnName):
             self._drop(record.path)
         elif isinstance(record, MovedTree):

@@ -449,7 +449,7 @@ class WorkingSet:
             others = self.live_names(inode).difference(inode.names)
             if not others:
                 return
-            inode.home = min(others)
+            self._move_home(inode, min(others))
         if inode.mode is None and inode.shown is not None and not self.is_published(inode.home):
             # Another node has removed it: it is made again, with the attributes that it had.
             inode.mode, inode.owner = inode.shown.mode, inode.shown.owner
@@ -531,8 +531,14 @@ class WorkingSet:
             return True
         others = self.live_names(inode).difference(inode.names)
         if others:
-            inode.home = min(others)
+            self._move_home(inode, min(others))
         return bool(others)
+
+    def _move_home(self, inode: Inode, home: Path) -> None:
+        """The view has an inode at this path, too, and the path that was its home goes to something else."""
+        inode.home = home
+        if inode.journaled:
+            self.journal.put_home(inode)
 
     def _part(self, inode: Inode) -> None:
         """An inode has lost its last name."""
@@ -862,6 +868,8 @@ class WorkingSet:
             if not inode.dirty:
                 # Not an older one, if others have changed it or what was written here is torn.
                 inode.base = inode.shown.content
+            # The number that it had in the last process may follow from a place in the view that is another file's now.
+            inode.number = self.identities.number(inode.origin)
             self.by_origin[inode.origin] = inode
 
     def _make_new(self, inode: Inode, face: tuple[int, Owner | None] | None) -> None:
