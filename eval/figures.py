@@ -467,7 +467,7 @@ TABLES: Mapping[str, Table | Targets] = {
                 ("entries",),
             ),
             Target(
-                "under attack a change takes at most twice as long, in the worst of 14 attacks",
+                "under attack a change takes at most twice as long, in the worst attack",
                 "bench_net_hostile.csv",
                 {},
                 "x quiet",

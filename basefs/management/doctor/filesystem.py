@@ -262,7 +262,7 @@ def _examine_times(name: str, log: LogFile, own: Container[str]) -> list[Diagnos
             what = (
                 f"entries of the key {fingerprint[:SHORT]} in {name} have times up to {ahead:.0f} s after their arrival"
             )
-            remedy = "compare 'date' on both machines; times that programs have set may also be the reason"
+            remedy = "compare 'date' on this machine and on the one with that key: one of the clocks was wrong"
             found.append(note("clock", what, remedy))
     return found
 
