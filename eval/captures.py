@@ -32,7 +32,8 @@ def help_text(name: str) -> str:
     command = basefs.get_command(context, name)
     if command is None:
         raise ValueError(f"there is no command {name}")
-    return command.get_help(click.Context(command, parent=context, info_name=name, help_option_names=["-h", "--help"]))
+    names = ["-h", "--help"]
+    return command.get_help(command.context_class(command, parent=context, info_name=name, help_option_names=names))
 
 
 def with_help(text: str) -> str:

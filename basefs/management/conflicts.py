@@ -34,6 +34,7 @@ from basefs.management.output import (
     print_json,
     print_table,
     printable,
+    say,
 )
 from basefs.management.revert import UNASKED, confirm_deletions, deletions, summary
 from basefs.management.session import ask
@@ -114,7 +115,7 @@ def _print_conflicts(found: list[LostRevision], name: str, as_json: bool) -> Non
         for one in found:
             _print_sides(one)
             what = "delete it" if one.lost.kind == "absent" else "bring it back"
-            click.echo(f"  {what} with:  {printable(_command(name, one.lost))}")
+            say(f"{what} with:  {_command(name, one.lost)}", label="  ")
     else:
         rows = [
             (
@@ -133,8 +134,8 @@ def _print_conflicts(found: list[LostRevision], name: str, as_json: bool) -> Non
 def _print_sides(one: LostRevision) -> None:
     click.secho(printable(one.path), bold=True)
     for title, row in (("lost", one.lost), ("to", one.won)):
-        click.echo(f"  {title:<4}  {row.entry[:SHORT]}  {moment(row.time)}  {_kind(row)} by {printable(signer(row))}")
-    click.echo(f"  rule  {printable(one.rule)}")
+        say(f"{row.entry[:SHORT]}  {moment(row.time)}  {_kind(row)} by {signer(row)}", label=f"  {title:<4}  ")
+    say(one.rule, label="  rule  ")
 
 
 def _kind(row: RevisionRow) -> str:
@@ -190,7 +191,7 @@ def _restore(home: Home, name: str, found: list[LostRevision], as_json: bool, *,
     elif not found:
         note("that key has lost nothing there")
     else:
-        click.echo(printable(summary([change for outcome in outcomes for change in outcome.changed])))
+        say(summary([change for outcome in outcomes for change in outcome.changed]))
 
 
 def _why(row: RevisionRow) -> str:

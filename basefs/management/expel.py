@@ -16,7 +16,7 @@ from basefs.daemon.api.messages import (
 from basefs.daemon.config import Home
 from basefs.errors import BaseFSError, NotFound, NotPermitted, UsageError, suggestion
 from basefs.management.grant import dry_run_option, print_plan
-from basefs.management.output import SHORT, examples, json_option, note, print_json, printable
+from basefs.management.output import SHORT, examples, json_option, note, print_json, printable, say
 from basefs.management.revoke import print_fallen, require_meant
 from basefs.management.session import ask
 from basefs.management.signing import key_option, other_key
@@ -70,7 +70,7 @@ def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) ->
     if left:
         raise NotPermitted(f"{printable(found[0].name)} is still granted at {', '.join(map(printable, left))}")
     if not as_json and not ask(home, name, GetSummary()).open:
-        click.echo(f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more")
+        say(f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more")
 
 
 def _find(name: str, key: str, granted: list[GrantedKey]) -> list[GrantedKey]:

@@ -8,7 +8,7 @@ from basefs.daemon.api.creation import Fetched, fetch, parse_identity
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import ensure_default_key
 from basefs.management.grant import grant_line
-from basefs.management.output import counted, examples, json_option, note, print_json, size
+from basefs.management.output import counted, examples, json_option, note, print_json, say, size
 from basefs.management.progress import progress_line
 from basefs.management.session import connections, notify
 
@@ -52,7 +52,7 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "identity": found.identity, "entries": found.entries, "blocks": found.blocks})
     else:
-        click.echo(f"{name} {found.identity} {amounts(found)}")
+        say(f"{name} {found.identity} {amounts(found)}")
     notify(f"mount it:    basefs mount {name} DIR")
     if found.open:
         notify(f"to write:    {grant_line(home, name)}   (on a node that may grant)")

@@ -14,7 +14,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
-from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable
+from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable, say
 from basefs.management.revert import described
 from basefs.management.session import ask
 from basefs.management.signing import key_option, other_key
@@ -76,7 +76,7 @@ def grant(
         note("that key is granted there already: nothing to do")
     else:
         if not dry_run:
-            click.echo(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
+            say(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
             for one in plan.gained:
                 if (one.path, one.name) != (path, keyname):
                     note(f"{printable(one.name)} at {printable(one.path)} is valid again, which that key has granted")

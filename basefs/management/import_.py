@@ -17,7 +17,7 @@ from basefs.daemon.api.archives import import_archive
 from basefs.daemon.api.creation import parse_identity
 from basefs.daemon.config import Home
 from basefs.errors import ArchiveError, UsageError
-from basefs.management.output import counted, examples, json_option, note, print_json
+from basefs.management.output import counted, examples, json_option, note, print_json, say
 from basefs.management.progress import transfer_bar
 
 
@@ -44,7 +44,7 @@ def import_(name: str, file: Path, identity: str | None, salvaging: bool, as_jso
     if as_json:
         print_json({"name": name, **dataclasses.asdict(found)})
         return
-    click.echo(f"{name} {found.identity} {counted(found.entries, 'entry')}, {found.new} new")
+    say(f"{name} {found.identity} {counted(found.entries, 'entry')}, {found.new} new")
     if found.problems:
         note(
             f"basefs: {file} is damaged, {counted(len(found.problems), 'finding')}, the first: {found.problems[0]}",

@@ -10,7 +10,7 @@ from basefs.daemon.api.joining import open_invitations
 from basefs.daemon.api.messages import LEAST_DIGITS, RevokeKey, encode
 from basefs.daemon.config import Home
 from basefs.errors import NotFound, UsageError
-from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table, printable
+from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table, printable, say
 from basefs.management.session import client, notify
 from basefs.management.target import parse_changed
 from basefs.management.times import parse_span
@@ -109,7 +109,7 @@ def _cancel(filesystem: FilesystemClient, name: str, cancel: str, as_json: bool)
     if as_json:
         print_json(encode(revoked))
         return
-    click.echo(f"cancelled: the invitation {one.fingerprint[:SHORT]} to {printable(one.path)}")
+    say(f"cancelled: the invitation {one.fingerprint[:SHORT]} to {printable(one.path)}")
     for fallen in revoked.plan.fallen:
         if fallen.fingerprint != one.fingerprint:
-            click.echo(f"fallen with it: {printable(fallen.name)} at {printable(fallen.path)}")
+            say(f"fallen with it: {printable(fallen.name)} at {printable(fallen.path)}")

@@ -12,7 +12,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.token import PREFIX, Token
 from basefs.errors import UsageError
 from basefs.management.get import amounts
-from basefs.management.output import examples, json_option, print_json, printable, size
+from basefs.management.output import examples, json_option, note, print_json, printable, say, size
 from basefs.management.progress import progress_line
 from basefs.management.session import connections, notify
 
@@ -52,7 +52,7 @@ def join(name: str | None, file: str, as_json: bool) -> None:
             called,
             token,
             lambda so_far: show(f"{amounts(so_far)}, {size(so_far.bytes)}"),
-            lambda reason: click.echo(reason, err=True),
+            note,
         )
     fetched = joined.fetched
     if as_json:
@@ -67,9 +67,9 @@ def join(name: str | None, file: str, as_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"{called} {fetched.identity} {amounts(fetched)}")
+        say(f"{called} {fetched.identity} {amounts(fetched)}")
         what = "may read" if joined.path is None else f"may write at {printable(joined.path)} and below"
-        click.echo(f"joined: {printable(joined.key_name)} {what}")
+        say(f"joined: {printable(joined.key_name)} {what}")
     notify(f"mount it:    basefs mount {called} DIR")
 
 

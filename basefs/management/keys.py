@@ -9,7 +9,7 @@ import click
 from basefs.daemon.api.messages import GetRecovery, GrantedKey, ListKeys, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
-from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, size
+from basefs.management.output import SHORT, counted, examples, json_option, print_json, print_table, say, size
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 
@@ -68,8 +68,9 @@ def _print_recovery(home: Home, name: str) -> None:
     if state.keys:
         keys = ", ".join(key.fingerprint[:SHORT] for key in state.keys)
         since = f", by recovery {state.last}" if state.last else ""
-        click.echo(f"\nroot key:      {state.root_key.fingerprint[:SHORT]}{since}")
-        click.echo(f"recovery keys: {state.threshold} of {keys}")
+        click.echo()
+        say(f"{state.root_key.fingerprint[:SHORT]}{since}", label="root key:      ")
+        say(f"{state.threshold} of {keys}", label="recovery keys: ")
 
 
 def _used(one: GrantedKey) -> str | None:

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 import click
@@ -65,11 +65,34 @@ def load(command: str) -> click.Command:
     """
     module = importlib.import_module(f"basefs.management.{_ROOMS.get(command, command)}")
     found: click.Command = getattr(module, f"{command}_" if keyword.iskeyword(command) else command)
+    found.context_class = _Context
     return found
+
+
+class _Formatter(click.HelpFormatter):
+    """Breaks the lines of help between words alone: half of an option is another option."""
+
+    #: Stands for a hyphen while click, which takes one for a place to break, wraps the lines.
+    _HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", self._HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(first, text.replace("-", self._HYPHEN)) for first, text in rows], col_max, col_spacing)
+
+    def write(self, string: str) -> None:
+        super().write(string.replace(self._HYPHEN, "-"))
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
 
 
 class _Commands(click.Group):
     """Imports a command's module when it is needed, so that none waits for what the others import."""
+
+    context_class = _Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -21,6 +22,12 @@ from basefs.path import escaped
 SHORT = 12
 #: In front of what goes on in the next line.
 _INDENT = " " * 4
+#: Columns at least in which the last column of a table is wrapped; with fewer it goes on in lines of its own.
+_LEAST = 20
+#: What no line ends in, so that it can be copied: words in quotes, and commands in the middle of a sentence.
+_TOGETHER = re.compile(r"(?<![^\s(])'[^']+'(?!\w)|\bbasefs [a-z].*?(?=[;,')]| \(| and | or |$)")
+#: Stands for a space in it; no printable text has it.
+_SPACE = "\0"
 _KILO = 1000
 #: Seconds -> the unit that is used from there on.
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -38,9 +45,24 @@ def printable(text: str) -> str:
     return escaped(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
+def say(text: str, label: str = "") -> None:
+    """Print one sentence, whatever names or words of other nodes are in it, behind a label; see `note`."""
+    _print_sentence(text, label, err=False)
+
+
 def note(text: str) -> None:
-    """Print one line on stderr, whatever names or words of other nodes are in it."""
-    click.echo(printable(text), err=True)
+    """Print one sentence on stderr, whatever names or words of other nodes are in it.
+
+    It is one line; on a terminal it is wrapped between words, and no command is broken.
+    """
+    _print_sentence(text, "", err=True)
+
+
+def _print_sentence(text: str, label: str, *, err: bool) -> None:
+    line = label + printable(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        line = "\n".join(wrapped(printable(text), " " * len(label) or _INDENT, first=label))
+    click.echo(line, err=err)
 
 
 def print_json(value: Any, *, err: bool = False) -> None:
@@ -51,7 +73,8 @@ def print_json(value: Any, *, err: bool = False) -> None:
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
     """Rows as aligned columns on a terminal; in a pipe separated by tabs, without titles.
 
-    Columns that do not fit go on in the next line.  The last column is wrapped between words; no word is broken.
+    Columns that do not fit go on in the next line, the same ones of each row.  The last column is wrapped between
+    words; no word is broken.
     `empty`: what to say on stderr where there are none.
     """
     if not rows:
@@ -62,40 +85,62 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
         for row in cells:
             click.echo("\t".join(row))
         return
-    widths = [max(map(_width, column)) for column in zip(titles, *cells, strict=True)]
-    for line in _lines(titles, widths):
+    *widths, _ = (max(map(_width, column)) for column in zip(titles, *cells, strict=True))
+    last = _last_column(widths, [row[-1] for row in (titles, *cells)])
+    for line in _lines(titles, widths, last):
         click.echo(coloured(line, bold=True))
     for row in cells:
-        for line in _lines(row, widths):
+        for line in _lines(row, widths, last):
             click.echo(line)
 
 
-def _lines(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+def _last_column(widths: Sequence[int], cells: Sequence[str]) -> int | None:
+    """Where the last cells of the rows begin, behind columns of these widths; `None`: in lines of their own."""
+    place = 0
+    for needed in widths:
+        if place and place + needed > _columns():
+            place = len(_INDENT)
+        place += needed + 2
+    room = _columns() - place
+    if not widths or all(_width(cell) <= room for cell in cells):
+        return place
+    longest = max(_width(word) for cell in cells for word in _TOGETHER.sub(_joined, cell).split(" "))
+    return place if room >= max(longest, _LEAST) else None
+
+
+def _lines(row: Sequence[str], widths: Sequence[int], last: int | None) -> Iterator[str]:
     """The cells of a row, each at its column of these widths; none of the lines is wider than the terminal can be."""
-    most = _columns()
     line = ""
-    for cell, needed in zip(row[:-1], widths, strict=False):
-        if line and _width(line) + needed > most:
+    for cell, needed in zip(row[:-1], widths, strict=True):
+        if line and _width(line) + needed > _columns():
             yield line.rstrip()
             line = _INDENT
         line += cell + " " * (needed - _width(cell) + 2)
-    if line and _width(line + row[-1]) > most:
-        yield line.rstrip()
-        yield from _wrapped(row[-1], _INDENT)
-    else:
-        yield (line + row[-1]).rstrip()
+    others = wrapped(row[-1], " " * (len(_INDENT) if last is None else last))
+    if last is not None and others:
+        line += others.pop(0)[last:]
+    yield line.rstrip()
+    yield from others
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
-    """Lines of whole words, indented; a word that is too long runs on."""
-    return textwrap.wrap(
-        text,
+def wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
+    """Lines of whole words for a terminal, indented; a word or command that is too long runs on.
+
+    `first`: what the first line begins with instead.
+    """
+    lines = textwrap.wrap(
+        _TOGETHER.sub(_joined, text),
         max(_columns(), len(indent) + 1),
-        initial_indent=indent,
+        initial_indent=indent if first is None else first,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_SPACE, " ") for line in lines]
+
+
+def _joined(found: re.Match[str]) -> str:
+    return found[0].replace(" ", _SPACE)
 
 
 def _columns() -> int:
@@ -122,7 +167,7 @@ def print_fields(fields: Mapping[str, str]) -> None:
         return
     indent = " " * (max(map(_width, fields)) + 2)
     for name, value in fields.items():
-        first, *others = _wrapped(printable(value), indent) or [indent]
+        first, *others = wrapped(printable(value), indent) or [indent]
         click.echo(coloured(name, bold=True) + first[_width(name) :].rstrip())
         for line in others:
             click.echo(line)

@@ -11,7 +11,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.share import make_share, number_of, public_half
 from basefs.errors import NotPermitted, UsageError
 from basefs.management.grant import dry_run_option, print_plan, public_key
-from basefs.management.output import SHORT, examples, json_option, note, print_json, printable
+from basefs.management.output import SHORT, examples, json_option, note, print_json, printable, say
 from basefs.management.session import ask
 from basefs.management.signing import key_at, other_keys, recovery_key_option
 from basefs.management.target import parse_name
@@ -85,10 +85,10 @@ def recover(
 
 def _print_done(home: Home, name: str, plan: GrantOutcome) -> None:
     state = ask(home, name, GetRecovery())
-    click.echo(f"root key of {name}: {state.root_key.fingerprint[:SHORT]}, by recovery {state.last}")
+    say(f"root key of {name}: {state.root_key.fingerprint[:SHORT]}, by recovery {state.last}")
     for one in plan.gained:
         if one.fingerprint != state.root_key.fingerprint:
-            click.echo(f"granted again: {printable(one.name)} at {printable(one.path)}")
+            say(f"granted again: {printable(one.name)} at {printable(one.path)}")
     for one in plan.fallen:
-        click.echo(f"revoked: {printable(one.name)} at {printable(one.path)}")
+        say(f"revoked: {printable(one.name)} at {printable(one.path)}")
     print_plan(plan, dry_run=False)

@@ -6,7 +6,7 @@ import click
 
 from basefs.daemon.api.messages import RenewGossipKey
 from basefs.daemon.config import Home
-from basefs.management.output import counted, examples
+from basefs.management.output import counted, examples, say
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
 
@@ -24,4 +24,4 @@ def rekey(target: str) -> None:
     name = parse_name(home, target)
     made = ask_daemon(home, name, RenewGossipKey())
     others = f"{made.told} of {counted(made.others, 'other member')}"
-    click.echo(f"{name}: gossip has a new key, number {made.number}; sent to {others}")
+    say(f"{name}: gossip has a new key, number {made.number}; sent to {others}")

@@ -14,7 +14,7 @@ from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.differences import became
 from basefs.management.errors import decline
-from basefs.management.output import counted, examples, json_option, note, print_json, print_table, printable, size
+from basefs.management.output import counted, examples, json_option, note, print_json, print_table, printable, say, size
 from basefs.management.progress import waiting
 from basefs.management.session import ask
 from basefs.management.target import Target, parse_changed
@@ -123,7 +123,7 @@ def _print(outcome: RevertOutcome, where: str, *, dry_run: bool) -> None:
         rows = [(became(change), change.path, _detail(change)) for change in outcome.changed]
         print_table(("WHAT", "PATH", "DETAIL"), rows, "no path would change")
     else:
-        click.echo(printable(summary(outcome.changed) + where))
+        say(summary(outcome.changed) + where)
 
 
 def summary(changed: Sequence[PathChange]) -> str:

@@ -8,7 +8,7 @@ from basefs.daemon.api.messages import GrantedKey, ListKeys, RevokeKey, RevokeOu
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
 from basefs.management.grant import dry_run_option, print_plan
-from basefs.management.output import SHORT, examples, json_option, print_json, printable
+from basefs.management.output import SHORT, examples, json_option, print_json, printable, say
 from basefs.management.session import ask
 from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
@@ -62,4 +62,4 @@ def print_fallen(revoked: RevokeOutcome) -> None:
     """What does not count any more after a revoke."""
     for fallen in revoked.plan.fallen:
         what = "revoked" if fallen.fingerprint == revoked.fingerprint else "fallen with it"
-        click.echo(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")
+        say(f"{what}: {printable(fallen.name)} at {printable(fallen.path)}")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.management.output import print_fields, print_json, print_table, printable, size
+from basefs.management.output import print_fields, print_json, print_table, printable, say, size
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.node import Node
@@ -95,7 +95,8 @@ def test_what_does_not_fit_goes_on_in_the_next_line(monkeypatch: pytest.MonkeyPa
     row = ("delta", "10.83.0.3:18374", "alive", "1 min ago", 0, "cannot reach it: " + "0123456789ab/" * 3)
     assert on_a_screen(monkeypatch, 45, lambda: print_table(titles, [("n", *row[1:5], ""), row], "none")) == [
         "NAME   ADDRESS          STATUS  COMPARED",
-        "    LAG  NOTE",
+        "    LAG",
+        "    NOTE",
         "n      10.83.0.3:18374  alive   1 min ago",
         "    0",
         "delta  10.83.0.3:18374  alive   1 min ago",
@@ -107,6 +108,41 @@ def test_what_does_not_fit_goes_on_in_the_next_line(monkeypatch: pytest.MonkeyPa
         "a     b",
         "name  one two one two one two one two one two",
         "      one two",
+    ]
+
+
+def test_the_last_column_has_one_place_in_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    titles, rows = ("NAME", "NOTE"), [("a", "short"), ("b", "not so short that it fits into the line")]
+    assert on_a_screen(monkeypatch, 30, lambda: print_table(titles, rows, "none")) == [
+        "NAME  NOTE",
+        "a     short",
+        "b     not so short that it",
+        "      fits into the line",
+    ]
+    assert on_a_screen(monkeypatch, 20, lambda: print_table(titles, rows, "none")) == [
+        "NAME",
+        "    NOTE",
+        "a",
+        "    short",
+        "b",
+        "    not so short",
+        "    that it fits",
+        "    into the line",
+    ]
+
+
+def test_no_command_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "it's gone: basefs members conf --forget IP:PORT, or 'ip address' and basefs check conf; then wait"
+    assert on_a_screen(monkeypatch, 24, lambda: say(text)) == [
+        "it's gone:",
+        "    basefs members conf --forget IP:PORT,",
+        "    or 'ip address' and",
+        "    basefs check conf;",
+        "    then wait",
+    ]
+    assert on_a_screen(monkeypatch, 24, lambda: say("one two three four", label="  rule  ")) == [
+        "  rule  one two three",
+        "        four",
     ]
 
 

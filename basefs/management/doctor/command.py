@@ -14,8 +14,21 @@ from basefs.daemon.mounts import mounts
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
 from basefs.management.doctor.machine import examine_clock, examine_fuse, examine_home, examine_mount, examine_serf
-from basefs.management.output import coloured, counted, examples, json_option, note, print_json, print_table, printable
+from basefs.management.output import (
+    coloured,
+    counted,
+    examples,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    printable,
+    wrapped,
+)
 from basefs.management.target import parse_name
+
+#: Of the text behind the severity.
+_INDENT = " " * 9
 
 
 @click.command(epilog=examples("basefs doctor", "basefs doctor etc", "basefs doctor etc -b 10.0.0.2:18400"))
@@ -58,8 +71,10 @@ def _print(found: list[Diagnosis]) -> None:
     # One below the other: a command that is wrapped inside a table cannot be copied.
     for one in found:
         colour = "red" if one.severity is Severity.PROBLEM else "yellow"
-        severity = coloured(one.severity.value, fg=colour, bold=True)
-        click.echo(f"{severity}  {printable(one.subject)}: {printable(one.what)}\n         {printable(one.remedy)}")
+        what = wrapped(printable(f"{one.subject}: {one.what}"), _INDENT)
+        remedy = wrapped(printable(one.remedy), _INDENT)
+        severity = one.severity.value
+        click.echo(coloured(severity, fg=colour, bold=True) + "\n".join([*what, *remedy])[len(severity) :])
 
 
 def _machine(node: Home) -> Iterator[Diagnosis]:
