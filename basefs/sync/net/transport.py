@@ -176,7 +176,7 @@ class Session:
         return replace(result, key=self.key)
 
     async def _run(self) -> Result:
-        tasks = [asyncio.ensure_future(self._guard(part())) for part in (self._receive, self._send, self._tick)]
+        tasks = [asyncio.ensure_future(self._guard(part)) for part in (self._receive, self._send, self._tick)]
         receiver, sender, ticker = tasks
         try:
             await self._ended.wait()
@@ -265,9 +265,10 @@ class Session:
         """See `Uploader`."""
         return self._connection.flow(self._core.counters.bytes_sent)
 
-    async def _guard(self, part: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # Not begun before this task is: one that is cancelled first would leave it behind, never awaited.
         try:
-            await part
+            await part()
         except Exception as error:  # the log failed, or a bug: either way the session is over
             self._failure = error
             if isinstance(error, NoSpace):

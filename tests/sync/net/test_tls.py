@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import gc
 import random
 import socket
 import ssl
@@ -23,8 +24,9 @@ from basefs.sync.net.connection import Connection
 from basefs.sync.net.keys import exchange_keys
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
-from basefs.sync.net.transport import Session, SessionContext, sync_with
+from basefs.sync.net.transport import Session, SessionContext, core_of, sync_with
 from basefs.sync.session.result import Reason, Result
+from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Hash
@@ -427,6 +429,23 @@ def test_a_revoke_ends_the_sessions_of_its_key() -> None:
             assert not ends
 
     run(main())
+
+
+def test_a_revoke_between_the_handshake_and_the_session(recwarn: pytest.WarningsRecorder) -> None:
+    """It ends before its parts have begun, and leaves none of them behind."""
+
+    async def main() -> None:
+        log = Writer().log()
+        async with serving(log, SessionContext(credentials=credentials(B, A))) as server:
+            connection = await Connection.open(HOST, server.port, credentials(A, B))
+            shared = SessionContext(credentials=credentials(A))
+            core = core_of(log, Role.INITIATOR, HOST, 0, None, shared)
+            session = Session(core, connection, (HOST, server.port), shared)
+            assert (await session.run()).reason is Reason.UNKNOWN_KEY
+
+    run(main())
+    gc.collect()
+    assert not [str(warning.message) for warning in recwarn]
 
 
 def test_tls_leaves_half_a_connection_open() -> None:
