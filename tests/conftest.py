@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.mounts import require_fuse
 
 #: Fixtures of every room: the command line, in this process or as users start it.
-pytest_plugins = ["tests.support.logs", "tests.support.commands"]
+pytest_plugins = ["tests.support.logs", "tests.support.commands", "tests.support.dropped"]
 
 _CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 

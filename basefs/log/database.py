@@ -13,11 +13,11 @@ Not thread-safe: `Replica` holds its lock around every call, but for `sync`, `ch
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from basefs.durable import sync_file
@@ -55,33 +55,34 @@ class Database:
         self.damaged: set[bytes] = set()
         #: Commits of a killed process may not be synced either.
         self._unsynced = True
-        try:
-            if create:
-                # The mode must be right before the first byte: SQLite gives its side files the same one.
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            self.main = _connect(path, _LAST_RESORT_PAGES)
-            self.main.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            if create:
-                self.main.executescript("BEGIN;" + SCHEMA + f"PRAGMA user_version = {FORMAT}; COMMIT;")
-            (version,) = self.main.execute("PRAGMA user_version").fetchone()
-            self.aside = _connect(path, 0)
-            self._checkpointer = _connect(path, 0)
-        except (sqlite3.Error, OSError) as error:
-            raise as_store_error(path, error) from None
-        require_format(path, version)
+        with contextlib.ExitStack() as opened:
+            try:
+                if create:
+                    # The mode must be right before the first byte: SQLite gives its side files the same one.
+                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                self.main = opened.enter_context(contextlib.closing(_connect(path, _LAST_RESORT_PAGES)))
+                self.main.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+                if create:
+                    self.main.executescript("BEGIN;" + SCHEMA + f"PRAGMA user_version = {FORMAT}; COMMIT;")
+                (version,) = self.main.execute("PRAGMA user_version").fetchone()
+                self.aside = opened.enter_context(contextlib.closing(_connect(path, 0)))
+                self._checkpointer = opened.enter_context(contextlib.closing(_connect(path, 0)))
+            except (sqlite3.Error, OSError) as error:
+                raise as_store_error(path, error) from None
+            require_format(path, version)
+            #: The main connection is closed last: SQLite then removes its side files.
+            self._connections = opened.pop_all()
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
-        self.aside.close()
-        self._checkpointer.close()
-        self.main.close()
+        self._connections.close()
 
     def connect_reader(self) -> sqlite3.Connection:
         """Another connection, read-only, which the caller closes.  Raises `StoreError`."""
         with self.translated():
             return _connect(self.path, 0, read_only=True)
 
-    @contextmanager
+    @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
         """What SQLite raises inside leaves it as an error of ours."""
         try:
@@ -92,7 +93,7 @@ class Database:
         except sqlite3.Error as error:
             raise self.translate(error) from None
 
-    @contextmanager
+    @contextlib.contextmanager
     def transaction(self, connection: sqlite3.Connection | None = None) -> Iterator[None]:
         """Everything inside reaches the log together or not at all; on the main connection, or another one.
 
@@ -111,7 +112,7 @@ class Database:
             raise
         self._unsynced = True
 
-    @contextmanager
+    @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
         """Roll back the writes inside, on the main connection, at the end.  Raises `NoSpace`, `StoreError`."""
         try:

@@ -88,8 +88,11 @@ class Store:
         try:
             self._load()
             self.committed = self._digest()
-        except sqlite3.Error as error:
-            raise self.database.translate(error) from None
+        except BaseException as error:
+            self.database.close()
+            if isinstance(error, sqlite3.Error):
+                raise self.database.translate(error) from None
+            raise
 
     def _load(self) -> None:
         """Load the state in memory; also after a failed transaction."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -44,9 +45,13 @@ def bootstrap(
     entries = [root]
     for name, key in keys:
         entries.append(signer.sign(entries[-1].hash, now, Action.GRANT, name, key.public))
-    replica = Replica.create(directory, root.hash, [key for _, key in keys])
-    replica.apply(entries, [])
-    cluster = "".join(f"{address}\n" for address in addresses).encode()
-    replica.commit(lambda author: author.write((CLUSTER_FILE,), cluster), key=signer)
-    replica.sync_to_disk()
+    with contextlib.ExitStack() as unless_done:
+        replica = unless_done.enter_context(
+            contextlib.closing(Replica.create(directory, root.hash, [key for _, key in keys]))
+        )
+        replica.apply(entries, [])
+        cluster = "".join(f"{address}\n" for address in addresses).encode()
+        replica.commit(lambda author: author.write((CLUSTER_FILE,), cluster), key=signer)
+        replica.sync_to_disk()
+        unless_done.pop_all()
     return replica

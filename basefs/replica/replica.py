@@ -158,9 +158,13 @@ class Replica:
         self._reviewed = 0, 0
         self._next_review = 0.0
         self.audit = ViewAudit(self.root_hash, self._peek, self._has_all_needed)
-        with self._lock:
-            if self._store.entry_count():
-                self._open_view()
+        try:
+            with self._lock:
+                if self._store.entry_count():
+                    self._open_view()
+        except BaseException:
+            self.close()
+            raise
 
     def _open_view(self) -> None:
         tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
@@ -191,11 +195,10 @@ class Replica:
 
         The entries come by `apply`.  Raises `StoreError` if there is a log already.
         """
-        store = Store(directory / LOG_FILE, create=True)
-        if identity is not None:
-            with store.transaction():
-                store.database.set_meta("identity", identity)
-        store.close()
+        with contextlib.closing(Store(directory / LOG_FILE, create=True)) as store:
+            if identity is not None:
+                with store.transaction():
+                    store.database.set_meta("identity", identity)
         return cls(directory, keys, clock=clock)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +88,35 @@ def test_a_file_that_is_no_log(tmp_path: pathlib.Path) -> None:
     (tmp_path / LOG_FILE).write_bytes(b"rubbish " * 1000)
     with pytest.raises(StoreError):
         Replica(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["PRAGMA user_version = 99", "DROP TABLE links", "ALTER TABLE chains RENAME COLUMN missing TO other"],
+)
+def test_a_log_that_cannot_be_opened_leaves_no_file_open(tmp_path: pathlib.Path, damage: str) -> None:
+    make_replica(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / LOG_FILE)) as db:
+        db.execute(damage)
+    # What was raised keeps everything on its way from the collector of garbage.
+    with pytest.raises(StoreError) as raised:
+        Replica(tmp_path)
+    assert not open_files(tmp_path), raised
+
+
+@pytest.mark.logs("does not match its hash")
+def test_a_view_that_cannot_be_opened_leaves_no_file_open(tmp_path: pathlib.Path) -> None:
+    make_replica(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / LOG_FILE)) as db:
+        db.executescript("DROP TRIGGER entries_no_update; UPDATE entries SET data = x'00' WHERE seq = 1;")
+    with pytest.raises(DamagedLog) as raised:
+        Replica(tmp_path)
+    assert not open_files(tmp_path), raised
+
+
+def open_files(directory: pathlib.Path) -> list[str]:
+    """The files in a directory that this process has open."""
+    return [file.path for file in psutil.Process().open_files() if directory in pathlib.Path(file.path).parents]
 
 
 def test_history_stays(tmp_path: pathlib.Path) -> None:

@@ -128,11 +128,11 @@ def create(
     if recovery is not None and keys[0][1].public in recovery.publics:
         raise UsageError("the root key cannot be one of its recovery keys: who steals it would have both")
     with new_directory(directory) as fresh:
-        replica = bootstrap(fresh, keys, [str(address) for address in addresses], is_open=is_open, recovery=recovery)
-        if not is_open:
-            KeptKey(SignedKey.make(1, keys[0][1], replica.identity)).save(fresh)
-        identity = replica.identity.hex()
-        replica.close()
+        nodes = [str(address) for address in addresses]
+        with contextlib.closing(bootstrap(fresh, keys, nodes, is_open=is_open, recovery=recovery)) as replica:
+            if not is_open:
+                KeptKey(SignedKey.make(1, keys[0][1], replica.identity)).save(fresh)
+            identity = replica.identity.hex()
         kept = None if root is None else keep_key(root, home.root_key(name), overwrite=True)
     return Created(identity, kept)
 

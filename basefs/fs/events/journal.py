@@ -88,8 +88,9 @@ class ChangeJournal:
     def __init__(self, path: pathlib.Path, *, kept: int = KEPT) -> None:
         """Open it, or begin one.  `kept`: records that are kept at least.  Raises `StoreError`."""
         self._kept = kept
-        with _translated():
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        with _translated(), contextlib.ExitStack() as unless_done:
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = unless_done.enter_context(contextlib.closing(connection))
             self._db.execute("PRAGMA journal_mode = WAL")
             # A commit survives kill -9; a power cut may cost the last records, and the next start finds what they told.
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -99,6 +100,7 @@ class ChangeJournal:
             self._id = secrets.token_hex(4) if row is None else str(row[0])
             (oldest,) = self._db.execute("SELECT min(number) FROM record").fetchone()
             self._pruned = 0 if oldest is None else int(oldest) - 1
+            unless_done.pop_all()
 
     def close(self) -> None:
         """Release the file."""
