@@ -119,6 +119,7 @@ class _Comparison:
             ("paths", self._paths),
             ("granted", self._granted),
             ("links", self._links),
+            ("reverts", self._reverts),
         ):
             try:
                 look()
@@ -234,6 +235,13 @@ class _Comparison:
             entry: (target, None if path_id is None else names.get(path_id, "?")) for entry, target, path_id in theirs
         }
         self._differ("links", said, mine)
+
+    def _reverts(self) -> None:
+        names, store = self._names(), self._rebuilt.store
+        theirs, ours = self._both("SELECT target, path FROM reverts")
+        mine: set[object] = {(target, store.paths.path_of(int(str(path_id)))) for target, path_id in ours}
+        said: set[object] = {(target, names.get(path_id, "?")) for target, path_id in theirs}
+        self._differ("reverts", dict.fromkeys(said), dict.fromkeys(mine))
 
 
 def _text(value: object) -> str:

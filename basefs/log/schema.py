@@ -61,6 +61,9 @@ CREATE TABLE links (entry BLOB PRIMARY KEY, target BLOB NOT NULL, path INTEGER) 
 CREATE INDEX links_target ON links (target);
 CREATE INDEX links_path ON links (path);
 
+-- The entries that reverts name, by the path of the revert: an entry may come after a revert to it.
+CREATE TABLE reverts (target BLOB NOT NULL, path INTEGER NOT NULL, PRIMARY KEY (target, path)) WITHOUT ROWID;
+
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
 

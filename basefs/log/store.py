@@ -316,6 +316,20 @@ class Store:
         ).fetchall()
         return self._all_placed(rows)
 
+    def links_naming(self, target: EntryHash) -> list[Placed]:
+        """The link entries whose target is this entry."""
+        rows = self._db.execute(
+            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum "
+            "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.target = ?",
+            (target,),
+        ).fetchall()
+        return self._all_placed(rows)
+
+    def is_reverted_to(self, placed: Placed) -> bool:
+        """Whether any revert of its path names an entry."""
+        query = "SELECT 1 FROM reverts WHERE target = ? AND path = ?"
+        return self._db.execute(query, (placed.entry.hash, placed.path_id)).fetchone() is not None
+
     def links_below(self, path_id: int) -> list[Placed]:
         """The link entries whose target is an entry of any path below this one."""
         rows = self._db.execute(
@@ -381,6 +395,8 @@ class Store:
                 self._db.execute(f"CREATE INDEX IF NOT EXISTS entries_signer ON entries ({_SIGNER})")
         elif entry.action is Action.LINK:
             self._link(entry)
+        elif entry.action is Action.REVERT:
+            self._db.execute("INSERT OR IGNORE INTO reverts VALUES (?, ?)", (entry.content, placed.path_id))
         self._keys += placed.kind is EntryKind.KEY
         if entry.hash in self._unresolved:
             self._unresolved.discard(entry.hash)

@@ -153,7 +153,8 @@ class Authority:
             signers = [key for key in level if key in depths and key in pending and key not in limits]
         found = Authority(depths, accepted, limits)
         found.admits = tuple(_admits(entries, found, revokers, stems, granters))
-        return found
+        # Where none of them is in force it is as if nothing hung here.
+        return found if found.grants or found.admits else self
 
 
 def _admits(

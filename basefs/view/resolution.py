@@ -282,8 +282,8 @@ class Resolver:
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
             outcome = replace(outcome, authority=authority.extended(hanging, depth))
-        if outcome is not None and (walk.awaits or walk.founded_below):
-            outcome = replace(outcome, awaited=walk.awaits, from_below=outcome.from_below or walk.founded_below)
+        if outcome is not None and walk.founded_below:
+            outcome = replace(outcome, from_below=True)
         return outcome
 
     def survey(

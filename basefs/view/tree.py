@@ -13,6 +13,7 @@ of its path; a grant or revoke costs the loaded paths of its subtree.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -73,6 +74,17 @@ class Node:
     def is_directory(self) -> bool:
         """Whether the path is a directory."""
         return self.outcome.state.kind is Kind.DIRECTORY
+
+
+class _Effect(enum.Enum):
+    """What a change of the log did to its path."""
+
+    #: The entry counts for nothing: the path, and what links show of it, are as before; but for links to that entry.
+    NONE = enum.auto()
+    #: The entry was just appended.
+    APPENDED = enum.auto()
+    #: Anything.
+    RESOLVED = enum.auto()
 
 
 class _Before(NamedTuple):
@@ -324,7 +336,11 @@ class Tree:
         pushed = self.resolver.quotas.pushed()
         for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
             for placed in changes:
-                is_plain = self._update_path(placed, now, is_new)
+                effect = self._update_path(placed, now, is_new)
+                if effect is _Effect.NONE:
+                    self._update_links(self._links_naming(placed), now)
+                    continue
+                is_plain = effect is _Effect.APPENDED
                 if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
                     # The keys that count below this directory may have changed, and with them the file that a link
                     # shows.
@@ -354,6 +370,9 @@ class Tree:
                 self._update_path(link, now, is_new=False)
                 todo.extend(self._store.links_to(link.path_id))
 
+    def _links_naming(self, placed: Placed) -> list[Placed]:
+        return self._store.links_naming(placed.entry.hash) if self._store.has_links(placed.path_id) else []
+
     def _followers(self, path_id: int) -> list[Placed]:
         """The links to a path that show what its file is now; the others are copies of what it was."""
         if not self._store.has_links(path_id):
@@ -366,42 +385,50 @@ class Tree:
             self._following[path_id] = known
         return known[1]
 
-    def _update_path(self, placed: Placed, now: int, is_new: bool) -> bool:
-        """Resolve the path of an entry again; returns whether the entry was just appended to it."""
+    def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
+        """Resolve the path of an entry again, unless the entry counts for nothing."""
         if placed.path_id == ROOT_PATH_ID:
             self._refresh_root()
-            return False
+            return _Effect.RESOLVED
         path = self._store.paths.path_of(placed.path_id)
         directories = self._directories(placed)
         node = self.root
         for position, name in enumerate(path):
             is_last = position == len(path) - 1
             is_shown = directories[position] in node.outcome.directories
-            if is_new and not (is_shown and is_last) and self._counts_for_nothing(placed, node, is_shown):
-                return False
+            if is_new and self._counts_for_nothing(placed, node, is_shown):
+                return _Effect.NONE
             if not is_shown or node.outcome.from_below:
                 # The change is outside of the part that this directory shows, or may decide its kind.
                 self._refresh_above(path[:position], now)
-                return False
+                return _Effect.RESOLVED
             if node.children is None:
-                return False
+                return _Effect.RESOLVED
             child = node.children.get(name)
             if child is None or is_last:
                 return self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
             node = child
-        return False
+        return _Effect.RESOLVED
 
     def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
-        """Whether a new entry below a directory can decide nothing: its key is not valid there, nor below.
+        """Whether a new entry below a directory decides nothing: its key is not valid there, nor below.
 
-        Whatever a key hangs below a directory after its revoke costs each entry's own path.
+        So whatever a key hangs below a directory after its revoke costs nothing but its place in the log.
 
         `is_shown`: the entry stands in an incarnation of the directory that the path shows.  Others have grants of
         their own, and may win by what happens in them.
         """
-        authorities = [node.authority] if is_shown else [node.authority, self.resolver.authority_above(placed)]
+        authorities = [node.authority]
+        if node.outcome.from_below:
+            # Each branch is looked at with its own keys.
+            authorities += node.outcome.authorities
         if any(authority.allows(placed.entry.fingerprint) for authority in authorities):
             return False
+        if not is_shown or node.outcome.from_below or self._store.has_links(placed.path_id):
+            # What is not shown, and the file of a link, is looked at with the keys that its own ancestors make valid.
+            authorities.append(self.resolver.authority_above(placed))
+            if authorities[-1].allows(placed.entry.fingerprint):
+                return False
         path_id = placed.path_id
         while path_id != node.path_id:
             signers = self.resolver.key_signers(path_id)
@@ -409,10 +436,7 @@ class Tree:
                 return False
             path_id = self._store.paths.above(path_id)
         # A revert that was here before may name it.
-        return not any(
-            other.entry.action is Action.REVERT and other.entry.content == placed.entry.hash
-            for other in self._store.entries_at(placed.path_id)
-        )
+        return not self._store.is_reverted_to(placed)
 
     def _directories(self, placed: Placed) -> list[EntryHash]:
         """The mkdir entries above an entry, the root's first."""
@@ -453,19 +477,16 @@ class Tree:
             self._forget((), self.root)
         self.root.outcome = outcome
 
-    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> bool:
-        """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own.
-
-        Returns whether that was just appended.
-        """
+    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> _Effect:
+        """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
         if path in self._resolved:
-            return False
+            return _Effect.RESOLVED
         assert directory.children is not None
         name = path[-1]
         child = directory.children.get(name)
         self._dirty.note(path, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
-            return True
+            return _Effect.APPENDED
         entries = None
         if child is not None:
             path_id = child.path_id
@@ -485,11 +506,11 @@ class Tree:
                 directory.touched = now
             if outcome is not None:
                 self._dirty.deletes[path] = outcome.tips[0]
-            return False
+            return _Effect.RESOLVED
         if child is None:
             directory.children[name] = Node(name, path_id, outcome)
             directory.touched = now
-            return False
+            return _Effect.RESOLVED
         if (
             outcome.directories != child.outcome.directories
             or outcome.authority != child.outcome.authority
@@ -499,7 +520,7 @@ class Tree:
         if outcome.tips != child.outcome.tips:
             child.touched = 0
         child.outcome = outcome
-        return False
+        return _Effect.RESOLVED
 
     def settle(self) -> tuple[Change, ...]:
         """End a transaction: reload the loaded paths, and return their changes in an order that can be applied."""
@@ -638,7 +659,7 @@ class Tree:
             or not outcome.authority.allows(entry.fingerprint)
             or self.resolver.is_over(placed, outcome.authority)
             or outcome.from_below
-            or outcome.awaited
+            or self._store.is_reverted_to(placed)
             or (entry.action is Action.WRITE and node.is_directory)
             # That may be a file of its own from here on.
             or (entry.action is Action.MODE and outcome.state.link is not None)

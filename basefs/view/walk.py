@@ -50,7 +50,6 @@ class Outcome:
         contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
-        awaited: whether a revert on this path names an entry that is not here, so that any entry may decide something.
     """
 
     state: State
@@ -61,7 +60,6 @@ class Outcome:
     contributors: Mapping[Fingerprint, int]
     first: EntryHash
     from_below: bool = False
-    awaited: bool = False
 
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
@@ -247,8 +245,6 @@ class Walk:
         #: The entries that are over the quotas of their keys.
         self.over: set[EntryHash] = set()
         self._order: list[Placed] = []
-        #: Whether a revert names an entry that is not here.
-        self.awaits = False
         #: Of a walk over files: whether they depend on a hard link.
         self.depends_on_link = files is not None and files.basis is not None
         self._base = authority
@@ -302,7 +298,6 @@ class Walk:
             return self._others.named(entry, self._hops)
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
-            self.awaits |= target not in self.states
             state = self.states.get(target, UNKNOWN)
             return self._parted(state if state.kind is Kind.ABSENT else replace(state, mtime=entry.mtime), entry)
         complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
