@@ -6,8 +6,10 @@ Invariants
 2. A write is *complete* once the blocks from its first one on reach the end of the chain, or as many bytes as its size
    allows.  So that follows from the write and the blocks that are here, whatever they came for, and one block beyond
    the limit is the most that a write brings.  A chain that goes on behind it is found too long when it is read.
-3. A chain has a row in `chains` exactly while a write that names it is not complete, and that row names the first block
-   that is missing.
+3. A write has a row in `waiting` exactly while it is not complete.  That names a row in `chains`, which has the first
+   block that is missing.  All chains that wait for one block behind the same last one, in the same state, share a row:
+   entries may name each block of a chain as a first one, and a block that arrives must not move each of them.  Where
+   two rows become one, the smaller one joins the larger, so a write is moved log n times at the most.
 4. While a chain is *receiving* its writes contribute nothing to the Merkle tree; while it is *stalled*, each one the
    hash of its own and that of the last block that came.
 5. A chain that no view shows is *withheld*, and while there is no room for contents all incomplete chains have *no
@@ -18,9 +20,8 @@ from __future__ import annotations
 
 import enum
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from basefs.errors import InvalidEntry
 from basefs.log.blocks import Block
@@ -29,7 +30,7 @@ from basefs.log.database import Database
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, stalled_hash
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
-from basefs.log.reaches import Reaches
+from basefs.log.reaches import Reach, Reaches
 
 #: The row of a block.
 BLOCK_QUERY = "SELECT data FROM blocks WHERE hash = ?"
@@ -72,6 +73,27 @@ class Incomplete:
     held: int
 
 
+@dataclass(slots=True)
+class _Gap:
+    """One row of `chains`: the chains that wait for one block behind the same last one, in the same state.
+
+    Attributes:
+        id: of the row.
+        missing, last, blocks, held, state: as in the row.
+        firsts: the first blocks of these chains.
+        writes: how many writes name them.
+    """
+
+    id: int
+    missing: BlockHash
+    last: BlockHash
+    blocks: int
+    held: int
+    state: int
+    firsts: set[BlockHash] = field(default_factory=set)
+    writes: int = 0
+
+
 class Chains:
     """The tables `blocks`, `chains` and `waiting`.
 
@@ -83,36 +105,95 @@ class Chains:
         self._database = database
         self._db = database.main
         self._paths = paths
-        #: Chain -> the block that it waits for, as in the table: every write that arrives asks.
-        self._missing: dict[BlockHash, BlockHash] = {}
         self._incomplete: set[EntryHash] = set()
-        self._withheld: set[BlockHash] = set()
+        #: The rows of `chains`, as every write and block that arrives asks for them: by the first block of a chain, and
+        #: by the missing block, then by the last one and the state.
+        self._gaps: dict[BlockHash, _Gap] = {}
+        self._expected: dict[BlockHash, dict[tuple[BlockHash, int], _Gap]] = {}
+        self._withheld = 0
         self.lacks_room = False
-        #: The blocks that chains wait for, and how many wait for each.
-        self._expected: Counter[BlockHash] = Counter()
         self._reaches = Reaches(lambda hash: self._db.execute(_STEP_QUERY, (hash,)).fetchone())
 
     def load(self) -> None:
         """Load the state in memory."""
-        rows = self._db.execute("SELECT first, missing, stalled FROM chains").fetchall()
-        self._missing = {BlockHash(first): BlockHash(missing) for first, missing, _ in rows}
-        self._withheld = {BlockHash(first) for first, _, stalled in rows if stalled == ChainState.WITHHELD}
+        self._gaps.clear()
+        self._expected.clear()
+        self._withheld = 0
+        rows = self._db.execute("SELECT id, missing, last, blocks, held, stalled FROM chains")
+        gaps = {row[0]: _Gap(*row) for row in rows}
+        for gap in gaps.values():
+            self._index(gap)
+        query = "SELECT first, chain, count(*) FROM waiting GROUP BY first, chain"
+        for first, id, writes in self._db.execute(query):
+            # A row that is missing is damage.
+            if id in gaps:
+                self._join(gaps[id], BlockHash(first), writes)
         self._incomplete = {EntryHash(entry) for (entry,) in self._db.execute("SELECT entry FROM waiting")}
-        self.lacks_room = any(stalled == ChainState.NO_ROOM for _, _, stalled in rows)
-        self._expected = Counter(self._missing.values())
+        self.lacks_room = any(gap.state == ChainState.NO_ROOM for gap in gaps.values())
         self._reaches.clear()
 
-    def _wait_for(self, first: BlockHash, missing: BlockHash | None) -> None:
-        before = self._missing.pop(first, None)
-        if before is not None:
-            self._expected[before] -= 1
-            if not self._expected[before]:
-                del self._expected[before]
-        if missing is not None:
-            self._missing[first] = missing
-            self._expected[missing] += 1
+    def _index(self, gap: _Gap) -> None:
+        self._expected.setdefault(gap.missing, {})[gap.last, gap.state] = gap
+
+    def _drop(self, gap: _Gap) -> None:
+        beside = self._expected[gap.missing]
+        del beside[gap.last, gap.state]
+        if not beside:
+            del self._expected[gap.missing]
+
+    def _join(self, gap: _Gap, first: BlockHash, writes: int) -> None:
+        """Note writes that name a chain, which waits in a row."""
+        if first not in self._gaps:
+            self._withheld += gap.state == ChainState.WITHHELD
+            self._gaps[first] = gap
+            gap.firsts.add(first)
+        gap.writes += writes
+
+    def _leave(self, gap: _Gap, first: BlockHash) -> None:
+        """Note that a chain waits in a row no longer."""
+        self._withheld -= gap.state == ChainState.WITHHELD
+        del self._gaps[first]
+        gap.firsts.discard(first)
+
+    def _gap_for(self, missing: BlockHash, last: BlockHash, blocks: int, held: int, state: int, now: float) -> _Gap:
+        """The row of chains that wait for a block; a new one counts so many blocks and bytes."""
+        gap = self._expected.get(missing, {}).get((last, state))
+        if gap is None:
+            insert = "INSERT INTO chains (missing, last, blocks, held, stalled, changed) VALUES (?, ?, ?, ?, ?, ?)"
+            id = self._db.execute(insert, (missing, last, blocks, held, state, now)).lastrowid
+            assert id is not None
+            gap = _Gap(id, missing, last, blocks, held, state)
+            self._index(gap)
         else:
-            self._withheld.discard(first)
+            self._db.execute("UPDATE chains SET changed = ? WHERE id = ?", (now, gap.id))
+        return gap
+
+    def _shift(self, source: _Gap, target: _Gap, where: str, value: object) -> int:
+        """Have writes that wait in one row wait in another one; returns how many."""
+        blocks, held = target.blocks - source.blocks, target.held - source.held
+        update = f"UPDATE waiting SET chain = ?, blocks = blocks + ?, held = held + ?, due = due + ? WHERE {where} = ?"
+        count = self._db.execute(update, (target.id, blocks, held, held, value)).rowcount
+        source.writes -= count
+        return count
+
+    def _advance(self, gap: _Gap, reach: Reach, state: int, now: float) -> None:
+        """Blocks came that a row has waited for; it may become one with another row."""
+        self._drop(gap)
+        gap.missing, gap.last, gap.state = reach.missing, reach.last, state
+        gap.blocks, gap.held = gap.blocks + reach.blocks, gap.held + reach.held
+        other = self._expected.get(gap.missing, {}).get((gap.last, state))
+        if other is not None:
+            if other.writes > gap.writes:
+                gap, other = other, gap
+            else:
+                self._drop(other)
+            self._db.execute("DELETE FROM chains WHERE id = ?", (other.id,))
+            gap.writes += self._shift(other, gap, "chain", other.id)
+            gap.firsts |= other.firsts
+            self._gaps.update(dict.fromkeys(other.firsts, gap))
+        self._index(gap)
+        update = "UPDATE chains SET missing = ?, last = ?, blocks = ?, held = ?, stalled = ?, changed = ? WHERE id = ?"
+        self._db.execute(update, (gap.missing, gap.last, gap.blocks, gap.held, gap.state, now, gap.id))
 
     def total(self) -> int:
         """Number of blocks."""
@@ -156,12 +237,14 @@ class Chains:
     def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> bool:
         """Record the block that a write waits for; True if it is complete."""
         first, most = BlockHash(placed.entry.content), chain_limit(placed.entry.size)
-        if first in self._missing:
-            if self._db.execute("SELECT held FROM chains WHERE first = ?", (first,)).fetchone()[0] >= most:
+        if first in self._gaps:
+            if self._start_of(first)[1] + most <= self._gaps[first].held:
                 return True
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
-            if not self.lacks_room and (needed or first not in self._withheld):
+            if not self.lacks_room and (needed or not self.is_withheld(first)):
                 self.set_state(first, ChainState.RECEIVING, now=now)
+            gap = self._gaps[first]
+            blocks, held = self._start_of(first)
         elif complete:
             return True
         else:
@@ -171,16 +254,26 @@ class Chains:
             state = ChainState.RECEIVING
             if not needed:
                 state = ChainState.WITHHELD
-                self._withheld.add(first)
             elif self.lacks_room:
                 state = ChainState.NO_ROOM
-            self._db.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?, ?, ?)", (first, *reach, state, now))
-            self._wait_for(first, reach.missing)
-        self._db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (first, most, placed.entry.hash))
-        self._incomplete.add(placed.entry.hash)
-        if self.lacks_room or first in self._withheld:
-            self._paths.contribute(placed.path_id, placed.entry.hash)
+            gap = self._gap_for(*reach, state, now)
+            blocks, held = gap.blocks - reach.blocks, gap.held - reach.held
+        entry = placed.entry.hash
+        self._db.execute(
+            "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?)", (entry, first, gap.id, blocks, held, held + most)
+        )
+        self._join(gap, first, 1)
+        self._incomplete.add(entry)
+        if gap.state >= ChainState.NO_ROOM:
+            self._paths.contribute(placed.path_id, entry)
         return False
+
+    def _start_of(self, first: BlockHash) -> tuple[int, int]:
+        """The blocks and bytes that the row of a chain counts before its first block."""
+        found: tuple[int, int] = self._db.execute(
+            "SELECT blocks, held FROM waiting WHERE first = ? LIMIT 1", (first,)
+        ).fetchone()
+        return found
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether some chain waits for exactly this block."""
@@ -188,62 +281,71 @@ class Chains:
 
     def admits(self, hash: BlockHash) -> bool:
         """Whether a chain that waits for a block may have it."""
-        return not self.lacks_room and any(first not in self._withheld for first in self.chains_waiting_for(hash))
-
-    def chains_waiting_for(self, hash: BlockHash) -> list[BlockHash]:
-        """The first blocks of the chains that wait for exactly this block."""
-        rows = self._db.execute("SELECT first FROM chains WHERE missing = ?", (hash,))
-        return [BlockHash(first) for (first,) in rows]
+        gaps = self._expected.get(hash, {}).values()
+        return not self.lacks_room and any(gap.state != ChainState.WITHHELD for gap in gaps)
 
     def append_block(self, block: Block, *, now: float) -> list[EntryHash]:
         """Append an expected block, inside a transaction; returns the write entries that it completed."""
         hash = block.hash
-        query = "SELECT first, blocks, held, stalled, (SELECT max(most) FROM waiting w WHERE w.first = c.first)"
-        chains = self._db.execute(f"{query} FROM chains c WHERE missing = ?", (hash,)).fetchall()
+        gaps = list(self._expected[hash].values())
+        most = max(self._most_of(gap) for gap in gaps)
         self.insert_block(block)
         # What follows may have been here, too.
-        behind = self._reaches.of(hash, max(most - held for _, _, held, _, most in chains))
+        behind = self._reaches.of(hash, most)
         completed: list[EntryHash] = []
-        for first, blocks, held, state, most in chains:
-            if state == ChainState.STALLED:
-                self.set_state(first, ChainState.RECEIVING, now=now)
-            blocks, held = blocks + behind.blocks, held + behind.held
-            allowed = most if behind.missing == ZERO_HASH else held
-            completed += self._complete(first, allowed, told=state in (ChainState.NO_ROOM, ChainState.WITHHELD))
-            if allowed >= most:
-                self._db.execute("DELETE FROM chains WHERE first = ?", (first,))
-                self._wait_for(first, None)
-                continue
-            query = "UPDATE chains SET missing = ?, last = ?, blocks = ?, held = ?, changed = ? WHERE first = ?"
-            self._db.execute(query, (behind.missing, behind.last, blocks, held, now, first))
-            self._wait_for(first, behind.missing)
+        for gap in gaps:
+            if gap.state == ChainState.STALLED:
+                self._recount(gap.state, ChainState.RECEIVING, gap.last, "chain", gap.id)
+            completed += self._complete(gap, behind)
+            if gap.writes:
+                state = ChainState.RECEIVING if gap.state == ChainState.STALLED else gap.state
+                self._advance(gap, behind, state, now)
+            else:
+                self._drop(gap)
+                self._db.execute("DELETE FROM chains WHERE id = ?", (gap.id,))
         return completed
 
-    def _complete(self, first: BlockHash, most: int, *, told: bool) -> list[EntryHash]:
-        """Let the writes of a chain wait no longer that may have no more bytes; `told`: they are in the tree."""
-        which = "FROM waiting WHERE first = ? AND most <= ?"
-        completed = [EntryHash(entry) for (entry,) in self._db.execute(f"SELECT entry {which}", (first, most))]
-        if completed:
-            self._db.execute(f"DELETE {which}", (first, most))
-            self._incomplete.difference_update(completed)
-        for entry in () if told else completed:
-            self._paths.contribute(self._path_of(entry), entry)
+    def _most_of(self, gap: _Gap) -> int:
+        """The most bytes that any write of a row still needs."""
+        (due,) = self._db.execute("SELECT max(due) FROM waiting WHERE chain = ?", (gap.id,)).fetchone()
+        return int(due) - gap.held
+
+    def _complete(self, gap: _Gap, behind: Reach) -> list[EntryHash]:
+        """Let the writes of a row wait no longer that need no more than these blocks, or may have no more bytes."""
+        which, values = "FROM waiting WHERE chain = ?", [gap.id]
+        if behind.missing != ZERO_HASH:
+            which, values = f"{which} AND due <= ?", [gap.id, gap.held + behind.held]
+        rows = self._db.execute(f"SELECT entry, first {which}", values).fetchall()
+        if not rows:
+            return []
+        self._db.execute(f"DELETE {which}", values)
+        gap.writes -= len(rows)
+        for first in {BlockHash(first) for _, first in rows}:
+            if not gap.writes or self._db.execute("SELECT 1 FROM waiting WHERE first = ?", (first,)).fetchone() is None:
+                self._leave(gap, first)
+        completed = [EntryHash(entry) for entry, _ in rows]
+        self._incomplete.difference_update(completed)
+        if gap.state < ChainState.NO_ROOM:
+            for entry in completed:
+                self._paths.contribute(self._path_of(entry), entry)
         return completed
 
     def missing_block(self, first: BlockHash) -> BlockHash | None:
         """The block that one chain waits for and may have, `None` if it is complete or unknown."""
-        return None if first in self._withheld or self.lacks_room else self._missing.get(first)
+        gap = self._gaps.get(first)
+        return None if gap is None or gap.state == ChainState.WITHHELD or self.lacks_room else gap.missing
 
     def overdue(self, older_than: float) -> list[BlockHash]:
         """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""
-        rows = self._db.execute("SELECT first FROM chains WHERE NOT stalled AND changed < ?", (older_than,))
-        return [BlockHash(first) for (first,) in rows]
+        rows = self._db.execute("SELECT missing, last FROM chains WHERE NOT stalled AND changed < ?", (older_than,))
+        gaps = [self._expected[missing][last, ChainState.RECEIVING] for missing, last in rows]
+        return [first for gap in gaps for first in gap.firsts]
 
     def set_lacks_room(self, lacks_room: bool, *, now: float) -> int:
         """Let all chains wait for room, or have them go on, inside a transaction; returns how many."""
         self.lacks_room = lacks_room
         state = ChainState.NO_ROOM if lacks_room else ChainState.RECEIVING
-        chains = [first for first in self._missing if first not in self._withheld]
+        chains = [first for first, gap in self._gaps.items() if gap.state != ChainState.WITHHELD]
         for first in chains:
             self.set_state(first, state, now=now)
         return len(chains)
@@ -251,16 +353,17 @@ class Chains:
     @property
     def without_room(self) -> int:
         """How many chains do not come because there is no room for them."""
-        return len(self._missing) - len(self._withheld) if self.lacks_room else 0
+        return len(self._gaps) - self._withheld if self.lacks_room else 0
 
     @property
     def any_withheld(self) -> bool:
         """Whether any chain does not come because no view shows it."""
-        return bool(self._withheld)
+        return self._withheld > 0
 
-    def is_withheld(self, first: bytes) -> bool:
+    def is_withheld(self, first: BlockHash) -> bool:
         """Whether a chain does not come because no view shows it."""
-        return first in self._withheld
+        gap = self._gaps.get(first)
+        return gap is not None and gap.state == ChainState.WITHHELD
 
     def waiting_writes(self) -> dict[int, dict[EntryHash, BlockHash]]:
         """The writes whose chains are incomplete, by the id of their path."""
@@ -274,10 +377,10 @@ class Chains:
         """Note which incomplete chains are needed, inside a transaction; returns how many are now and were not."""
         count = 0
         for first, is_needed in needed.items():
-            if first not in self._missing:
+            if first not in self._gaps:
                 # It is complete now.
                 continue
-            if is_needed == (first not in self._withheld):
+            if is_needed != self.is_withheld(first):
                 continue
             state = ChainState.WITHHELD
             if is_needed:
@@ -288,30 +391,39 @@ class Chains:
 
     def release(self, missing: BlockHash, *, now: float) -> None:
         """Let the withheld chains that wait for a block have it, inside a transaction."""
-        for first in self.chains_waiting_for(missing):
-            if first in self._withheld:
-                self.set_state(first, ChainState.RECEIVING, now=now)
+        for gap in list(self._expected.get(missing, {}).values()):
+            if gap.state == ChainState.WITHHELD:
+                for first in list(gap.firsts):
+                    self.set_state(first, ChainState.RECEIVING, now=now)
 
     def set_state(self, first: BlockHash, state: ChainState, *, now: float) -> None:
         """Give an incomplete chain another state, inside a transaction."""
-        self._withheld.discard(first)
-        if state is ChainState.WITHHELD:
-            self._withheld.add(first)
-        last, was = self._db.execute("SELECT last, stalled FROM chains WHERE first = ?", (first,)).fetchone()
-        if was != state:
-            for (entry,) in self._db.execute("SELECT entry FROM waiting WHERE first = ?", (first,)).fetchall():
-                before, after = _contributed(was, entry, last), _contributed(state, entry, last)
-                if before is not None:
-                    self._paths.withdraw(self._path_of(entry), before)
-                if after is not None:
-                    self._paths.contribute(self._path_of(entry), after)
-        self._db.execute("UPDATE chains SET stalled = ?, changed = ? WHERE first = ?", (state, now, first))
+        gap = self._gaps[first]
+        if gap.state == state:
+            self._db.execute("UPDATE chains SET changed = ? WHERE id = ?", (now, gap.id))
+            return
+        self._recount(gap.state, state, gap.last, "first", first)
+        other = self._gap_for(gap.missing, gap.last, gap.blocks, gap.held, state, now)
+        self._leave(gap, first)
+        self._join(other, first, self._shift(gap, other, "first", first))
+        if not gap.writes:
+            self._drop(gap)
+            self._db.execute("DELETE FROM chains WHERE id = ?", (gap.id,))
+
+    def _recount(self, before: int, after: int, last: BlockHash, where: str, value: object) -> None:
+        """Have writes that wait contribute to the tree what they do in another state."""
+        for (entry,) in self._db.execute(f"SELECT entry FROM waiting WHERE {where} = ?", (value,)).fetchall():
+            old, new = _contributed(before, entry, last), _contributed(after, entry, last)
+            if old is not None:
+                self._paths.withdraw(self._path_of(entry), old)
+            if new is not None:
+                self._paths.contribute(self._path_of(entry), new)
 
     def incomplete(self) -> list[Incomplete]:
         """The writes whose content is not complete, those that changed last first."""
         rows = self._db.execute(
-            "SELECT w.entry, c.stalled, c.changed, c.blocks, c.held FROM waiting w JOIN chains c ON c.first = w.first "
-            "ORDER BY c.changed DESC, w.entry"
+            "SELECT w.entry, c.stalled, c.changed, c.blocks - w.blocks, c.held - w.held "
+            "FROM waiting w JOIN chains c ON c.id = w.chain ORDER BY c.changed DESC, w.entry"
         ).fetchall()
         return [Incomplete(EntryHash(entry), ChainState(stalled), *rest) for entry, stalled, *rest in rows]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from basefs.errors import StoreError
 from basefs.log.chains import ChainState
 from basefs.log.database import require_format
+from basefs.log.hashes import BlockHash
 from basefs.log.paths import sum_of
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.rebuild import Damage, Rebuild, Rebuilt
@@ -204,19 +205,21 @@ class _Comparison:
     def _chains(self) -> None:
         """Whether a chain is stalled does not follow from the rows; it is copied, and the Merkle tree shows it."""
         store = self._rebuilt.store
-        columns = "first, missing, last, blocks, held"
-        rows = self._source.execute(f"SELECT {columns}, stalled, typeof(changed) FROM chains").fetchall()
-        mine = self._ours.execute(f"SELECT {columns} FROM chains").fetchall()
-        self._differ("chains", {row[0]: row[1:5] for row in rows}, {row[0]: row[1:] for row in mine})
-        known = {row[0] for row in mine}
+        rows, mine = self._both(
+            "SELECT w.entry, w.first, w.due - w.held, c.missing, c.last, c.blocks - w.blocks, c.held - w.held, "
+            "c.stalled, typeof(c.changed) FROM waiting w LEFT JOIN chains c ON c.id = w.chain"
+        )
+        self._differ("waiting", {row[0]: row[1:7] for row in rows}, {row[0]: row[1:7] for row in mine})
+        known = {row[1] for row in mine}
         with store.transaction():
-            for first, *_, stalled, kind in rows:
+            for entry, first, *_, stalled, kind in rows:
                 if stalled not in tuple(ChainState) or kind != b"real":
-                    self._findings.append(Damage("chains", _text(first), "it says something else than the log"))
+                    self._findings.append(Damage("chains", _text(entry), "it says something else than the log"))
                 elif first in known:
-                    store.chains.set_state(first, ChainState(stalled), now=0.0)
-        theirs, ours = self._both("SELECT first, most, entry FROM waiting")
-        self._differ("waiting", dict.fromkeys(theirs), dict.fromkeys(ours))
+                    assert isinstance(first, bytes) and isinstance(stalled, int)
+                    store.chains.set_state(BlockHash(first), ChainState(stalled), now=0.0)
+        empty = self._source.execute("SELECT id FROM chains WHERE id NOT IN (SELECT chain FROM waiting)").fetchall()
+        self._findings += [Damage("chains", str(id), "nothing in the log makes this row") for (id,) in empty]
 
     def _granted(self) -> None:
         names, store = self._names(), self._rebuilt.store

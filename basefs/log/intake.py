@@ -104,7 +104,7 @@ class Intake:
         accepted: entries that are in the log now, parents first.
         completed: write entries that came before and are complete now.
         missing_parents: parents of entries that wait.
-        chains: the first blocks of the chains that were begun or moved on.
+        missing_blocks: the blocks that chains wait for which were begun or moved on; some of them may have come since.
         rejected: why entries of the sender were refused, one reason each; not those of others that waited here for its.
         ungranted: how many of them wait because their key is granted nowhere, as far as is known here.
         new_blocks: how many blocks from others were stored.
@@ -141,7 +141,7 @@ class Intake:
         self.accepted: list[Placed] = []
         self.completed: list[EntryHash] = []
         self.missing_parents: list[EntryHash] = []
-        self.chains: dict[BlockHash, None] = {}
+        self.missing_blocks: dict[BlockHash, None] = {}
         self.rejected: list[str] = []
         self.ungranted = 0
         self.new_blocks = 0
@@ -299,7 +299,7 @@ class Intake:
             first = BlockHash(entry.content)
             missing = self._store.chains.missing_block(first)
             if missing is not None:
-                self.chains[first] = None
+                self.missing_blocks[missing] = None
                 self._use_held_blocks(missing)
 
     def _store_offered(self, write: Entry) -> bool:
@@ -372,5 +372,5 @@ class Intake:
         self.completed.extend(self._store.chains.append_block(block, now=self.now))
         self.new_blocks += 1
         if self._store.chains.expects(block.next):
-            self.chains.update(dict.fromkeys(self._store.chains.chains_waiting_for(block.next)))
+            self.missing_blocks[block.next] = None
             self._use_held_blocks(block.next)

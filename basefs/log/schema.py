@@ -34,23 +34,30 @@ CREATE TABLE paths (
 );
 CREATE UNIQUE INDEX paths_name ON paths (parent, name);
 
--- One row a chain that a write names which is not complete:
---   first    hash of its first block, as write entries name it
---   missing  hash of the block that it waits for
+-- The chains that writes name and that are not complete: one row all that wait for one block behind the same last one,
+-- in the same state, wherever they begin:
+--   missing  hash of the block that they wait for
 --   last     hash of the last block before that one; zero if none
---   blocks   number of blocks from `first` to `last`
+--   blocks   number of blocks up to `last`, from where the row began to count
 --   held     bytes of data in them
 --   stalled  0 receiving; in the Merkle tree: 1 stalled, 2 no room, 3 withheld
 --   changed  UNIX seconds of the last arrival
 CREATE TABLE chains (
-    first BLOB PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, blocks INTEGER NOT NULL, held INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, blocks INTEGER NOT NULL, held INTEGER NOT NULL,
     stalled INTEGER NOT NULL, changed REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX chains_missing ON chains (missing);
--- The write entries that wait for a chain until it is complete, or has `most` bytes of data and goes on.
+);
+CREATE UNIQUE INDEX chains_missing ON chains (missing, last, stalled);
+-- The write entries that are not complete, each with its row in `chains`:
+--   first    hash of the first block, as the entry names it
+--   blocks   of the blocks that the row counts, those before `first`; less than nothing if it counts from behind it on
+--   held     bytes of data in them
+--   due      bytes that the row counts once the entry has all that its size allows
 CREATE TABLE waiting (
-    first BLOB NOT NULL, most INTEGER NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (first, most, entry)
+    entry BLOB PRIMARY KEY, first BLOB NOT NULL, chain INTEGER NOT NULL, blocks INTEGER NOT NULL, held INTEGER NOT NULL,
+    due INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX waiting_first ON waiting (first);
+CREATE INDEX waiting_due ON waiting (chain, due);
 
 -- Keys that any accepted grant names, and where; signatures are checked against them.
 CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,

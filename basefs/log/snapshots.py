@@ -101,7 +101,7 @@ class Snapshot:
         """
         rows = self.db.execute(
             "SELECT w.entry, c.last, c.stalled FROM waiting w JOIN entries e ON e.hash = w.entry "
-            "JOIN chains c ON c.first = w.first WHERE e.path = ?",
+            "JOIN chains c ON c.id = w.chain WHERE e.path = ?",
             (path_id,),
         ).fetchall()
         receiving = [EntryHash(entry) for entry, _, state in rows if state == ChainState.RECEIVING]

@@ -468,9 +468,7 @@ class Replica:
             new_blocks=batch.new_blocks,
             # The others came in the same transaction.  The log is not asked: it must not fail after the commit.
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in accepted),
-            missing_blocks=tuple(
-                missing for first in batch.chains if (missing := self._store.chains.missing_block(first)) is not None
-            ),
+            missing_blocks=tuple(hash for hash in batch.missing_blocks if self._store.chains.admits(hash)),
             rejected=tuple(batch.rejected),
             ungranted=batch.ungranted,
             changes=changes,

@@ -25,7 +25,7 @@ from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
 
-TABLES = ("entries", "blocks", "paths", "granted", "links", "meta", "chains", "waiting")
+TABLES = ("entries", "blocks", "paths", "granted", "links", "reverts", "meta", "chains", "waiting")
 #: Columns without a visible effect: the numbers of rows that keep their order, and the arrival of a block.
 HARMLESS = {("entries", "seq"), ("blocks", "seq"), ("chains", "changed")}
 
@@ -47,7 +47,7 @@ def fill(replica: Replica) -> None:
     theirs = other.commit(lambda author: author.write(path("/coming"), noise(2, 2000)))
     replica.apply(theirs.entries, theirs.blocks[:2])
     dangling = ALICE.sign(root, 9, Action.LINK, b"dangling", noise(3, 28))
-    replica.apply([dangling], [])
+    replica.apply([dangling, ALICE.sign(dangling.hash, 10, Action.REVERT, b"dangling", noise(4, 28))], [])
     other.close()
 
 
