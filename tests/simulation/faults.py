@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry
@@ -21,8 +20,30 @@ KINDS = ("partition", "one_way", "clog", "clock", "kill", "power", "restart", "d
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """Makes the links of one run, each a little different.
+
+    Attributes:
+        seed: of the differences.
+        latency, jitter, loss, width: as of `Link`, about.
+    """
+
+    seed: int
+    latency: float
+    jitter: float
+    loss: float
+    width: float
+
+    def __call__(self, here: str, there: str) -> Link:
+        """The link of one direction."""
+        chance = random.Random(f"{self.seed} {here} {there}")
+        latency, loss = self.latency * chance.uniform(0.5, 2.0), self.loss * chance.uniform(0.0, 2.0)
+        return Link(latency, self.jitter, loss, self.width)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """One run.
+    """One run, which other processes can be given.
 
     Attributes:
         seed: of everything else.
@@ -33,7 +54,7 @@ class Plan:
         faults: what goes wrong, and seconds between two such faults on average.
         habits: of the bus.
         weights: how often users do what.
-        link: makes the link of one direction.
+        links: what connects the nodes.
     """
 
     seed: int
@@ -45,7 +66,7 @@ class Plan:
     fault_pause: float
     habits: Habits
     weights: dict[str, float]
-    link: Callable[[str, str], Link]
+    links: Links
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -76,16 +97,12 @@ class Plan:
                 weights[kind] = weight
         latency, jitter = rng.choice((0.0005, 0.01, 0.08)), rng.choice((0.0, 0.01, 0.1))
         loss, width = rng.choice((0.0, 0.0, 0.02, 0.3)), rng.choice((1e9, 1e7, 1e6, 6e4))
-
-        def link(here: str, there: str) -> Link:
-            chance = random.Random(f"{seed} {here} {there}")
-            return Link(latency * chance.uniform(0.5, 2.0), jitter, loss * chance.uniform(0.0, 2.0), width)
-
+        links = Links(seed, latency, jitter, loss, width)
         nodes = rng.choice((2, 3, 3, 4, 4, 5, 6))
         seconds = rng.choice((10.0, 20.0, 40.0))
         pause = rng.choice((0.3, 0.7, 2.0)) * nodes / 3
         born = nodes if "grant" not in weights else rng.randint(1, nodes)
-        return cls(seed, nodes, born, seconds, pause, faults, rng.choice((2.0, 5.0)), habits, weights, link)
+        return cls(seed, nodes, born, seconds, pause, faults, rng.choice((2.0, 5.0)), habits, weights, links)
 
     def __str__(self) -> str:
         return (

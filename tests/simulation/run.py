@@ -73,7 +73,7 @@ class World:
     def __init__(self, loop: Loop, plan: Plan, directory: Path) -> None:
         self.loop, self.plan = loop, plan
         self.trace = Trace(loop)
-        self.network = Network(loop, plan.seed, self.trace, plan.link)
+        self.network = Network(loop, plan.seed, self.trace, plan.links)
         self.bus = Bus(self.network, plan.habits, random.Random(f"{plan.seed} bus"), self.trace)
         keys = [make_key(f"node {number}") for number in range(plan.nodes)]
         # The others need a grant.
