@@ -1,10 +1,16 @@
-"""Tasks of asyncio that end when they are cancelled."""
+"""Tasks of asyncio that end when they are cancelled, with the same turns of the event loop in every Python.
+
+`asyncio.wait_for` has neither property: until Python 3.12 it loses a cancellation in the moment in which what it waits
+for is done, and from then on it takes fewer turns.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
@@ -25,14 +31,42 @@ async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait until an event is set, for so many seconds at the most, `None` for ever; returns whether it is set.
-
-    Until Python 3.12 `asyncio.wait_for` loses a cancellation in the moment in which the event is set, and a task that
-    waits in a loop would go on for ever.
-    """
+    """Wait until an event is set, for so many seconds at the most, `None` for ever; returns whether it is set."""
+    if seconds is None:
+        return await event.wait()
     waiting = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait([waiting], timeout=seconds)
     finally:
         waiting.cancel()
     return event.is_set()
+
+
+async def within(
+    seconds: float | None, coroutine: Coroutine[Any, Any, T], unwanted: Callable[[T], None] | None = None
+) -> T:
+    """The result of a coroutine, which is cancelled after so many seconds, `None` for never.
+
+    `unwanted` gets a result that comes in the moment in which the caller is cancelled.  Raises what the coroutine
+    raises, and asyncio's TimeoutError.
+    """
+    if seconds is None:
+        return await coroutine
+    task = asyncio.ensure_future(coroutine)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+        if not task.done():
+            # It may still end by itself.
+            await cancel([task])
+    except BaseException:
+        task.cancel()
+        task.add_done_callback(lambda ended: _give_up(ended, unwanted))
+        raise
+    if task.cancelled():
+        raise asyncio.TimeoutError
+    return task.result()
+
+
+def _give_up(ended: asyncio.Future[T], unwanted: Callable[[T], None] | None) -> None:
+    if not ended.cancelled() and ended.exception() is None and unwanted is not None:
+        unwanted(ended.result())

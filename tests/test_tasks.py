@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from basefs.tasks import is_set_within
+from basefs.tasks import is_set_within, within
 
 
+@pytest.mark.parametrize("seconds", [None, 60.0])
 @pytest.mark.parametrize("turns", range(6))
-def test_a_cancellation_in_the_moment_of_an_event_is_not_lost(turns: int) -> None:
+def test_a_cancellation_in_the_moment_of_an_event_is_not_lost(turns: int, seconds: float | None) -> None:
     """`turns`: of the event loop between the event and the cancellation."""
 
     async def main() -> None:
@@ -19,7 +21,7 @@ def test_a_cancellation_in_the_moment_of_an_event_is_not_lost(turns: int) -> Non
         async def wait_for_ever() -> None:
             while True:
                 event.clear()
-                await is_set_within(event, None)
+                await is_set_within(event, seconds)
 
         task = asyncio.create_task(wait_for_ever())
         for _ in range(3):
@@ -40,5 +42,73 @@ def test_it_says_whether_the_event_came_in_time() -> None:
         assert not await is_set_within(event, 0.01)
         asyncio.get_running_loop().call_soon(event.set)
         assert await is_set_within(event, None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_in_the_moment_of_a_result_is_not_lost_and_the_result_is_given_back(turns: int) -> None:
+    """`turns`: of the event loop between the result and the cancellation."""
+
+    async def main() -> None:
+        made: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        taken, returned = [], []
+
+        async def make() -> str:
+            return await made
+
+        async def take() -> None:
+            taken.append(await within(60.0, make(), returned.append))
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(take())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        made.set_result("connection")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
+        await asyncio.sleep(0)
+        assert taken + returned == ["connection"]
+
+    asyncio.run(main())
+
+
+def test_a_coroutine_has_so_much_time() -> None:
+    async def main() -> None:
+        ended = []
+
+        async def wait_for_ever() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append("cleaned up")
+
+        with pytest.raises(asyncio.TimeoutError):
+            await within(0.01, wait_for_ever())
+        assert ended == ["cleaned up"]
+
+        async def fail() -> None:
+            raise ConnectionError("refused")
+
+        with pytest.raises(ConnectionError, match="refused"):
+            await within(60.0, fail())
+        assert await within(60.0, asyncio.sleep(0, "result")) == "result"
+        assert await within(None, asyncio.sleep(0, "result")) == "result"
+
+    asyncio.run(main())
+
+
+def test_a_result_that_comes_as_time_runs_out_is_taken() -> None:
+    async def main() -> None:
+        async def insist() -> str:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "result"
+
+        assert await within(0.01, insist()) == "result"
 
     asyncio.run(main())

@@ -13,6 +13,8 @@ import signal
 import subprocess
 from collections.abc import Mapping
 
+from basefs.tasks import is_set_within
+
 #: Bytes of output that are kept.
 MAX_OUTPUT = 16 * 1024
 #: Seconds for output to end after its process has: something that was left behind may keep the pipe open.
@@ -73,8 +75,7 @@ async def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
     descriptor = os.pidfd_open(process.pid)
     loop.add_reader(descriptor, ended.set)
     try:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(ended.wait(), timeout)
+        await is_set_within(ended, timeout)
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import msgpack
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress
+from basefs.gossip.connect import open_tcp
 from basefs.management.doctor.finding import Diagnosis, note, problem
+from basefs.tasks import is_set_within
 
 #: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
 PATIENCE = 5.0
@@ -73,7 +75,7 @@ async def _reach(address: NodeAddress, encrypted: bool, patience: float) -> Reac
 
 async def _connects(host: str, port: int, patience: float) -> bool:
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), patience)
+        _, writer = await open_tcp(host, port, patience)
     except (OSError, asyncio.TimeoutError):
         return False
     writer.close()
@@ -102,8 +104,7 @@ async def _pings(host: str, port: int, patience: float) -> bool:
     try:
         while not pinger.answered.is_set() and loop.time() < deadline:
             transport.sendto(message)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(pinger.answered.wait(), min(_PING_INTERVAL, patience))
+            await is_set_within(pinger.answered, min(_PING_INTERVAL, patience))
         return pinger.answered.is_set()
     finally:
         transport.close()

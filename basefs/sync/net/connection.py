@@ -20,6 +20,7 @@ from basefs.sync.net.uplink import Flow
 from basefs.sync.session.result import Reason
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.messages import Refusal, Refuse
+from basefs.tasks import within
 
 #: Where the smoothed and the shortest round trip are in `struct tcp_info`, microseconds as u32.
 _RTT = 68
@@ -186,7 +187,7 @@ class Connection:
 
     async def _read_some(self, seconds: float | None) -> bytes | None:
         try:
-            return await asyncio.wait_for(self._reader.read(_READ), seconds)
+            return await within(seconds, self._reader.read(_READ))
         except asyncio.TimeoutError:
             # The kernel's time-out of a connection is the same error.
             return None if self._reader.exception() is None else b""
@@ -231,7 +232,7 @@ class Connection:
         """Close it, and wait for that, for so many seconds at the most."""
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), seconds)
+            await within(seconds, self._writer.wait_closed())
 
     def abort(self) -> None:
         """Cut it off."""

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from basefs.errors import NetworkError, PeerUnreachable
 from basefs.sync.net.connection import Connection
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
+from basefs.tasks import within
 
 #: Takes the public key of a member and the gossip key that it has; returns the one that this node has then.  Raises
 #: OSError, also for a member that is to have none.
@@ -32,7 +33,7 @@ async def exchange_keys(
     `NetworkError`.
     """
     try:
-        return await asyncio.wait_for(_exchange(host, port, credentials, key_for), _PATIENCE)
+        return await within(_PATIENCE, _exchange(host, port, credentials, key_for))
     except (OSError, asyncio.TimeoutError) as error:
         raise PeerUnreachable(f"{host}:{port} gives no gossip key: {str(error) or 'no answer'}") from None
     except Refused as refused:
@@ -55,7 +56,7 @@ async def _exchange(
 async def answer_keys(connection: Connection, exchange: ExchangeKeys) -> None:
     """Answer a member.  Raises OSError; a member that breaks the rules gets no answer."""
     try:
-        theirs = await asyncio.wait_for(_receive(connection), _PATIENCE)
+        theirs = await within(_PATIENCE, _receive(connection))
         connection.write(await exchange(connection.peer or b"", theirs))
         await connection.drain()
     except (Refused, asyncio.TimeoutError):

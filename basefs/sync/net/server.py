@@ -24,6 +24,7 @@ from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.messages import Refusal, Refuse
+from basefs.tasks import within
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ class SyncServer:
     ) -> bool:
         """Whether a member was on the other side of the handshake; `turn`: see `Connection.accept`."""
         try:
-            await asyncio.wait_for(connection.accept(credentials, turn), HANDSHAKE_SECONDS)
+            await within(HANDSHAKE_SECONDS, connection.accept(credentials, turn))
         except (OSError, asyncio.TimeoutError):
             connection.abort()
             return False
@@ -187,7 +188,7 @@ class SyncServer:
             with contextlib.suppress(OSError, RuntimeError, asyncio.TimeoutError):
                 connection.write_eof()
                 # Unread, what it has sent would reset the connection, and it might never see the reason.
-                await asyncio.wait_for(connection.throw_away(CHUNK), GRACE)
+                await within(GRACE, connection.throw_away(CHUNK))
             return False
         self._met.pop(host, None)
         self._met[host] = None
@@ -221,7 +222,7 @@ class SyncServer:
             connection.write_eof()
             with contextlib.suppress(asyncio.TimeoutError):
                 # Its greeting: unread, it would reset the connection.  Who does not hang up then has to wait.
-                await asyncio.wait_for(connection.throw_away(CHUNK), GRACE)
+                await within(GRACE, connection.throw_away(CHUNK))
         finally:
             self._told[who] -= 1
             self._told += Counter()

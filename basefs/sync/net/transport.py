@@ -30,6 +30,7 @@ from basefs.sync.session.push import Notice, PushSession
 from basefs.sync.session.result import Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role
 from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, Limits
+from basefs.tasks import is_set_within, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,8 +346,7 @@ class Session:
                 await asyncio.sleep(0)
             else:
                 self._wake.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _LOOK_AGAIN if held or core.wants_time else None)
+                await is_set_within(self._wake, _LOOK_AGAIN if held or core.wants_time else None)
         self._signal()
 
     def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
@@ -442,7 +442,8 @@ async def sync_with(
     """
     shared = shared or SessionContext()
     try:
-        connection = await asyncio.wait_for(Connection.open(host, port, shared.credentials), connect_timeout)
+        opening = Connection.open(host, port, shared.credentials)
+        connection = await within(connect_timeout, opening, Connection.abort)
     except (OSError, asyncio.TimeoutError) as error:
         detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
         return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
