@@ -3,6 +3,8 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 CORES  := $(shell nproc)
+# Of `make pythons`.
+SUPPORTED := python3.10 python3.11 python3.12 python3.13 python3.14
 # Of `make simulate`.
 SEEDS  := 100
 FROM   := 0
@@ -16,7 +18,7 @@ TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc l
 AGAIN = echo "The failed tests once more, one at a time; what passes now is disturbed by others: please report it" && \
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
-.PHONY: help install demo check test simulate lint format bench bench-fs bench-log bench-contents bench-growth \
+.PHONY: help install demo check pythons test simulate lint format bench bench-fs bench-log bench-contents bench-growth \
   bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
 .DEFAULT_GOAL := help
 
@@ -24,6 +26,7 @@ help:
 	@echo "make demo            run three nodes on this machine, until Ctrl-C"
 	@echo "make check           run ruff, mypy, and the tests without root, mounts and daemons: two minutes"
 	@echo "make test            run all tests"
+	@echo "make pythons         make environments of the other Pythons here, in which tests play clusters as well"
 	@echo "make simulate        play clusters in virtual time, with faults (SEEDS=100 FROM=0)"
 	@echo "make lint            run ruff and mypy"
 	@echo "make format          apply the fixes of ruff"
@@ -86,6 +89,17 @@ check: $(VENV)/.checkable
 	@$(PYTHON) -m compileall -q basefs eval
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTHON) -m pytest -q -n $(CORES) --dist worksteal \
 		-m 'not (root or fuse or serf or cluster or process or slow or alone)'
+
+# Of those on the PATH, and of pyenv's, one of each version.
+pythons: $(VENV)/.checkable
+	@for python in $$(command -v $(SUPPORTED)) $(wildcard $(addprefix $(HOME)/.pyenv/versions/,3.1[0-9].*/bin/python)); do \
+		found=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue; \
+		test $$found = $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && continue; \
+		test -e $(VENV)/pythons/$$found/.ready && continue; \
+		echo "Installing Python packages for Python $$found ..."; \
+		$$python -m venv $(VENV)/pythons/$$found && $(VENV)/pythons/$$found/bin/python -m pip install --quiet \
+			--disable-pip-version-check --editable '.[test]' && touch $(VENV)/pythons/$$found/.ready || exit 1; \
+	done
 
 test: install
 	@sh install.sh --check-root "make test"

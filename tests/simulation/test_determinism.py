@@ -1,4 +1,4 @@
-"""A seed is a run: again, in another process, and with another order of sets."""
+"""A seed is a run: again, in another process, with another order of sets, and in another Python."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ SEED = next(
     if {"partition", "kill", "stranger"} <= set(Plan.draw(seed).faults)
     and (Plan.draw(seed).nodes, Plan.draw(seed).seconds) == (3, 20.0)
 )
+#: A seed in which much happens in the same moment.
+TIMERS = 0
+#: Other Pythons with the packages of the tests.
+OTHERS = [str(python) for python in (ROOT / ".venv" / "pythons").glob("*/bin/python")]
 
 
 def test_a_seed_is_played_again_line_by_line() -> None:
@@ -30,20 +34,21 @@ def test_a_seed_is_played_again_line_by_line() -> None:
 
 
 @pytest.mark.process
-def test_neither_the_process_nor_the_order_of_its_sets_makes_a_difference() -> None:
-    program = f"from tests.simulation.run import play; print(play({SEED}).digest)"
+def test_neither_python_nor_the_order_of_its_sets_makes_a_difference() -> None:
+    """In this Python, and in those of `make pythons`."""
+    program = f"from tests.simulation.run import play; print(*(play(seed).digest for seed in ({SEED}, {TIMERS})))"
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
+        (number, python): subprocess.run(
+            [python, "-c", program],
             cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": number},
+            env={**os.environ, "PYTHONHASHSEED": str(number)},
             check=True,
             capture_output=True,
             text=True,
         ).stdout
-        for number in ("1", "2")
+        for number, python in enumerate([sys.executable, sys.executable, *sorted(OTHERS)], 1)
     }
-    assert digests == {f"{play(SEED).digest}\n"}
+    assert set(digests.values()) == {f"{play(SEED).digest} {play(TIMERS).digest}\n"}, digests
 
 
 def test_each_kind_of_fault_is_drawn() -> None:
