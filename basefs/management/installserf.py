@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from pathlib import Path
 
@@ -23,35 +24,43 @@ _SHA256_DIGITS = 64
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--download", is_flag=True, help="Download a release, even if the system has a package.")
 @click.option("--url", envvar="BASEFS_URL", default=URL, show_default=True, help="URL of the releases.")
-@click.option("--version", default=VERSION, show_default=True, help="The release to download.")
+@click.option(
+    "--version",
+    metavar="N.N.N",
+    help=f"Download this release, unless it is there (default for a download: {VERSION}).",
+)
 @click.option("--sha256", metavar="HEX", help="The checksum that its archive must have.")
 @json_option
 def installserf(
-    directory: Path | None, download: bool, url: str, version: str, sha256: str | None, as_json: bool
+    directory: Path | None, download: bool, url: str, version: str | None, sha256: str | None, as_json: bool
 ) -> None:
     """Find a suitable Serf, or install one, and print its path and version.
 
-    A suitable Serf on PATH is left alone. Otherwise root installs the system's package (apt-get, dnf); where that is
-    not possible, a release is downloaded into DIR (default: /usr/local/bin for root, ~/.local/bin for others).
+    A suitable Serf on PATH is left alone, and used, unless --version asks for another one. Otherwise root installs the
+    system's package (apt-get, dnf); where that is not possible, a release is downloaded into DIR (default:
+    /usr/local/bin for root, ~/.local/bin for others).
 
     The checksum of the archive must be that of --sha256, else the one known to this version of BaseFS (for the default
     version on x86), else the one published with the archive.
     """
     if sha256 is not None and (len(sha256) != _SHA256_DIGITS or set(sha256.lower()) - set("0123456789abcdef")):
         raise UsageError(f"--sha256 takes {_SHA256_DIGITS} hexadecimal digits")
+    if version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise UsageError(f"--version takes three numbers, as in {VERSION}, not {version!r}")
     target = default_directory() if directory is None else directory.absolute()
-    found = find_installed(target, _say)
-    if found is None and not download:
-        found = install_package(_say)
+    found = find_installed(target, note)
+    if found is not None and version not in (None, found.version):
+        found = None
+    if found is None and not download and version is None:
+        found = install_package(note)
     if found is None:
-        found = install_release(target, Release(url, version, sha256), _say, transfer_bar("serf", None))
+        found = install_release(target, Release(url, version or VERSION, sha256), note, transfer_bar("serf", None))
     if as_json:
         print_json(dataclasses.asdict(found))
     else:
         click.echo(f"{found.file} {found.version}")
-    if shutil.which("serf") is None:
+    first = shutil.which("serf")
+    if first is None:
         note(f"{Path(found.file).parent} is not on PATH, where 'basefs mount' looks: add it")
-
-
-def _say(text: str) -> None:
-    note(text)
+    elif not Path(first).samefile(found.file):
+        note(f"'basefs mount' uses {first}, which comes first on PATH: put {Path(found.file).parent} before it")

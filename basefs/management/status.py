@@ -192,7 +192,9 @@ def _handlers(summary: Summary) -> str:
     if counts is None:
         return "none"
     text = f"{counts.done} done, {counts.failed} failed, {counts.running} running, {counts.queued} waiting"
-    return text + ("; see the daemon's log for the reasons" if counts.failed else "")
+    if counts.failed:
+        text += " (see the daemon's log for the reasons)"
+    return f"{text}; on each change: {'; '.join(counts.rules)}"
 
 
 def _writable(name: str, status: Status) -> str:

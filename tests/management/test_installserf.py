@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from basefs.daemon.serf.release import VERSION
 from basefs.gossip.binary import dotted, find_serf, version_of
 from tests.support.commands import Cli
 from tests.support.releases import OTHER, publish, web
@@ -50,6 +51,20 @@ def test_from_a_release(bare: Cli) -> None:
     assert (code, json.loads(out)["how"]) == (0, "found")
 
 
+def test_another_version_than_the_one_that_is_there(bare: Cli) -> None:
+    there = script(bare.base / "bin" / "serf", "echo Serf v0.8.5")
+    publish(bare.base / "web", OTHER, b"#!/bin/sh\necho Serf v0.9.9\n")
+    target = bare.base / "elsewhere"
+    assert bare("installserf", "--version", "0.8.5") == f"{there} 0.8.5\n"
+    with web(bare.base / "web") as url:
+        code, out, err = bare.run("installserf", target, "--url", url, "--version", OTHER)
+        assert (code, out) == (0, f"{target}/serf 0.9.9\n")
+        assert f"uses {there}, which comes first on PATH" in err
+        code, out, err = bare.run("installserf", target, "--url", url, "--version", "99.0.0")
+        assert (code, out) == (1, "") and "404" in err
+    assert "three numbers" in bare.fails("installserf", "--version", "99", code=2)
+
+
 def test_a_release_that_cannot_be_had(bare: Cli) -> None:
     (bare.base / "web").mkdir()
     with web(bare.base / "web") as url:
@@ -77,10 +92,10 @@ def test_from_packages(bare: Cli) -> None:
 
 @pytest.mark.root
 def test_packages_that_fail_or_are_too_old(bare: Cli) -> None:
-    publish(bare.base / "web", OTHER, b"#!/bin/sh\necho Serf v0.9.9\n")
+    checksum = publish(bare.base / "web", VERSION, b"#!/bin/sh\necho Serf v0.9.9\n")
     script(bare.base / "bin" / "apt-get", "echo line; echo 'E: Unable to locate package serf'; exit 100")
     with web(bare.base / "web") as url:
-        arguments = ("installserf", bare.base / "one", "--url", url, "--version", OTHER)
+        arguments = ("installserf", bare.base / "one", "--url", url, "--sha256", checksum)
         code, _, err = bare.run(*arguments)
         assert code == 0 and "exit 100: E: Unable to locate package serf; downloading a release instead" in err
         # What is asked for by name is not asked of packages.

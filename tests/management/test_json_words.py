@@ -71,7 +71,7 @@ ENCODED = [
     ClusterMember(
         "n", "a", [], [], "alive", False, True, 1, True, PeerLag(False, 1, 0, 1.0), False, 1.0, 0, 0, 1.0, "", False
     ),
-    {"handlers": HandlerCounts(0, 0, 0, 0, 0, 0)},
+    {"handlers": HandlerCounts([], 0, 0, 0, 0, 0, 0)},
     PartialContent("/f", "00", "stalled", 0, 0, 0, 1.0),
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),
     Look("conf", "/mnt", failure=Failure("it is damaged")),

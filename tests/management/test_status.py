@@ -105,11 +105,12 @@ def test_of_a_log_that_cannot_be_read(conf: Cli) -> None:
 
 
 def test_of_what_runs_and_of_what_died(node: Node, conf: Cli) -> None:
-    node.basefs("run", "conf", "-s", "--handler", "false")
+    node.basefs("run", "conf", "-s", "--handler", "/web/**=false", "--handler", "true")
     shown = lines(conf("status", "conf"))
     assert shown["state"].startswith("running without a mount for ")
     assert shown["members"].startswith("none: ")
-    assert shown["handlers"].startswith("0 done, 0 failed")
+    assert shown["handlers"] == "0 done, 0 failed, 0 running, 0 waiting; on each change: /web/**=false; true"
+    assert told(conf)["handlers"]["rules"] == ["/web/**=false", "true"]
     assert told(conf)["pid"] == node.daemon("conf")
     node.kill("conf")
     assert told(conf)["state"] == "dead"

@@ -520,8 +520,9 @@ class RecoverRootKey(Request[GrantOutcome]):
 
 @dataclass(frozen=True, slots=True)
 class HandlerCounts:
-    """Runs of handlers: how many wait and run now, and how those since the start ended."""
+    """The handlers, as `--handler` takes them; how many runs wait and run now, and how those since the start ended."""
 
+    rules: list[str]
     queued: int
     running: int
     done: int

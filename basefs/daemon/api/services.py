@@ -329,7 +329,7 @@ class NodeServices:
             yield encode(WatchItem(token, change))
 
     def _pending(self) -> PendingWork:
-        handlers = None if self._runner is None else HandlerCounts(**self._runner.status())
+        handlers = None if self._runner is None else HandlerCounts(self._runner.rules, **self._runner.status())
         return PendingWork(self._filesystem.unpublished(), handlers)
 
     def _status(self) -> Status:

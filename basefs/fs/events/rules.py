@@ -42,6 +42,10 @@ class Rule:
             raise UsageError(f"the handler {text!r} has no command: write 'CMD' or 'GLOB=CMD'")
         return cls(command, glob or None)
 
+    def __str__(self) -> str:
+        """As `parse` takes it."""
+        return self.command if self.glob is None else f"{self.glob}={self.command}"
+
     def matches(self, path: Path) -> bool:
         """Whether it is about a path.  A glob that begins with `*` is held against the last name alone."""
         if self.glob is None:

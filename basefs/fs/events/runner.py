@@ -166,6 +166,11 @@ class Runner:
             log.warning("handler %r, %s %s: failed with exit code %d", job.rule.command, job.event.type, path, code)
         return code != 0
 
+    @property
+    def rules(self) -> list[str]:
+        """What runs for which paths, as `Rule.parse` takes it."""
+        return [str(rule) for rule in self._settings.rules]
+
     def status(self) -> dict[str, int]:
         """How many handlers wait and run, and what became of the others."""
         return {"queued": self._queue.queued, "running": self._queue.running, **asdict(self._queue.counts)}
