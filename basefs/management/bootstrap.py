@@ -20,7 +20,7 @@ from basefs.management.signing import ask_passphrase
         "basefs bootstrap etc",
         "basefs bootstrap etc -i 10.0.0.1 -i 10.0.0.2:18400",
         "basefs bootstrap etc -k admin.key -k second.key",
-        "basefs bootstrap etc --recovery ann.key.pub --recovery bob.key.pub --recovery eve.key.pub",
+        "basefs bootstrap etc --recovery a.pub --recovery b.pub --recovery c.pub",
     )
 )
 @click.argument("name")
@@ -45,10 +45,13 @@ from basefs.management.signing import ask_passphrase
     "recovery",
     multiple=True,
     metavar="PUBKEY|KEYFILE",
-    help="Public key of which some together can replace the root key; may be given again.",
+    help="Public key of a recovery key; may be given again.",
 )
 @click.option(
-    "--threshold", type=int, metavar="M", help="How many recovery keys it takes; by default more than half of them."
+    "--threshold",
+    type=int,
+    metavar="M",
+    help="Number of recovery keys that together replace the root key (default: more than half of them).",
 )
 @click.option("--open", "is_open", is_flag=True, help="Anyone who can reach a node reads everything, without a key.")
 @click.option("-f", "--force", is_flag=True, help="Replace a filesystem of that name: its log is deleted.")
@@ -72,7 +75,7 @@ def bootstrap(
     If it is lost or stolen, the recovery keys replace it, more than half of them or M: see 'basefs recover'. They
     cannot be added or changed later, and do nothing else. Only their public keys are needed here.
 
-    Its nodes talk TLS, and with members only: keys that are granted or admitted. With --open anyone who can reach the
+    Nodes connect by TLS, and to members only: keys that are granted or admitted. With --open anyone who can reach the
     sync port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.
     """
     parsed = [_parse_ip(address) for address in addresses]

@@ -62,7 +62,9 @@ from basefs.management.target import parse_target
 )
 @click.option("--all", "everywhere", is_flag=True, help="With --accept or --restore, instead of a PATH: everywhere.")
 @click.option("-y", "--yes", is_flag=True, help=f"Restore without asking before deleting more than {UNASKED} paths.")
-@click.option("--ignored", is_flag=True, help="List what does not count: of a key that is not valid, or over a quota.")
+@click.option(
+    "--ignored", is_flag=True, help="List changes that do not count: of a key that is not valid, or over a quota."
+)
 @json_option
 def conflicts(
     target: str,
@@ -76,8 +78,10 @@ def conflicts(
 ) -> None:
     """List the revisions that lost a conflict, at and below a path, and the command that brings each one back.
 
-    Nothing is deleted: 'basefs cat --at HASH' prints a revision that lost. TIME is the time of signing. If --accept
-    or --restore is not permitted for one of the paths, nothing is changed.
+    Each file is decided alone, so of several that were changed together some may have won and some lost. Nothing is
+    deleted: 'basefs cat --at HASH' prints a revision that lost. TIME is the time of signing. BY is the key that signed;
+    an entry does not name a machine. If --accept or --restore is not permitted for one of the paths, nothing is
+    changed.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

@@ -30,16 +30,16 @@ from basefs.management.target import parse_name
 )
 @click.argument("target", metavar="NAME")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
-@click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
+@click.option("--discard", is_flag=True, help="Drop the changes of the key, unless another key built on them.")
 @dry_run_option
 @key_option
 @json_option
 def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:
-    """Revoke a key on every path of NAME, removed ones included, and print what falls with it.
+    """Revoke a key on every path of NAME, removed ones included, and print the grants that fall with it.
 
     Its holder is no member then: nodes end its sessions within two seconds of the revoke's arrival, and a node with a
-    key that is valid at '/' changes the gossip key. What the key has written stays, see 'basefs revoke'. Copies
-    that the holder has already fetched remain.
+    key that is valid at '/' changes the gossip key. Files that the key has written stay, see 'basefs revoke', and so do
+    the copies that the holder has already fetched.
     """
     home = Home.from_environment()
     name, signer = parse_name(home, target), other_key()

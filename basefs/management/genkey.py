@@ -46,7 +46,7 @@ def genkey(keypath: Path | None, force: bool, is_protected: bool, as_json: bool)
     else:
         click.echo(f"{made.file}\npublic key {made.public}\nfingerprint {made.fingerprint}")
     if made.former is not None:
-        note(f"kept what was there as {made.former}")
+        note(f"kept the former key as {made.former}")
     if needed:
         note(
             f"the old key may write in {', '.join(needed)}: grant the new key there with 'basefs grant' before you "

@@ -55,16 +55,17 @@ def grant(
     """Let a key write at a path and everywhere below it; NAME alone is the whole filesystem.
 
     PUBKEY is the public key, in hex or as a line of SSH ('ssh-ed25519 AAAA...'); KEYFILE a .pub file of 'basefs genkey'
-    or 'ssh-keygen -t ed25519'. KEYNAME is what 'basefs log' and the others call the key. Where the new key would decide
+    or 'ssh-keygen -t ed25519'. 'basefs log' and the other listings call the key KEYNAME. Where the new key would decide
     a conflict, the current version is acknowledged first, so that nothing changes.
 
-    --max-bytes and --max-entries are a quota. All that the key has ever written at and below the path counts, including
-    what was replaced or removed since; each change is an entry. What goes beyond is refused on the key's own node, and
-    ignored by the others. A key with a quota cannot grant. A later grant can make the quota larger, not smaller.
+    --max-bytes and --max-entries are a quota. Everything that the key has ever written at and below the path counts,
+    including versions that were replaced or removed since; each change is an entry. Changes beyond the quota are
+    refused on the key's own node, and ignored by the others. A key with a quota cannot grant. A later grant can make
+    the quota larger, not smaller.
     """
     home = Home.from_environment()
     if is_invitation(keyname):
-        raise UsageError(f"{keyname!r} is how invitations are named: make one with 'basefs invite'")
+        raise UsageError(f"{keyname!r} is a name for invitations: make one with 'basefs invite'")
     parsed = parse_changed(home, target)
     path, public = parsed.path, public_key(key)
     most = None if max_bytes is None else parse_size(max_bytes)
@@ -79,7 +80,7 @@ def grant(
             say(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
             for one in plan.gained:
                 if (one.path, one.name) != (path, keyname):
-                    note(f"{printable(one.name)} at {printable(one.path)} is valid again, which that key has granted")
+                    note(f"valid again: {one.name} at {one.path}, granted by that key")
         print_plan(plan, dry_run=dry_run)
 
 

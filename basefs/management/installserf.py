@@ -23,7 +23,7 @@ _SHA256_DIGITS = 64
 )
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--download", is_flag=True, help="Download a release, even if the system has a package.")
-@click.option("--url", envvar="BASEFS_URL", default=URL, show_default=True, help="URL of the releases.")
+@click.option("--url", metavar="URL", envvar="BASEFS_URL", default=URL, show_default=True, help="URL of the releases.")
 @click.option(
     "--version",
     metavar="N.N.N",

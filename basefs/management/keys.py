@@ -25,7 +25,7 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
     on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
     revoked; fallen (the granter's own grant was revoked, or has a quota); or gone (the path was deleted). USED, if any
-    of the grants has a quota, is what the key has written there, of its quota. Recovery keys, if the filesystem has
+    of the grants has a quota, is the part of it that the key has used. Recovery keys, if the filesystem has
     any, are listed below, with the present root key.
     """
     home = Home.from_environment()

@@ -55,7 +55,8 @@ from basefs.management.times import parse_time
 def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool, **selection: Any) -> None:
     """List every revision of a path, the newest first, deleted paths and earlier names of a file included.
 
-    TIME is the time of signing; 'basefs revert --at' goes by the time of arrival.
+    TIME is the time of signing; 'basefs revert --at' goes by the time of arrival. A directory that was renamed begins a
+    new history; its files keep theirs.
 
     STANDING: current; past (the current one builds on it); last (before the path was deleted); lost (to a conflicting
     one); ignored (its key is not valid, or has a quota and builds on an entry whose key is not); withheld (likewise,

@@ -50,7 +50,12 @@ from basefs.management.target import parse_name
 @click.option("--mount-only", is_flag=True, help="Mount for a daemon that runs with --serve-only.")
 @click.option("-w", "--wait", is_flag=True, help="Return once a member has the same log.")
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="With --wait: seconds to wait."
+    "--timeout",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=60.0,
+    show_default=True,
+    help="With --wait: how long to wait.",
 )
 def mount(name: str, mountpoint: Path, wait: bool, timeout: float, **options: Any) -> None:
     """Run the filesystem NAME and mount it on MOUNTPOINT; returns when the mount answers.
@@ -77,7 +82,7 @@ def _catch_up(name: str, deadline: float) -> None:
         others = [each for each in ask_daemon(home, name, ListMembers()) if each.same_filesystem and not each.own]
         step = next((each for each in others if each.lag is not None and each.lag.in_step), None)
         if step is not None:
-            notify(f"{name} has what {step.name} has")
+            notify(f"{name} has caught up with {step.name}")
             return
         if time.monotonic() > deadline:
             why = ", ".join(f"{each.name} {each.status}, {lag_of(each)}" for each in others) or "no member was found"

@@ -30,8 +30,8 @@ from basefs.management.target import parse_name
 @recovery_key_option
 @click.option("--share", "shares", multiple=True, metavar="LINE", help="The share of a recovery key that is elsewhere.")
 @click.option("--sign", "only_sign", is_flag=True, help="Print the shares of these recovery keys, and change nothing.")
-@click.option("--drop", multiple=True, metavar="KEYNAME|FINGERPRINT", help="A key that is not granted anew: a thief's.")
-@click.option("--discard", is_flag=True, help="Drop what these keys have written, unless another key built on it.")
+@click.option("--drop", multiple=True, metavar="KEYNAME|FINGERPRINT", help="Do not grant this key anew: a thief's.")
+@click.option("--discard", is_flag=True, help="Drop the changes of these keys, unless another key built on them.")
 @dry_run_option
 @json_option
 def recover(
@@ -46,10 +46,10 @@ def recover(
 ) -> None:
     """Make NEWKEY the root key of NAME, with the signatures of enough recovery keys.
 
-    NEWKEY is the file of a key that 'basefs genkey' has made. It grants anew what the former root key has granted, and
-    acknowledges what only that one has signed, so that the machines go on and the files stay. From then on the former
-    root key has no effect, whatever it signs or has signed. Keys that a thief was granted have to be named with --drop;
-    --dry-run lists what is granted. What a thief has changed stays: see 'basefs log -r' and 'basefs revert'.
+    NEWKEY is the file of a key that 'basefs genkey' has made. It grants anew the keys that the former root key has
+    granted, and acknowledges the files that only that one has signed, so that the machines go on and the files stay.
+    From then on nothing that the former root key signs has an effect. Name the keys of a thief with --drop; --dry-run
+    lists all that are granted. Changes of a thief stay: see 'basefs log -r' and 'basefs revert'.
 
     Recovery keys that are on different machines sign there: with --sign the command prints a line, which is no secret,
     for --share. NEWKEY may be a .pub file then.
@@ -66,7 +66,7 @@ def recover(
     number = number_of(shares)
     signed = [make_share(state, public, key, number) for key in other_keys()]
     if only_sign and not signed:
-        raise UsageError("which recovery key signs? Give it with -k")
+        raise UsageError("no recovery key signs: give one with -k")
     if new is None:
         for line in signed:
             click.echo(line)

@@ -16,7 +16,7 @@ from basefs.management.target import parse_name
 def rekey(target: str) -> None:
     """Replace the key that encrypts gossip of the running filesystem NAME.
 
-    A revoke of a member's key does that by itself. Do it by hand if somebody may have read a copy of gossip.key.
+    Revoking a member's key does that by itself. Do it by hand if somebody may have read a copy of gossip.key.
     The node needs a key that is valid at '/'. It sends the new key to the other members; those that are away get it
     when they are back. Gossip pauses for a moment on each node; the filesystem stays usable.
     """

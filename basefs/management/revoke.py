@@ -21,16 +21,16 @@ from basefs.management.target import parse_changed
 )
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("key", metavar="KEYNAME|FINGERPRINT")
-@click.option("--discard", is_flag=True, help="Drop what the key has written, unless another key built on it.")
+@click.option("--discard", is_flag=True, help="Drop the changes of the key, unless another key built on them.")
 @dry_run_option
 @key_option
 @json_option
 def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:
     """Revoke the grants of a key on a path, and print the grants that fall with them.
 
-    NAME alone means its root, '/'; what is granted on a path below stays. What the key has written stays: each path
-    whose current state it signed is acknowledged first, unless --discard is given. A key that revokes itself takes
-    along what it has written: use -k.
+    NAME alone means its root, '/'; grants on a path below stay. Files that the key has written stay: each path whose
+    current state it signed is acknowledged first, unless --discard is given. If a key revokes itself, its own files go
+    with it: sign with another one, by -k.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)

@@ -34,11 +34,11 @@ def daemon_options(command: _Command) -> _Command:
             metavar="IP[:PORT]",
             help=f"Address to listen on (default: all addresses, port {DEFAULT_PORT}).",
         ),
-        click.option("--iface", "interface", help="Listen on the address of this network interface."),
+        click.option("--iface", "interface", metavar="NAME", help="Listen on the address of this network interface."),
         click.option(
             "-j", "--join", multiple=True, metavar="IP:PORT,...", help="Nodes to join, besides those in /.cluster."
         ),
-        click.option("-n", "--hostname", help="This node's name in the cluster."),
+        click.option("-n", "--hostname", metavar="NAME", help="This node's name in the cluster."),
         click.option("--profile", type=click.Choice(PROFILES), help="Timing of gossip (default: wan)."),
         click.option(
             "--encrypt-key-file",
@@ -66,6 +66,7 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--handler-jobs",
             type=click.IntRange(1, 1000),
+            metavar="N",
             default=4,
             show_default=True,
             help="Handlers that may run at the same time.",
@@ -73,16 +74,18 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--handler-timeout",
             type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
             default=60.0,
             show_default=True,
-            help="Time limit of a handler, in seconds.",
+            help="Time limit of a handler.",
         ),
         click.option(
             "--handler-delay",
             type=click.FloatRange(0, 3600),
+            metavar="SECONDS",
             default=0.0,
             show_default=True,
-            help="Run a handler once per burst of changes, this many seconds after the last one.",
+            help="Run a handler once per burst of changes, this long after the last one.",
         ),
         click.option(
             "--metrics",

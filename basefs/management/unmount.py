@@ -18,9 +18,10 @@ from basefs.management.session import notify
 @click.option(
     "--timeout",
     type=click.FloatRange(0),
+    metavar="SECONDS",
     default=STOP_TIMEOUT,
     show_default=True,
-    help="Seconds to wait for the daemon, which publishes what is pending.",
+    help="How long to wait for the daemon, which publishes what is pending.",
 )
 def unmount(target: str, lazy: bool, timeout: float) -> None:
     """Stop a filesystem, mounted or not; returns when its log is closed.

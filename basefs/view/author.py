@@ -123,7 +123,7 @@ class Author:
             if limits is not None and any(self._tree.resolver.is_unfounded(target) for target in named):
                 raise NotPermitted(
                     f"the key {entry.fingerprint.hex()[:12]} of this node has a quota at {display(path)}, so it cannot "
-                    f"bring back what a key wrote that is not valid: ask a key holder without one"
+                    "restore changes of a key that is not valid: ask a key holder without a quota"
                 )
             if limits is not None and not quotas.fits(entry.fingerprint, known, limits, more, named):
                 raise exceeded(path)

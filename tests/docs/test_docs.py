@@ -98,3 +98,16 @@ def test_the_walk_names_modules_that_exist_and_each_once() -> None:
 def test_every_document_is_in_the_index() -> None:
     index = set(_LINK.findall((ROOT / "docs" / "README.md").read_text()))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == index
+
+
+#: What no sentence begins with: as its subject, a clause makes it hard to read.
+_CLAUSE = re.compile(r"(?:^|[.;:!] +)(?:what|who|whoever|whatever|whichever) ", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_sentence_of_a_help_text_has_a_clause_as_its_subject(name: str) -> None:
+    command = basefs.get_command(click.Context(basefs), name)
+    assert command is not None and command.help is not None
+    paragraphs = [" ".join(text.split()) for text in command.help.split("\n\n")]
+    options = [parameter.help or "" for parameter in command.params if isinstance(parameter, click.Option)]
+    assert [text for text in (*paragraphs, *options) if _CLAUSE.search(text)] == []

@@ -102,4 +102,4 @@ def test_a_dry_run_lists_what_would_fall_and_changes_nothing(tree: Cli) -> None:
 def test_what_comes_back_with_a_key_that_is_granted_again_is_said(tree: Cli) -> None:
     tree("expel", "conf", "alice")
     _, _, err = tree.run("grant", "conf:/d", "alice", ALICE.public.hex())
-    assert "bob at /d is valid again, which that key has granted" in err
+    assert "valid again: bob at /d, granted by that key" in err

@@ -63,7 +63,7 @@ def test_a_file_that_is_no_key_is_kept_as_well(cli: Cli) -> None:
         assert "exists already: -f" in cli.fails("genkey")
         code, out, err = cli.run("genkey", "-f")
         (kept,) = (path for path in cli.home.path.glob("key.old-*") if path.read_bytes() == content)
-        assert code == 0 and f"kept what was there as {kept}" in err
+        assert code == 0 and f"kept the former key as {kept}" in err
         assert SigningKey.load(cli.home.default_key).public.hex() in out
     cli.home.default_key.unlink()
     cli.home.default_key.mkdir()

@@ -126,7 +126,9 @@ def create(
     if len({key.fingerprint for _, key in keys}) < len(keys):
         raise UsageError("the same key was given twice with -k")
     if recovery is not None and keys[0][1].public in recovery.publics:
-        raise UsageError("the root key cannot be one of its recovery keys: who steals it would have both")
+        raise UsageError(
+            "the root key cannot be one of its recovery keys, or a thief would have both: give another --recovery"
+        )
     with new_directory(directory) as fresh:
         nodes = [str(address) for address in addresses]
         with contextlib.closing(bootstrap(fresh, keys, nodes, is_open=is_open, recovery=recovery)) as replica:
@@ -146,7 +148,7 @@ def recovery_keys(publics: Sequence[str], threshold: int | None) -> RecoveryKeys
         raise UsageError(f"a filesystem has at most {MAX_RECOVERY_KEYS} recovery keys")
     if not keys:
         if threshold is not None:
-            raise UsageError("--threshold is of recovery keys: give them with --recovery")
+            raise UsageError("--threshold needs recovery keys: give them with --recovery")
         return None
     least = len(keys) // 2 + 1 if threshold is None else threshold
     if not 1 <= least <= len(keys):

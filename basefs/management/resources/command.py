@@ -35,7 +35,7 @@ _INTERVAL = 1.0
 )
 @click.argument("target", metavar="NAME")
 @click.option("--once", is_flag=True, help="Print one reading, of one second, and stop.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many readings.")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N readings.")
 @click.option(
     "--log",
     "path",
