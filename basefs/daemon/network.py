@@ -14,6 +14,7 @@ from pathlib import Path
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
 from basefs.daemon.api.messages import RenewedGossipKey
+from basefs.daemon.asking import asked_key, keep_asking
 from basefs.daemon.config import is_ip, parse_address
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey
 from basefs.daemon.handover import HandOver, lack_of
@@ -25,7 +26,7 @@ from basefs.gossip.account import NAME as SERF_USER
 from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import PEERS_FILE, TAG_KEY, TAG_SYNC, display_names, join_host_port
+from basefs.gossip.members import PEERS_FILE, TAG_ASK, TAG_KEY, TAG_SYNC, display_names, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import CLUSTER_FILE
@@ -87,7 +88,7 @@ class Network:
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
                 encrypt_key=options.encrypt_key if key is None else key.signed.key.as_serf(),
-                tags=_tags(self._sync_address.port, options.keys),
+                tags=_tags(self._sync_address.port, options.keys, asked_key(replica)),
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
                 peers_path=replica.directory / PEERS_FILE,
@@ -146,6 +147,7 @@ class Network:
                 raise
             departure.push_async_callback(self.gossip.stop)
             tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
+            tasks.append(asyncio.create_task(keep_asking(self._replica, self.gossip)))
             if self._keys is not None:
                 tasks.append(asyncio.create_task(self._keys.watch()))
             stack.push_async_callback(cancel, tasks)
@@ -221,10 +223,17 @@ class Network:
                 await self.gossip.advertise(now)
 
 
-def _tags(port: int, keys: Sequence[SigningKey]) -> dict[str, str]:
-    """What this node tells of itself: others see by its key that a machine is a copy of another one."""
+def _tags(port: int, keys: Sequence[SigningKey], asked: str) -> dict[str, str]:
+    """What this node tells of itself: others see by its key that a machine is a copy of another one.
+
+    `asked`: the key that it asks to write with, '' for none.
+    """
     tags = {TAG_SYNC: str(port)}
-    return {**tags, TAG_KEY: keys[0].fingerprint.hex()[:16]} if keys else tags
+    if keys:
+        tags[TAG_KEY] = keys[0].fingerprint.hex()[:16]
+    if asked:
+        tags[TAG_ASK] = asked
+    return tags
 
 
 def _cluster_file(replica: Replica) -> list[tuple[str, int]]:

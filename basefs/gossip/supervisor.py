@@ -95,12 +95,16 @@ class Supervisor:
         finally:
             await agent.stop()
 
+    def configure(self, config: AgentConfig) -> None:
+        """Use another configuration for the next agent, whenever that is started."""
+        self._config = config
+
     async def replace(self, config: AgentConfig, *, leaves: bool = False) -> None:
         """Continue with another configuration: the running agent ends, as in a crash, and the next one uses it.
 
         `leaves`: end it in good order instead, which takes 2 to 3 s if other nodes run.
         """
-        self._config = config
+        self.configure(config)
         # When it has left there may be another one already.
         agent = self._agent
         if agent is not None and agent.running:

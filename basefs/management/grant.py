@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from basefs.daemon.api.joining import is_invitation
-from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathChange, PathState, encode
+from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathChange, PathState, Status, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.daemon.settings import parse_size
@@ -64,24 +64,35 @@ def grant(
     the quota larger, not smaller.
     """
     home = Home.from_environment()
-    if is_invitation(keyname):
-        raise UsageError(f"{keyname!r} is a name for invitations: make one with 'basefs invite'")
     parsed = parse_changed(home, target)
-    path, public = parsed.path, public_key(key)
     most = None if max_bytes is None else parse_size(max_bytes)
-    request = GrantKey(path, keyname, public, dry_run, force, most, max_entries, other_key())
-    plan = ask(home, parsed.name, request)
+    request = GrantKey(parsed.path, keyname, public_key(key), dry_run, force, most, max_entries, other_key())
+    carry_out(home, parsed.name, request, as_json=as_json)
+
+
+def carry_out(home: Home, name: str, request: GrantKey, *, as_json: bool) -> None:
+    """Have a key granted, and print what comes of it.  Raises `UsageError`, and what the request raises."""
+    if is_invitation(request.name):
+        raise UsageError(f"{request.name!r} is a name for invitations: make one with 'basefs invite'")
+    plan = ask(home, name, request)
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:
         note("that key is granted there already: nothing to do")
     else:
-        if not dry_run:
-            say(f"granted: {printable(keyname)} may write at {printable(parsed.path)} and below")
+        if not request.dry_run:
+            say(f"granted: {printable(request.name)} may write at {printable(request.path)} and below")
             for one in plan.gained:
-                if (one.path, one.name) != (path, keyname):
-                    note(f"valid again: {one.name} at {one.path}, granted by that key")
-        print_plan(plan, dry_run=dry_run)
+                if (one.path, one.name) != (request.path, request.name):
+                    note(f"valid again: {printable(one.name)} at {printable(one.path)}, granted by that key")
+        print_plan(plan, dry_run=request.dry_run)
+
+
+def permission(home: Home, name: str, status: Status) -> str:
+    """What permits a key of this node to write, and where to type it."""
+    asks = None if status.node is None else status.node.asks
+    line = grant_line(home, name) if asks is None else f"basefs accept {name} {asks}"
+    return f"on a node with the key {granters(home, name)}: {line}"
 
 
 def grant_line(home: Home, name: str) -> str:

@@ -15,7 +15,7 @@ from basefs.daemon.api.shutdown import ending
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
-from basefs.management.grant import grant_line, granters
+from basefs.management.grant import permission
 from basefs.management.list import NONE_HERE, hint_other_home
 from basefs.management.members import clones_in_words, lack_of_room, lag_of, namesakes_in_words
 from basefs.management.output import (
@@ -205,5 +205,6 @@ def _writable(name: str, status: Status) -> str:
         return _some(status.may_write)
     if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
-    home = Home.from_environment()
-    return f"nowhere; to permit it, type on a node with the key {granters(home, name)}: {grant_line(home, name)}"
+    asks = status.node is not None and status.node.asks is not None
+    state = "nowhere, and asks to" if asks else "nowhere"
+    return f"{state}; to permit it, type {permission(Home.from_environment(), name, status)}"

@@ -17,6 +17,7 @@ from basefs.daemon.api.messages import (
     OtherView,
     PartialContent,
     PeerLag,
+    PendingKey,
     RunningNode,
     WatchedChange,
     WatchItem,
@@ -75,7 +76,8 @@ ENCODED = [
     PartialContent("/f", "00", "stalled", 0, 0, 0, 1.0),
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),
     Look("conf", "/mnt", failure=Failure("it is damaged")),
-    RunningNode(1.0, False, []),
+    RunningNode(1.0, False, [], "00"),
+    [PendingKey("gamma", "10.0.0.1:18374", "00", "00", True, 1.0)],
     OtherView("/f", "10.0.0.1:18375"),
     Invited("basefs1-", "00", "/", "gamma", 1),
     [OpenInvitation("/", "gamma", "00", 1, "open", ["gamma"], "alpha")],
@@ -163,7 +165,8 @@ def _encoded(value: Any) -> Any:
 
 def test_every_command_with_json_is_looked_at() -> None:
     asked = {line.split()[0] for line in STOPPED + RUNNING}
-    # `get` prints words of `list`, `recover` those of `revoke`; the others print what stands in `ENCODED`.
+    # `get` prints words of `list`, `recover` those of `revoke`, `accept` those of `grant`; the others print what stands
+    # in `ENCODED`.
     assert set(main.COMMANDS) - WITHOUT_JSON - asked == {
-        *("get", "join", "invite", "members", "watch", "installserf", "recover")
+        *("accept", "get", "join", "invite", "members", "watch", "installserf", "recover")
     }

@@ -198,6 +198,9 @@ STOPPED = [
     ("keys nope", 1, "there is no filesystem nope in BASE/home"),
     ("keys etc:/nope", 1, "/nope does not exist"),
     ("grant", 2, "see 'basefs grant --help'"),
+    ("accept etc", 2, "see 'basefs accept --help'"),
+    ("accept etc bob", 1, "etc is not running"),
+    ("keys --pending", 2, "--pending is of a filesystem: write 'basefs keys NAME --pending'"),
     ("grant etc:/ bob", 2, "see 'basefs grant --help'"),
     (
         "grant etc:/ bob 1234",

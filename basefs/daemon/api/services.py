@@ -34,6 +34,7 @@ from basefs.daemon.api.messages import (
     ListLivePaths,
     ListMembers,
     ListNames,
+    ListPending,
     LivePath,
     NameEntry,
     NetworkState,
@@ -41,6 +42,7 @@ from basefs.daemon.api.messages import (
     OtherView,
     PartialContent,
     PeerLag,
+    PendingKey,
     PendingWork,
     Ping,
     Publish,
@@ -60,6 +62,7 @@ from basefs.daemon.api.messages import (
     encode,
 )
 from basefs.daemon.api.versions import VersionServices
+from basefs.daemon.asking import believed, pending_keys
 from basefs.errors import BaseFSError, NotFound, NotPermitted, Unsupported, UsageError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
@@ -70,6 +73,7 @@ from basefs.gossip.service import Gossip
 from basefs.log.chains import ChainState
 from basefs.log.hashes import Fingerprint
 from basefs.log.interface import AddResult
+from basefs.log.keys import fingerprint_of
 from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
 from basefs.sync.net.peers import FRESH_SECONDS, Lag
@@ -275,6 +279,8 @@ class NodeServices:
             found = await self._clocks(request)
         elif isinstance(request, ListMembers):
             found = list((await self._members(*self._cluster())).values())
+        elif isinstance(request, ListPending):
+            found = await self._pending_asks(*self._cluster())
         elif isinstance(request, ForgetMember):
             found = None
             await self._forget(request.name)
@@ -283,7 +289,9 @@ class NodeServices:
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             members = None if self._network is None else list((await self._members(*self._network)).values())
-            node = RunningNode(self._started, self._replica.room.is_short(), members)
+            asked = "" if self._network is None else self._network[0].asked
+            asks = fingerprint_of(bytes.fromhex(asked)).hex() if asked else None
+            node = RunningNode(self._started, self._replica.room.is_short(), members, asks)
             found = dataclasses.replace(found, node=node)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
@@ -361,6 +369,11 @@ class NodeServices:
                 one = dataclasses.replace(one, namesakes=same_name, clones=same_key)
             members[member.name] = one
         return members
+
+    async def _pending_asks(self, gossip: Gossip, sync: SyncService) -> list[PendingKey]:
+        asks = await believed(gossip, sync, is_open=self._replica.is_open)
+        found: list[PendingKey] = await self._in_thread(lambda: pending_keys(self._replica, asks))
+        return found
 
     async def _forget(self, name: str) -> None:
         gossip, sync = self._cluster()

@@ -33,7 +33,7 @@ from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, St
 from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.doctor.machine import examine_ports
-from basefs.management.grant import grant_line, granters
+from basefs.management.grant import permission
 from basefs.management.members import clones_in_words, namesakes_in_words
 from basefs.management.output import SHORT, counted, printable
 from basefs.management.session import client, connections
@@ -138,9 +138,9 @@ class FilesystemExamination:
                 "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
             )
         else:
-            what = f"no key of this node may write anywhere in {self._name}"
-            remedy = f"on a node with the key {granters(self._home, self._name)}: {grant_line(self._home, self._name)}"
-            yield kind("keys", what, remedy)
+            asks = status.node is not None and status.node.asks is not None
+            what = f"no key of this node may write anywhere in {self._name}" + (", and it asks to" if asks else "")
+            yield kind("keys", what, permission(self._home, self._name, status))
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
         facts = RunFile(self._home, self._name).read()

@@ -1,0 +1,113 @@
+"""Asking to write: the members list the machines that may write nowhere, until one of them grants their keys.
+
+A machine that was admitted to read, by an invitation or by hand, does not ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+
+from basefs.daemon.api.messages import MAX_PENDING, PendingKey
+from basefs.daemon.membership import key_changes
+from basefs.errors import AgentError, BaseFSError, UsageError
+from basefs.gossip.members import Ask
+from basefs.gossip.service import Gossip
+from basefs.log.interface import Digest
+from basefs.log.keys import SigningKey, fingerprint_of, parse_public_key
+from basefs.replica.replica import Replica
+from basefs.sync.net.service import SyncService
+from basefs.tasks import is_set_within
+from basefs.view.past import GrantRecord
+
+log = logging.getLogger(__name__)
+
+#: Seconds between looks whether the log has changed otherwise: what hangs on a directory ends with it.
+_LOOK_SECONDS = 10.0
+#: Seconds until an agent is told again that could not be told.
+_AGAIN_SECONDS = 1.0
+#: Share of the time that looks may take: a key holder can sign any number of grants, each of which asks for a look.
+_SHARE = 0.1
+
+
+def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -> bytes | None:
+    """The raw public key that a node with these keys asks the members to grant, the first; `None` where it does not."""
+    mine = {key.fingerprint for key in keys}
+    if any(one.standing == "valid" and one.fingerprint in mine for one in granted):
+        return None
+    return keys[0].public if keys else None
+
+
+def asked_key(replica: Replica) -> str:
+    """The same of a log, in hex; '' where the node does not ask."""
+    keys = replica.keys
+    found = key_to_ask_for(replica.plan(lambda author: author.past.grants()), keys) if keys else None
+    return "" if found is None else found.hex()
+
+
+async def keep_asking(replica: Replica, gossip: Gossip) -> None:
+    """Tell the members whether this node asks to write, whenever that changes, for ever."""
+    loop, changed = asyncio.get_running_loop(), key_changes(replica)
+    seen: Digest | None = None
+    told = gossip.asked
+    while True:
+        started, took, pause = loop.time(), 0.0, _LOOK_SECONDS
+        is_news = changed.is_set()
+        changed.clear()
+        digest = replica.digest()
+        try:
+            if is_news or digest != seen:
+                public = await asyncio.to_thread(asked_key, replica)
+                took = loop.time() - started
+                if public != told:
+                    await gossip.ask(public)
+                    told = public
+                seen = digest
+        except AgentError as error:
+            log.debug("cannot tell the members whether this node asks to write: %s", error)
+            pause = _AGAIN_SECONDS
+        except BaseFSError as error:
+            log.error("cannot find out whether this node may write: %s", error)
+        await asyncio.sleep(took / _SHARE)
+        await is_set_within(changed, pause)
+
+
+async def believed(gossip: Gossip, sync: SyncService, *, is_open: bool) -> list[Ask]:
+    """The peers that ask to write, as far as they are believed.
+
+    A tag is the claim of a member, in an open filesystem of anybody, about any machine.  In a closed one it is believed
+    of a machine that has proved the key in a session with this node.
+    """
+    asks = gossip.asks()
+    if is_open:
+        return asks
+    await sync.confirm([ask.peer.sync_address for ask in asks])
+    return [ask for ask in asks if ask.public == sync.key_at(ask.peer.sync_address).hex()]
+
+
+def pending_keys(replica: Replica, asks: Iterable[Ask]) -> list[PendingKey]:
+    """The keys among those asked for that may write nowhere, at most `MAX_PENDING`."""
+    granted = replica.plan(lambda author: author.past.grants())
+    writers = {one.fingerprint for one in granted if one.standing == "valid" and one.depth is not None}
+    is_proved = not replica.is_open
+    found: list[PendingKey] = []
+    for ask in asks:
+        public = _public(ask.public)
+        if public is None or fingerprint_of(public) in writers:
+            continue
+        fingerprint, peer = fingerprint_of(public).hex(), ask.peer
+        found.append(PendingKey(peer.node_name, peer.gossip_address, ask.public, fingerprint, is_proved, ask.since))
+        if len(found) == MAX_PENDING:
+            break
+    return found
+
+
+def _public(text: str) -> bytes | None:
+    """The raw public key of a tag, `None` unless it is one as nodes write it."""
+    with contextlib.suppress(UsageError):
+        public = parse_public_key(text)
+        if public.hex() == text:
+            return public
+    return None
