@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from basefs.management.main import COMMANDS, basefs, summary
-from eval.transcript import Player, machines, parse, render
+from eval.transcript import Player, contradictions, machines, parse, render
 
 ROOT = Path(__file__).parent.parent
 #: The document that has the help texts, and the marks behind which they stand.
@@ -45,16 +45,20 @@ def with_help(text: str) -> str:
 
 
 def capture(path: Path) -> bool:
-    """Play a document, and write down what its commands show now if that is something else; returns whether it is."""
+    """Play a document; if its commands show something else now, write down the whole run, and return True.
+
+    Not only the steps that differ: one entry would have the hash or the time of another run in another step.
+    """
     text = path.read_text()
     blocks = parse(text)
-    changed = False
+    changed = bool(contradictions(blocks))
     with tempfile.TemporaryDirectory(prefix="basefs-") as directory, machines(Path(directory)) as found:
         player = Player(found)
         for block in blocks:
-            for step in block.steps:
-                changed |= player.record(step)
-                print("\n".join(step.lines()), flush=True)
+            for number, step in enumerate(block.steps):
+                block.steps[number], differs = player.record(step)
+                changed |= differs
+                print("\n".join(block.steps[number].lines()), flush=True)
     if changed:
         path.write_text(render(text, blocks))
     return changed

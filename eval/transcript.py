@@ -19,7 +19,8 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from eval.machine import Machine
@@ -42,6 +43,8 @@ LOOKS = re.compile(rf"(?!.* --(?:accept|restore)\b)(?:{_LOOKS})\b[^;&>]*")
 #: The message on a terminal while a command waits for a busy machine.
 _WAITING = re.compile(r"waiting for the daemon of \S+ .*\.\.\.")
 
+#: An entry as listings show it: its hash, perhaps the action, and the time of signing.
+_SIGNED = re.compile(r"\b([0-9a-f]{12})\s+(?:[a-z]+\s+)?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 #: A hash, or the token of an invitation.
 _TOKEN = re.compile(r"\bbasefs1-[a-z2-7]+|\b[0-9a-f]{8,}\b")
 #: What differs from run to run, in this order, and what stands for it.
@@ -148,6 +151,18 @@ def render(text: str, blocks: list[Block]) -> str:
     return "\n".join(lines)
 
 
+def contradictions(blocks: list[Block]) -> dict[str, set[str]]:
+    """The entries of a document that are shown with several times of signing: the times of each, by its hash."""
+    found: dict[str, set[str]] = {}
+    for block in blocks:
+        for step in block.steps:
+            # Times of arrival differ from machine to machine.
+            if "--arrival" not in step.command:
+                for entry, time_of_signing in _SIGNED.findall("\n".join(step.shown)):
+                    found.setdefault(entry, set()).add(time_of_signing)
+    return {entry: times for entry, times in found.items() if len(times) > 1}
+
+
 class Player:
     """Plays the steps of one document on its machines."""
 
@@ -163,18 +178,12 @@ class Player:
             raise Differs(_difference(step, shown))
         self._learn(step.shown, shown)
 
-    def record(self, step: Step) -> bool:
-        """Play a step; if it shows something else now, the document shows that, too. Returns whether it does.
-
-        The hashes stay those of the document, so that only what differs is rewritten.
-        """
+    def record(self, step: Step) -> tuple[Step, bool]:
+        """Play a step; returns it as it went in this run, and whether it shows something else than the document."""
+        command = self._of_this_run(step.command)
         shown = self._play(step, patient=False)
-        differs = not _alike(step.shown, shown)
         self._learn(step.shown, shown)
-        if differs:
-            written = {ours: theirs for theirs, ours in self._hashes.items()}
-            step.shown = [_TOKEN.sub(lambda token: written.get(token[0], token[0]), line) for line in shown]
-        return differs
+        return replace(step, command=command, shown=shown), not _alike(step.shown, shown)
 
     def _play(self, step: Step, *, patient: bool) -> list[str]:
         """What a command shows; without patience, as soon as that stays the same."""
@@ -201,9 +210,10 @@ class Player:
         return _TOKEN.sub(lambda token: self._hashes.get(token[0], token[0]), text)
 
     def _learn(self, written: list[str], shown: list[str]) -> None:
-        theirs, ours = (_TOKEN.findall("\n".join(lines)) for lines in (written, shown))
-        if len(theirs) == len(ours):
-            self._hashes.update(zip(theirs, ours, strict=True))
+        theirs, ours = ([normalise(line) for line in lines] for lines in (written, shown))
+        for here, there, size in SequenceMatcher(None, theirs, ours, autojunk=False).get_matching_blocks():
+            for one, other in zip(written[here : here + size], shown[there : there + size], strict=True):
+                self._hashes.update(zip(_TOKEN.findall(one), _TOKEN.findall(other), strict=True))
 
 
 def _lines(text: str) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from eval.transcript import Differs, Player, normalise, parse, render
+from eval.captures import documents
+from eval.transcript import Differs, Player, contradictions, normalise, parse, render
 
 DOCUMENT = """# Title
 
@@ -116,9 +119,36 @@ def test_hashes_are_replaced_by_those_of_the_run() -> None:
     assert machine.typed[-1] == "basefs revert conf:/x dddddddddddd"
 
 
-def test_recording_rewrites_only_what_differs() -> None:
-    text = "alpha# basefs list\naaaaaaaaaaaa 2 s\nalpha# basefs log conf:/x\nold aaaaaaaaaaaa"
+def test_a_recorded_step_is_that_of_this_run() -> None:
+    text = "alpha# basefs list\naaaaaaaaaaaa 2 s\nalpha# basefs log conf:/x aaaaaaaaaaaa\nold aaaaaaaaaaaa"
     steps = parse(f"```console\n{text}\n```")[0].steps
     player = Player({"alpha": Echo("cccccccccccc 5 s", "cccccccccccc 5 s", "new cccccccccccc")})  # type: ignore[dict-item]
-    assert [player.record(step) for step in steps] == [False, True]
-    assert [step.shown for step in steps] == [["aaaaaaaaaaaa 2 s"], ["new aaaaaaaaaaaa"]]
+    recorded, differs = zip(*map(player.record, steps), strict=True)
+    assert differs == (False, True)
+    assert [step.command for step in recorded] == ["basefs list", "basefs log conf:/x cccccccccccc"]
+    assert [step.shown for step in recorded] == [["cccccccccccc 5 s"], ["new cccccccccccc"]]
+
+
+def test_hashes_are_learned_from_the_lines_that_are_there_still() -> None:
+    text = "alpha# basefs list\naaaaaaaaaaaa x\nalpha# basefs cat conf:/x --at aaaaaaaaaaaa"
+    steps = parse(f"```console\n{text}\n```")[0].steps
+    machine = Echo("bbbbbbbbbbbb y\ncccccccccccc x")
+    player = Player({"alpha": machine})  # type: ignore[dict-item]
+    for step in steps:
+        player.record(step)
+    assert machine.typed[-1] == "basefs cat conf:/x --at cccccccccccc"
+
+
+def test_an_entry_with_two_times_is_a_contradiction() -> None:
+    def of(*lines: str) -> dict[str, set[str]]:
+        return contradictions(parse("\n".join(["```console", "alpha# basefs log conf:/x", *lines, "```"])))
+
+    one, other = "4ad844012a1c  2026-11-24 01:02:03  write  alpha", "* 4ad844012a1c  write  2026-11-24 01:02:04  alpha"
+    assert of(one, one, "5ad844012a1c  2026-11-24 01:02:04") == {}
+    assert of(one, other) == {"4ad844012a1c": {"2026-11-24 01:02:03", "2026-11-24 01:02:04"}}
+    assert of(one, "alpha# basefs log --arrival conf:/x", "4ad844012a1c  2026-11-24 01:02:09  write") == {}
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.stem)
+def test_no_document_contradicts_itself(document: Path) -> None:
+    assert contradictions(parse(document.read_text())) == {}, "make captures writes it anew"
