@@ -163,8 +163,11 @@ class LogState(Protocol):
     def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
         """The block so many places behind one in its chain; None if it is not here, or the chain ends before."""
 
-    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
-        """Verify and append, entries first.  Never raises for bad input."""
+    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
+        """Verify and append, entries first.  Never raises for bad input.
+
+        `peer`: their sender, in whose room those wait that come too early.
+        """
 
     def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
         """The first missing block of each incomplete chain, `limit` at most."""

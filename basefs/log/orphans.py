@@ -1,8 +1,8 @@
 """Orphans: entries and blocks that arrived too early, kept in bounded memory (docs/formats.md, section 4).
 
 Gossip has no order.  An entry may come before its parent or before the grant of its key, a block before the one that
-names it.  None of that can be verified yet, so none of it reaches the disk, and each peer has its own share of the
-room: a peer that sends rubbish pushes out its own rubbish.
+names it.  None of that can be verified yet, so none of it reaches the disk.  Each peer has a room for its entries: a
+peer that sends rubbish pushes out its own rubbish, and however many peers send some, the fullest room loses first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from basefs.log.hashes import BlockHash, EntryHash
 
 #: Entries a peer may have waiting.  A burst of gossip is some hundred entries; an entry takes about 1 kB of memory.
 MAX_ENTRIES_PER_PEER = 1024
-#: Peers that may have entries waiting; the one that came first is forgotten.
-MAX_PEERS = 64
+#: Entries of all peers together; beyond that the fullest room loses one.
+MAX_ENTRIES = 16 * 1024
 #: Bytes of blocks waiting, all peers together: enough for the gossiped blocks of a hundred files.
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -29,33 +29,34 @@ class Orphans:
     """
 
     def __init__(self) -> None:
-        self._peers: OrderedDict[str, OrderedDict[EntryHash, tuple[Entry, bytes]]] = OrderedDict()
+        self._peers: dict[str, OrderedDict[EntryHash, tuple[Entry, bytes]]] = {}
+        self._total = 0
         self._waiting: dict[bytes, set[tuple[str, EntryHash]]] = {}
         self._blocks: OrderedDict[BlockHash, Block] = OrderedDict()
         self._block_bytes = 0
         self.dropped = 0
 
     def __len__(self) -> int:
-        return sum(len(entries) for entries in self._peers.values())
+        return self._total
 
     def hold(self, entry: Entry, needs: bytes, peer: str) -> None:
         """Keep an entry until `needs` (the hash of its parent, or the fingerprint of its key) is known."""
-        if peer not in self._peers and len(self._peers) >= MAX_PEERS:
-            forgotten, entries = self._peers.popitem(last=False)
-            self.dropped += len(entries)
-            for hash, (_, need) in entries.items():
-                self._forget(need, forgotten, hash)
-        mine = self._peers.setdefault(peer, OrderedDict())
+        mine = self._peers.get(peer) or OrderedDict()
         if entry.hash in mine:
             return
         if len(mine) >= MAX_ENTRIES_PER_PEER:
-            hash, (_, need) = mine.popitem(last=False)
-            self._forget(need, peer, hash)
-            self.dropped += 1
-        mine[entry.hash] = (entry, needs)
+            self._drop_first(peer)
+        elif self._total >= MAX_ENTRIES:
+            self._drop_first(max(self._peers, key=lambda each: len(self._peers[each])))
+        self._peers.setdefault(peer, OrderedDict())[entry.hash] = (entry, needs)
+        self._total += 1
         self._waiting.setdefault(needs, set()).add((peer, entry.hash))
 
-    def _forget(self, need: bytes, peer: str, hash: EntryHash) -> None:
+    def _drop_first(self, peer: str) -> None:
+        """The entry of a peer that has waited longest makes room."""
+        hash, need = next((hash, need) for hash, (_, need) in self._peers[peer].items())
+        self._take(peer, hash)
+        self.dropped += 1
         waiting = self._waiting.get(need, set())
         waiting.discard((peer, hash))
         if not waiting:
@@ -65,11 +66,16 @@ class Orphans:
         """The entries that waited for `known`, each with its peer; they are no longer kept."""
         released = []
         for peer, hash in self._waiting.pop(known, ()):
-            entry, _ = self._peers[peer].pop(hash)
-            if not self._peers[peer]:
-                del self._peers[peer]
-            released.append((entry, peer))
+            released.append((self._take(peer, hash), peer))
         return released
+
+    def _take(self, peer: str, hash: EntryHash) -> Entry:
+        """An entry of a peer, no longer in its room."""
+        entry, _ = self._peers[peer].pop(hash)
+        self._total -= 1
+        if not self._peers[peer]:
+            del self._peers[peer]
+        return entry
 
     def hold_block(self, block: Block) -> None:
         """Keep a block that no chain waits for yet."""

@@ -26,7 +26,7 @@ ENTRIES = [entry(number) for number in range(12)]
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that tests reach."""
     monkeypatch.setattr(module, "MAX_ENTRIES_PER_PEER", 3)
-    monkeypatch.setattr(module, "MAX_PEERS", 2)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 6)
     monkeypatch.setattr(module, "MAX_BLOCK_BYTES", 100)
 
 
@@ -53,11 +53,13 @@ def test_a_peer_pushes_out_its_own() -> None:
     assert {found.hash for found, peer in released if peer == "loud"} == {one.hash for one in ENTRIES[-3:]}
 
 
-def test_the_first_peer_is_forgotten() -> None:
+def test_many_peers_push_out_what_they_have_sent_themselves() -> None:
     orphans = Orphans()
-    for number, peer in enumerate(("a", "b", "c")):
-        orphans.hold(ENTRIES[number], b"need", peer)
-    assert {peer for _, peer in orphans.release(b"need")} == {"b", "c"}
+    orphans.hold(ENTRIES[0], b"need", "quiet")
+    for number, one in enumerate(ENTRIES):
+        orphans.hold(one, b"need", f"loud{number % 4}")
+    assert len(orphans) == 6
+    assert {peer for _, peer in orphans.release(b"need")} == {"quiet", "loud0", "loud1", "loud2", "loud3"}
 
 
 HOLD = st.tuples(st.integers(0, len(ENTRIES) - 1), st.sampled_from([b"x", b"y"]), st.sampled_from("abcd"))
@@ -75,7 +77,7 @@ def test_bounds_hold_after_anything(actions: list[tuple[int, bytes, str] | bytes
             before = len(orphans), orphans.dropped
             orphans.hold(ENTRIES[number], need, peer)
             held += (len(orphans), orphans.dropped) != before
-        assert len(orphans) <= 3 * 2
+        assert len(orphans) <= 6
         assert len(orphans) == held - released - orphans.dropped
     assert len(orphans.release(b"x")) + len(orphans.release(b"y")) == held - released - orphans.dropped
     assert len(orphans) == 0

@@ -34,9 +34,9 @@ class Checks:
             node.watched.accusations.clear()
             if not node.running:
                 continue
-            for host in self._hosts:
-                if node.sync.banned_for((host, 0)) is not None:
-                    self.found.append(f"{node.host} has banned {host}")
+            for other in self._nodes:
+                if node.sync.banned_for((other.host, other.sync.port)) is not None:
+                    self.found.append(f"{node.host} has banned {other.host}")
             self._compare(node)
 
     def _compare(self, node: Node) -> None:

@@ -167,8 +167,8 @@ class MemoryLog:
                 chain.stalled = True
                 self._put(hash, addend(stalled_hash(hash, chain.last)))
 
-    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
-        """See `LogState`."""
+    def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
+        """See `LogState`; nothing waits here, so the sender does not matter."""
         with self._adding:
             return self._add(entries, blocks)
 

@@ -11,10 +11,13 @@ import asyncio
 import enum
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from basefs.sync.net.parties import party
 from basefs.sync.net.peers import Address
+from basefs.sync.net.places import Places
 from basefs.sync.net.transport import Session
 from basefs.sync.session.push import Notice, PushSession, QueuedPush
 from basefs.sync.session.result import Reason
@@ -22,10 +25,13 @@ from basefs.sync.session.states import Role
 
 log = logging.getLogger(__name__)
 
-#: Standing sessions that a node takes part in at the most: a random graph asks more of some nodes than of others.
+#: Standing sessions that others have opened, at the most: a random graph asks more of some nodes than of others.
 MAX_STANDING = 12
-#: Of them, those that one host may have opened: a single machine must not take all the places of honest peers.
-MAX_STANDING_PER_HOST = 6
+#: Of them, those that one party may have opened: several nodes may share an address.
+MAX_STANDING_PER_PARTY = 6
+#: Standing sessions that a node opens itself, however many others have opened: those with peers that it has not chosen
+#: may all be with one that passes nothing on.
+OWN_STANDING = 2
 #: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
 LIFETIME = (300.0, 600.0)
 
@@ -52,11 +58,13 @@ class NeighbourSet:
         on_gap: Callable[[Address], None],
         rng: random.Random,
         degree: int,
+        is_known: Callable[[str], bool] = lambda who: True,
     ) -> None:
         """`peers` lists where others listen.
 
         `on_began` is called with each session that stands, after both logs were compared; `on_gap` with a peer that has
-        something which a push did not bring.  `degree`: sessions that this node wants, 0: it keeps none.
+        something which a push did not bring.  `degree`: sessions that this node wants, 0: it keeps none.  `is_known`:
+        see `Places`.
         """
         self._peers = peers
         self._on_began = on_began
@@ -65,6 +73,8 @@ class NeighbourSet:
         self._degree = degree
         #: Until when each is to stand.
         self._sessions: dict[Session, float] = {}
+        #: Those that others have opened.
+        self._places: Places[Session] = Places(MAX_STANDING, MAX_STANDING_PER_PARTY, is_known)
 
     def leave(self, reason: Reason = Reason.COMPLETE) -> None:
         """Leave all sessions."""
@@ -147,19 +157,22 @@ class NeighbourSet:
 
     # What sessions ask and tell
 
-    def may_keep(self, address: Address, role: Role) -> bool:
+    def may_keep(self, address: Address, key: bytes, role: Role) -> bool:
         """See `Keeper`: nobody twice, nobody who cannot be reached in turn, and not too many."""
-        if self._degree == 0 or address[1] == 0 or address in self.addresses:
+        if self._degree == 0 or address[1] == 0 or (key or address) in map(_name_of, self._sessions):
             return False
         if role is Role.RESPONDER:
-            same = sum(session.address[0] == address[0] for session in self._sessions)
-            return len(self._sessions) < MAX_STANDING and same < MAX_STANDING_PER_HOST
-        return len(self._sessions) < self._degree
+            return self._places.admit(party(address[0], key))
+        return self._missing > 0
 
     def notice(self, session: Session, notice: Notice | None) -> None:
         """See `Keeper`."""
         if notice is Notice.STANDS:
             self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*LIFETIME)
+            if session.role is Role.RESPONDER:
+                unlucky = self._places.enter(session, party(session.address[0], session.key))
+                if unlucky is not None:
+                    unlucky.end(Reason.COMPLETE)
             log.debug("%s:%d: session established", *session.address)
             self._on_began(session)
         elif notice is Notice.GAP:
@@ -172,6 +185,7 @@ class NeighbourSet:
                 session.wake()
         else:
             self._sessions.pop(session, None)
+            self._places.leave(session)
 
     # How many, and how long
 
@@ -179,7 +193,12 @@ class NeighbourSet:
         """How many sessions are missing, once those that have stood long enough or twice are left."""
         self._renew()
         self._part_twins()
-        return self._degree - len(self._sessions)
+        return self._missing
+
+    @property
+    def _missing(self) -> int:
+        own = sum(session.role is Role.INITIATOR for session in self._sessions)
+        return max(self._degree - len(self._sessions), min(OWN_STANDING, self._degree) - own)
 
     def make_room(self, arrived: int) -> None:
         """So many members have come, or are back: perhaps a session gives way to a new one, with anybody.
@@ -204,8 +223,13 @@ class NeighbourSet:
 
         Neither knows what the other does, so each gives up its own by the toss of a coin, until one is left or none.
         """
-        standing = self.addresses
+        standing = Counter(map(_name_of, self._sessions))
         for session in list(self._sessions):
-            twin = session.role is Role.INITIATOR and standing.count(session.address) > 1
+            twin = session.role is Role.INITIATOR and standing[_name_of(session)] > 1
             if twin and self._rng.random() < 0.5:
                 session.end(Reason.COMPLETE)
+
+
+def _name_of(session: Session) -> bytes | Address:
+    """What tells two nodes apart: the key that the peer has proved, otherwise where it says that it listens."""
+    return session.key or session.address

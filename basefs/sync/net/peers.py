@@ -13,8 +13,8 @@ from basefs.sync.session.result import Reason, Result, SessionCounters
 #: Where a peer accepts sessions: host and port.
 Address = tuple[str, int]
 
-#: Seconds of the first ban.  Long enough to make flooding pointless, short enough for an address that a bad node shares
-#: with good ones (NAT, several nodes on one machine).
+#: Seconds of the first ban, which makes flooding pointless; and those that sessions from an address wait where one of
+#: them has broken a rule and proved no key: others may share it (NAT, several nodes or users on one machine).
 FIRST_BAN = 5.0
 #: Seconds of the longest ban, reached with the eleventh offence in a row.
 LONGEST = 3600.0
@@ -39,7 +39,10 @@ class _Interval:
 
 
 class _Intervals:
-    """Growing intervals by key: twice as long each time, forgotten when as long as the longest has passed in peace."""
+    """Growing intervals by key: twice as long each time, forgotten when as long as the longest has passed in peace.
+
+    What happens while one is running belongs to it.
+    """
 
     def __init__(self, first: float, longest: float, max_keys: int) -> None:
         self._first = first
@@ -57,7 +60,10 @@ class _Intervals:
         return found if found is not None and now < found.until else None
 
     def begin(self, key: object, now: float) -> _Interval:
-        """Start the next interval of a key."""
+        """Start the next interval of a key, unless one is running."""
+        running = self.running(key, now)
+        if running is not None:
+            return running
         old = self._found.pop(key, None)
         if old is None or now >= old.until + self._longest:
             length = self._first
@@ -74,28 +80,23 @@ class _Intervals:
         return found.asked if found else 0
 
 
-def party(host: str, key: bytes) -> str:
-    """By what a peer is known: by its raw public key where it has proved one, otherwise by its host."""
-    return key.hex() or host
-
-
 class PenaltyBox:
-    """Addresses, or keys, that are refused for a while."""
+    """Parties that are refused for a while: those of a key, and those that were called where they answer."""
 
     def __init__(self, first: float = FIRST_BAN, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
         self._bans = _Intervals(first, longest, max_keys)
 
-    def punish(self, address: str, now: float) -> float:
-        """Ban an address, longer than the last time.  Returns the seconds."""
-        return self._bans.begin(address, now).length
+    def punish(self, who: str, now: float) -> float:
+        """Ban a party, longer than the last time, unless it is banned.  Returns the seconds of the ban."""
+        return self._bans.begin(who, now).length
 
-    def banned(self, address: str, now: float) -> bool:
-        """Whether an address is refused now."""
-        return self._bans.running(address, now) is not None
+    def banned(self, who: str, now: float) -> bool:
+        """Whether a party is refused now."""
+        return self._bans.running(who, now) is not None
 
-    def remaining(self, address: str, now: float) -> float | None:
-        """Seconds for which an address is refused still, `None` if it is not."""
-        ban = self._bans.running(address, now)
+    def remaining(self, who: str, now: float) -> float | None:
+        """Seconds for which a party is refused still, `None` if it is not."""
+        ban = self._bans.running(who, now)
         return None if ban is None else ban.until - now
 
 
@@ -113,11 +114,19 @@ class Pace:
 
     def delay(self, key: object, now: float) -> float:
         """Count a beginning; returns the seconds that it has to wait."""
-        due = max(self._due.pop(key, now), now)
-        self._due[key] = due + self._step
+        due = max(self._due.get(key, now), now)
+        self._set(key, due + self._step)
+        return max(due - self._slack - now, 0.0)
+
+    def rest(self, key: object, now: float, seconds: float) -> None:
+        """Have the next beginning wait for so long, if it does not wait longer anyway."""
+        self._set(key, max(self._due.get(key, now), now + self._slack + seconds))
+
+    def _set(self, key: object, due: float) -> None:
+        self._due.pop(key, None)
+        self._due[key] = due
         while len(self._due) > self._max_keys:
             self._due.popitem(last=False)
-        return max(due - self._slack - now, 0.0)
 
 
 class Throttle:

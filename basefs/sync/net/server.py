@@ -15,12 +15,14 @@ from functools import partial
 from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
 from basefs.sync.net.keys import answer_keys
-from basefs.sync.net.peers import FIRST_BAN, MAX_KEYS, Address, PenaltyBox, party
+from basefs.sync.net.parties import party
+from basefs.sync.net.peers import FIRST_BAN, MAX_KEYS, Address
+from basefs.sync.net.places import Places
 from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
 from basefs.sync.net.transport import GRACE, Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
-from basefs.sync.session.result import Reason, Result
+from basefs.sync.session.result import Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.messages import Refusal, Refuse
@@ -47,10 +49,12 @@ class SyncServer:
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
         shared: SessionContext | None = None,
+        is_known: Callable[[str], bool] = lambda who: True,
     ) -> None:
         """`on_result` gets the peer's host with its sync port (0 if it did not tell) after each session.
 
         A session that the `keeper` lets stand does not count among the sessions that others may have at once.
+        `is_known`: see `Places`.
         """
         self._keeper = keeper
         self._shared = shared or SessionContext()
@@ -59,13 +63,10 @@ class SyncServer:
         self._port = port
         self._max_sessions = max_sessions
         self._penalties = self._shared.penalties
-        #: Those whose greeting did not come in time, never longer: where packets are lost, honest ones too.
-        self._silent = PenaltyBox(FIRST_BAN, FIRST_BAN)
         self._on_result = on_result
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        #: By host; in a closed filesystem by key.
-        self._parties: Counter[str] = Counter()
+        self._places: Places[Connection] = Places(max_sessions, self._shared.per_host, is_known)
         self._strangers = Strangers()
         #: Where members have proved their keys, the oldest first: strangers elsewhere do not keep them out.
         self._met: OrderedDict[str, None] = OrderedDict()
@@ -83,7 +84,7 @@ class SyncServer:
     @property
     def sessions(self) -> int:
         """How many are running."""
-        return self._parties.total()
+        return len(self._places)
 
     async def start(self) -> None:
         """Listen.  Raises `OSError` if the address is taken."""
@@ -125,35 +126,41 @@ class SyncServer:
         credentials = self._shared.credentials
         if credentials is not None and not await self._meet(host, connection, credentials):
             return
+        key = connection.peer or b""
         # Whoever shares an address with a member takes nothing from it.
-        who = party(host, connection.peer or b"")
-        now = asyncio.get_running_loop().time()
-        if self._penalties.banned(who, now) or self._silent.banned(who, now):
+        who = party(host, key)
+        loop = asyncio.get_running_loop()
+        if self._penalties.banned(who, loop.time()):
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
         if connection.protocol == ALPN_KEY:
             return await self._exchange_keys(who, connection)
-        if self._parties.total() >= self._max_sessions or self._parties[who] >= self._shared.per_host:
+        if not self._places.admit(who):
             return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
-        with contextlib.ExitStack() as slot:
-            self._parties[who] += 1
-            slot.callback(self._free_slot, who)
+        unlucky = self._places.enter(connection, who)
+        if unlucky is not None:
+            unlucky.abort()
+        try:
             # Not turned away: the others behind the same address have done nothing.
-            await asyncio.sleep(self._shared.pace.delay(who, asyncio.get_running_loop().time()))
-            core = core_of(self._state, Role.RESPONDER, host, self._port, self._keeper, self._shared)
+            await asyncio.sleep(self._shared.pace.delay(who, loop.time()))
+            core = core_of(self._state, Role.RESPONDER, host, key, self._port, self._keeper, self._shared)
 
             def notice(session: Session, what: Notice | None) -> None:
                 if what is Notice.STANDS:
-                    slot.close()  # it costs next to nothing from then on
+                    self._places.leave(connection)  # it costs next to nothing from then on
                 if self._keeper is not None:
                     self._keeper.notice(session, what)
 
             result = await Session(core, connection, (host, 0), self._shared, None, notice).run()
-        if result.misbehaved:
-            self._penalties.punish(who, asyncio.get_running_loop().time())
-        elif result.reason is Reason.TIMEOUT and not any(result.peer_identity):
-            self._silent.punish(who, asyncio.get_running_loop().time())
+        finally:
+            self._places.leave(connection)
+        if result.offends and key:
+            self._penalties.punish(who, loop.time())
+        elif result.offends:
+            # A ban would be for everybody behind this address.
+            self._shared.pace.rest(who, loop.time(), FIRST_BAN)
         if self._on_result:
-            self._on_result((host, result.peer_port), result)
+            address = (host, result.peer_port)
+            self._on_result(address if self._shared.is_at(address, key) else (host, 0), result)
 
     async def _meet(self, host: str, connection: Connection, credentials: Credentials) -> bool:
         """Find out who is on the other side; False for a stranger, which learns nothing but that it is one."""
@@ -206,10 +213,6 @@ class SyncServer:
             await answer_keys(connection, self._shared.keys)
         finally:
             self._exchanging.discard(who)
-
-    def _free_slot(self, who: str) -> None:
-        self._parties[who] -= 1
-        self._parties += Counter()  # drops those without a session
 
     async def _turn_away(self, who: str, refuse: Refuse, connection: Connection) -> None:
         """Tell why and close; not even that if there are many to be told."""

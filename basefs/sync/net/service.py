@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -14,16 +13,15 @@ from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
+from basefs.sync.net.parties import party
 from basefs.sync.net.peers import (
     FRESH_SECONDS,
-    MAX_KEYS,
     ON_THE_WAY_SECONDS,
     Address,
     Contact,
     Lag,
     Throttle,
     Traffic,
-    party,
 )
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
@@ -108,11 +106,12 @@ class SyncService:
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
-        #: The keys that peers have proved where this node called them, the oldest first.
-        self._keys: OrderedDict[Address, bytes] = OrderedDict()
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
-        self.neighbours = NeighbourSet(peers, self._began, self._gap, rng or random.Random(), degree)
+        self._peers = peers
+        self.neighbours = NeighbourSet(
+            peers, self._began, self._gap, rng or random.Random(), degree, is_known=self._is_known
+        )
         self._server = SyncServer(
             state,
             *address,
@@ -120,6 +119,7 @@ class SyncService:
             on_result=self._ended,
             keeper=self.neighbours,
             shared=self._shared,
+            is_known=self._is_known,
         )
 
     @property
@@ -204,18 +204,23 @@ class SyncService:
             )
         finally:
             self._talking.pop(address, None)
-        self._note_key(address, result.key)
-        if result.misbehaved:
-            self._penalties.punish(party(address[0], result.key), asyncio.get_running_loop().time())
-        self._ended(address, result)
+        self._answered(address, result)
         return result.reason
 
-    def _note_key(self, address: Address, key: bytes) -> None:
-        if key:
-            self._keys[address] = key
-            self._keys.move_to_end(address)
-            if len(self._keys) > MAX_KEYS:
-                self._keys.popitem(last=False)
+    def _answered(self, address: Address, result: Result) -> None:
+        """A session that this node began has ended."""
+        if result.offends:
+            self._penalties.punish(self._party_at(address), asyncio.get_running_loop().time())
+        self._ended(address, result)
+
+    def _party_at(self, address: Address) -> str:
+        """The party that answers at an address: where it has proved no key, nobody else than what listens there."""
+        key = self.key_at(address)
+        return party(address[0], key) if key else "{}:{}".format(*address)
+
+    def _is_known(self, who: str) -> bool:
+        """Whether a party is a member; without keys, whether a member is where it is."""
+        return self._shared.credentials is not None or any(party(host, b"") == who for host, _ in self._peers())
 
     # Who is let in
 
@@ -234,12 +239,12 @@ class SyncService:
             digits = fingerprint_of(session.key).hex()[:12]
             log.info("%s:%d: session ended: the key %s is no member any more", *session.address, digits)
             session.expel()
-        for address in [address for address, key in self._keys.items() if key in gone]:
-            del self._keys[address]
+        for address in [address for address, key in self._shared.proved.items() if key in gone]:
+            del self._shared.proved[address]
 
     def key_at(self, address: Address) -> bytes:
         """The raw public key that the node at an address has proved lately; empty if none."""
-        return self._keys.get(address, b"")
+        return self._shared.proved.get(address, b"")
 
     def _progress(self, address: Address, session: Session) -> None:
         self._talking[address] = session
@@ -306,8 +311,7 @@ class SyncService:
 
     def banned_for(self, address: Address) -> float | None:
         """Seconds for which no session with a peer is wanted yet, `None` if it is not banned."""
-        who = party(address[0], self.key_at(address))
-        return self._penalties.remaining(who, asyncio.get_running_loop().time())
+        return self._penalties.remaining(self._party_at(address), asyncio.get_running_loop().time())
 
     def contact(self, address: Address) -> Contact:
         """What the sessions with a peer have told of it, and the bytes of those that are open as well."""
@@ -347,8 +351,7 @@ class SyncService:
         while not self._is_confirmed(peer):
             async with places:
                 result = await sync_with(self._state, *peer, own_port=self.port, progress=_hang_up, shared=self._shared)
-            self._note_key(peer, result.key)
-            self._ended(peer, result)
+            self._answered(peer, result)
             lag = self.lag(peer)
             if result.reason not in (Reason.COMPLETE, Reason.ENOUGH) or lag is None:
                 return
@@ -372,9 +375,6 @@ class SyncService:
             self._shared.room.took()
         self._report(address, result, now)
         if result.counters.refusal and not result.misbehaved:
-            if result.counters.offends:
-                # Nor may hanging up in time help.
-                self._penalties.punish(party(address[0], result.key), now)
             self._say(address, "refused", result.counters.refusal, now)
         if self._listener is not None:
             self._listener.on_result(address, result)

@@ -8,19 +8,16 @@ it, and whoever has just come has as good a chance as those that were there befo
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import random
 from collections import Counter
 from typing import Protocol
+
+from basefs.sync.net.parties import place_of
 
 #: Connections at once: of one address, of the network around it, and of all; 128 kB each at the most.
 PER_ADDRESS = 16
 PER_NETWORK = 64
 MOST = 256
-#: Bytes of an IPv4 or IPv6 address that are one address, and those that are the network around it: one machine can have
-#: all addresses of an IPv6 /64, and one customer those of a /24 or /48.
-_ADDRESS_BYTES = {4: 4, 6: 8}
-_NETWORK_BYTES = {4: 3, 6: 6}
 #: Handshakes that are begun a second, and at once: each takes the server 1 ms, so they take a tenth of a core.
 TURNS = 100.0
 TURNS_AT_ONCE = 32
@@ -114,15 +111,3 @@ class Strangers:
             self._due += self._step
             lucky = random.choice(list(self._waiting))
             self._waiting.pop(lucky).set_result(None)
-
-
-def place_of(host: str) -> tuple[bytes, bytes]:
-    """What counts as one address, and as the network around it."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host.encode(), host.encode()
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    raw = address.packed
-    return raw[: _ADDRESS_BYTES[address.version]], raw[: _NETWORK_BYTES[address.version]]

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -21,7 +22,8 @@ from basefs.log.interface import Digest, LogState
 from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
 from basefs.sync.net.keys import ExchangeKeys
-from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Traffic
+from basefs.sync.net.parties import party
+from basefs.sync.net.peers import MAX_KEYS, Address, Contact, Contacts, Pace, PenaltyBox, Traffic
 from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
@@ -39,15 +41,16 @@ class SessionContext:
 
     Attributes:
         limits: what it allows each of them.
-        penalties: the hosts that are refused for a while.
-        pace: how often a host may begin a session.
-        per_host: sessions that one host may have with this node at once: enough for several nodes behind one address.
+        penalties: the parties that are refused for a while.
+        pace: how often a party may begin a session.
+        per_host: sessions that one party may have with this node at once: enough for several nodes behind one address.
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
         claims: which session brings what.
         contacts: what is known of the peers.
         room: whether the disk of the log takes more; `None`: there is no disk.
         credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
+        proved: the keys that peers have proved where this node called them, by address, the oldest first.
         keys: exchanges the gossip key with a member; `None`: there is none.
         sessions: those that run.
         awake: the time by which sessions judge their peers.
@@ -67,6 +70,7 @@ class SessionContext:
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
     credentials: Credentials | None = None
+    proved: OrderedDict[Address, bytes] = field(default_factory=OrderedDict)
     keys: ExchangeKeys | None = None
     sessions: set[Session] = field(default_factory=set)
     awake: Awake = field(default_factory=Awake)
@@ -82,6 +86,17 @@ class SessionContext:
         """Something that came did not fit."""
         if self.room is not None:
             self.room.ran_out(received=True)
+
+    def prove(self, address: Address, key: bytes) -> None:
+        """A peer has proved this key where this node called it."""
+        self.proved[address] = key
+        self.proved.move_to_end(address)
+        if len(self.proved) > MAX_KEYS:
+            self.proved.popitem(last=False)
+
+    def is_at(self, address: Address, key: bytes) -> bool:
+        """Whether a peer that has proved this key may say that it answers at an address: no other key does."""
+        return self.proved.get(address, key) == key
 
     def contact(self, address: Address) -> Contact:
         """What is known of a peer, with the bytes of the sessions that are open."""
@@ -114,8 +129,11 @@ _UNREACHABLE = 15.0
 class Keeper(Protocol):
     """Decides on sessions that stay open."""
 
-    def may_keep(self, address: Address, role: Role) -> bool:
-        """Whether a session with this peer may stand; `role` is our own side of it."""
+    def may_keep(self, address: Address, key: bytes, role: Role) -> bool:
+        """Whether a session with this peer may stand; `key`: the one that it has proved, empty if none.
+
+        `role` is our own side of it.
+        """
 
     def notice(self, session: Session, notice: Notice | None) -> None:
         """Something has happened in a session that stands; `None`: it has ended."""
@@ -450,7 +468,9 @@ async def sync_with(
     except Refused as refused:
         return Result(refused.reason, refused.detail, False, SessionCounters(), by_peer=refused.by_peer)
     asked_at = asyncio.get_running_loop().time()
-    core = core_of(state, Role.INITIATOR, host, own_port, keeper, shared, asked_at)
+    if connection.peer:
+        shared.prove((host, port), connection.peer)
+    core = core_of(state, Role.INITIATOR, host, connection.peer or b"", own_port, keeper, shared, asked_at)
     notice = None if keeper is None else keeper.notice
     return await Session(core, connection, (host, port), shared, progress, notice).run()
 
@@ -459,26 +479,30 @@ def core_of(
     state: LogState,
     role: Role,
     host: str,
+    key: bytes,
     port: int,
     keeper: Keeper | None,
     shared: SessionContext,
     asked_at: float | None = None,
 ) -> SyncProtocol:
-    """The core of a session with the peer at `host`; `port` is our own sync port, 0 if nowhere.
+    """The core of a session with the peer at `host`, which has proved `key`; `port` is our own sync port, 0 if nowhere.
 
-    What the peer tells of its log is noted among the contacts of this node; `asked_at`: see `Contacts.told`.
+    What the peer tells of its log is noted among the contacts of this node; `asked_at`: see `Contacts.told`.  A peer
+    chooses the port that it tells, so it is not believed where another key answers.
     """
 
     def stay(peer: int) -> bool:
-        return keeper is not None and keeper.may_keep((host, peer), role)
+        return keeper is not None and shared.is_at((host, peer), key) and keeper.may_keep((host, peer), key, role)
 
     def tells(peer: int, log: Digest) -> None:
-        shared.contacts.told((host, peer), log, state.digest(), asyncio.get_running_loop().time(), asked_at)
+        if shared.is_at((host, peer), key):
+            shared.contacts.told((host, peer), log, state.digest(), asyncio.get_running_loop().time(), asked_at)
 
     def has_room(peer: int, has_room: bool) -> None:
-        shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
+        if shared.is_at((host, peer), key):
+            shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
 
-    remote = RemotePeer(host, tells, has_room)
+    remote = RemotePeer(host, party(host, key), tells, has_room)
     limits, claims = shared.limits, shared.claims
     return SyncProtocol(
         state, role, port=port, limits=limits, stay=stay, full=shared.is_full, claims=claims, peer=remote

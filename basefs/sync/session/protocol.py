@@ -326,7 +326,7 @@ class SyncProtocol:
             self._half = line.startswith(ENTRIES) and not self._half and not self._stands
             cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
         if self._open and self._receiver.pending:
-            return partial(self._log.add, *self._receiver.offer())
+            return partial(self._log.add, *self._receiver.offer(), peer=self.peer.party)
         self._judge()
         self._maybe_close()
         if self._stands and self._receiver.wanted_parents():

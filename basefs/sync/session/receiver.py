@@ -263,7 +263,7 @@ class Receiver:
             return
         for orphaned, run in groupby(blocks, self._orphans.hold_block):
             offered = list(run)
-            result = self._state.add((), offered)
+            result = self._state.add((), offered, peer=self._peer.party)
             # The log cannot take the block of an orphan yet, unless another entry has the same content.
             self._account(_without_strays(result, len(offered)) if orphaned else result, offered)
             if not streaming:

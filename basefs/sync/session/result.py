@@ -133,6 +133,11 @@ class Result:
         """Whether the peer broke a rule, or wasted so much that it might as well have."""
         return self.reason is Reason.RUBBISH or (self.reason is Reason.USELESS and not self.by_peer)
 
+    @property
+    def offends(self) -> bool:
+        """Whether the peer has misbehaved, or sent what no honest one sends; hanging up in time does not help."""
+        return self.misbehaved or (bool(self.counters.refusal) and self.counters.offends)
+
     def raise_for_reason(self) -> None:
         """Raise what a command reports: nothing if complete, else `WrongFilesystem`, `RemoteProtocolError`,
         `PeerUnreachable` or (any other) `NetworkError`."""
@@ -154,11 +159,13 @@ class RemotePeer:
         identity: hash of the root entry that it gave, `ZERO_HASH` if it gave none yet.
         port: its own sync port, 0 if unknown.
         host: where it is, '' if unknown.
+        party: who it is, or which of those that nobody can tell apart; what waits for its parent waits in its room.
     """
 
     def __init__(
         self,
         host: str = "",
+        party: str = "",
         on_log: Callable[[int, Digest], None] | None = None,
         on_room: Callable[[int, bool], None] | None = None,
     ) -> None:
@@ -166,6 +173,7 @@ class RemotePeer:
         whether its disk takes something each time that it greets."""
         self.greeting: Hash | None = None
         self.host = host
+        self.party = party
         self._on_log = on_log
         self._on_room = on_room
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,13 @@ def test_bans_grow_up_to_the_longest():
         assert not box.banned("a", now) and box.remaining("a", now) is None
     assert lengths == [5, 10, 20, 40, 60, 60]
     assert not box.banned("b", 0)
+
+
+def test_offences_during_a_ban_do_not_make_it_longer():
+    box = PenaltyBox(first=5, longest=60)
+    assert [box.punish("a", now) for now in (0, 0, 0, 4.9)] == [5] * 4
+    assert box.remaining("a", 4.9) == pytest.approx(0.1)
+    assert box.punish("a", 5) == 10
 
 
 def test_a_long_peace_is_a_new_beginning():
@@ -68,6 +76,21 @@ def test_who_keeps_to_the_pace_never_waits(pauses):
     for pause in pauses:
         now += pause
         assert pace.delay("a", now) < 1e-6
+
+
+def test_a_rest_is_so_long_however_often_it_is_due():
+    pace = Pace(10, 60)
+    for _ in range(8):
+        pace.rest("a", 0, 5)
+    assert pace.delay("a", 0) == pytest.approx(5)
+    assert pace.delay("a", 1) == pytest.approx(4.1)
+    assert pace.delay("a", 12) == 0
+    assert pace.delay("b", 0) == 0
+    pace = Pace(1, 1)
+    for _ in range(8):
+        pace.delay("a", 0)
+    pace.rest("a", 0, 5)
+    assert pace.delay("a", 0) == 8, "who waits longer anyway waits no less"
 
 
 def test_the_pace_of_one_is_not_that_of_another():

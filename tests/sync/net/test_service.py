@@ -16,11 +16,13 @@ from basefs.log.interface import AddResult, Digest
 from basefs.log.room import Room
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server
-from basefs.sync.net.neighbours import MAX_STANDING_PER_HOST, Acknowledged
-from basefs.sync.net.peers import PenaltyBox, Throttle
+from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
+from basefs.sync.net.parties import party
+from basefs.sync.net.peers import FIRST_BAN, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
 from basefs.sync.net.transport import SessionContext
 from basefs.sync.session.result import MAX_UNGRANTED, Reason
+from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Entries, Hash, Stay
@@ -125,7 +127,7 @@ def test_peers_that_cannot_be_had_take_few_of_the_periodic_sessions():
         async with running(two):
             banned = "127.0.0.2", 1
             one = Syncing(logs[0], [missing, banned, (HOST, two.port)], interval=0.005)
-            one._penalties.punish(banned[0], asyncio.get_running_loop().time() + DEADLINE)
+            one._penalties.punish("{}:{}".format(*banned), asyncio.get_running_loop().time() + DEADLINE)
             async with running(one):
                 await until(lambda: len(one.ends) >= 60)
             met = sum(result.reason is Reason.COMPLETE for _, result in one.ends)
@@ -161,10 +163,14 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     assert any("rubbish" in line and "127.0.0.1" in line for line in lines)
 
 
-def test_hanging_up_in_time_does_not_save_from_a_ban():
+def pause(node):
+    """Seconds that the next session from this machine would wait."""
+    return node._shared.pace.delay(party(HOST, b""), asyncio.get_running_loop().time())
+
+
+def test_hanging_up_in_time_does_not_save_from_the_pause():
     async def main():
         node = Syncing(some_log(b"a"))
-        node.sync._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, Digest(bytes(28), 0), 0)))
@@ -174,26 +180,24 @@ def test_hanging_up_in_time_does_not_save_from_a_ban():
             writer.close()
             await until(lambda: node.ends)
             assert node.ends[0][1].reason is Reason.LOST
-            reader, writer = await asyncio.open_connection(HOST, node.port)
-            assert (await reader.read()).startswith(b"CLOSE NO banned")
+            assert pause(node) > FIRST_BAN / 2
             writer.close()
 
     run(main())
 
 
-@pytest.mark.parametrize(("count", "bans"), [(1, False), (MAX_UNGRANTED, False), (MAX_UNGRANTED + 1, True)])
-def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, bans, caplog):
+@pytest.mark.parametrize(("count", "waits"), [(1, False), (MAX_UNGRANTED, False), (MAX_UNGRANTED + 1, True)])
+def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, waits, caplog):
     caplog.set_level(logging.INFO, "basefs.sync")
 
     class Ungranted(MemoryLog):
-        def add(self, entries, blocks):
+        def add(self, entries, blocks, *, peer=""):
             return AddResult(0, (), (), ("granted nowhere",) * len(entries), ungranted=len(entries))
 
     log = Ungranted(ROOT.hash)
 
     async def main():
         node = Syncing(log)
-        node.sync._penalties = node._server._penalties = PenaltyBox(DEADLINE)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 2), 0)))
@@ -203,23 +207,22 @@ def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, b
             writer.write_eof()
             await until(lambda: node.ends)
             assert node.ends[0][1].counters.rejected == count
-            assert node._penalties.banned(HOST, asyncio.get_running_loop().time()) == bans
+            assert (pause(node) > FIRST_BAN / 2) == waits
             writer.close()
 
     run(main())
     assert "granted nowhere" in caplog.text
 
 
-def test_few_of_one_host_are_told_at_once_that_it_is_banned(monkeypatch):
+def test_few_of_one_host_are_told_at_once_that_there_is_no_place(monkeypatch):
     monkeypatch.setattr(server, "GRACE", DEADLINE)
 
     async def main():
-        node = Syncing(some_log(b"a"))
+        node = Syncing(some_log(b"a"), max_sessions=4)
         async with running(node):
-            node._penalties.punish(HOST, asyncio.get_running_loop().time() + DEADLINE)
-            lines = [await asyncio.open_connection(HOST, node.port) for _ in range(10)]
-            told = await asyncio.gather(*(reader.readline() for reader, _ in lines), return_exceptions=True)
-            assert sum(line == b"CLOSE NO banned come%20back%20later\n" for line in told) == 4
+            lines = [await asyncio.open_connection(HOST, node.port) for _ in range(14)]
+            told = await asyncio.gather(*(reader.readline() for reader, _ in lines[4:]), return_exceptions=True)
+            assert sum(line == b"CLOSE NO busy too%20many%20sessions\n" for line in told) == 4
             for _, writer in lines:
                 writer.close()
 
@@ -231,15 +234,55 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
         node = Syncing(some_log(b"a"), degree=3)
         async with running(node):
             writers = []
-            for port in range(1, 2 + MAX_STANDING_PER_HOST):
+            for port in range(1, 2 + MAX_STANDING_PER_PARTY):
                 reader, writer = await asyncio.open_connection(HOST, node.port)
                 writers.append(writer)
                 writer.write(encode(Hash(VERSION, ROOT.hash, node._state.digest(), port)) + encode(Stay()))
                 assert (await reader.readline()).startswith(b"SAME")
                 answer = await reader.readline()
-                assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_HOST else b"CLOSE OK"), (port, answer)
-            assert len(node.standing) == MAX_STANDING_PER_HOST
+                assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_PARTY else b"CLOSE OK"), (port, answer)
+            assert len(node.standing) == MAX_STANDING_PER_PARTY
             for writer in writers:
+                writer.close()
+
+    run(main())
+
+
+async def stand(node, source, port):
+    """Have a session stand from an address of this machine; returns its connection."""
+    reader, writer = await asyncio.open_connection(HOST, node.port, local_addr=(source, 0))
+    writer.write(encode(Hash(VERSION, ROOT.hash, node._state.digest(), port)) + encode(Stay()))
+    assert (await reader.readline()).startswith(b"SAME")
+    assert (await reader.readline()).startswith(b"STAY")
+    return writer
+
+
+def own(node):
+    """How many sessions stand that a node has opened itself."""
+    return sum(session.role is Role.INITIATOR for session in node.neighbours._sessions)
+
+
+def test_strangers_do_not_take_the_places_of_sessions_that_stay():
+    """Neither of those that a node opens itself nor of those that members open."""
+
+    async def main():
+        _, logs = some_logs(4)
+        node, *members = (Syncing(log, degree=3) for log in logs)
+        async with running(node):
+            strangers = [
+                await stand(node, f"127.0.0.{2 + number % 2}", 1000 + number) for number in range(MAX_STANDING)
+            ]
+            assert len(node.standing) == MAX_STANDING and own(node) == 0
+            async with running(*members):
+                there = [(HOST, member.port) for member in members]
+                node.peers = lambda: there
+                await until(lambda: own(node) == OWN_STANDING)
+                assert len(node.standing) == MAX_STANDING + OWN_STANDING
+                # One that a member opens, for which a stranger has to go.
+                strangers.append(await stand(node, HOST, 4711))
+                await until(lambda: len(node.standing) == MAX_STANDING + OWN_STANDING)
+                assert (HOST, 4711) in node.standing
+            for writer in strangers:
                 writer.close()
 
     run(main())
@@ -249,7 +292,7 @@ def test_a_banned_host_is_not_visited():
     async def main():
         one = Syncing(some_log(b"a"))
         async with running(one):
-            one._penalties.punish(HOST, asyncio.get_running_loop().time())
+            one._penalties.punish(f"{HOST}:1", asyncio.get_running_loop().time())
             one.request((HOST, 1), "test")
             await until(lambda: one.scheduler.idle)
             assert not one.ends
@@ -347,9 +390,9 @@ def test_how_far_a_peer_is_behind_shows_while_it_fetches():
 
         may = threading.Event()
 
-        def add(self, entries, blocks):
+        def add(self, entries, blocks, *, peer=""):
             assert self.may.wait(60)
-            return super().add(entries, blocks)
+            return super().add(entries, blocks, peer=peer)
 
     async def main():
         writer = Writer()
@@ -429,10 +472,10 @@ def test_a_full_disk_is_sent_nothing_until_it_has_room():
     class Disk(MemoryLog):
         free = 0
 
-        def add(self, entries, blocks):
+        def add(self, entries, blocks, *, peer=""):
             if not self.free:
                 raise NoSpace("the disk is full")
-            return super().add(entries, blocks)
+            return super().add(entries, blocks, peer=peer)
 
     async def main():
         writer = Writer()

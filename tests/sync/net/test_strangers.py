@@ -10,7 +10,7 @@ import pytest
 
 from basefs.log.keys import SigningKey
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.strangers import MOST, PER_ADDRESS, PER_NETWORK, Strangers, place_of
+from basefs.sync.net.strangers import MOST, PER_ADDRESS, PER_NETWORK, Strangers
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext, sync_with
 from basefs.sync.session.result import Reason
@@ -112,15 +112,6 @@ def test_a_stranger_that_gives_up_waiting_takes_no_turn() -> None:
         await asyncio.wait_for(strangers.turn(last), DEADLINE)
 
     asyncio.run(main())
-
-
-def test_places() -> None:
-    assert place_of("10.0.0.1") == place_of("::ffff:10.0.0.1") != place_of("10.0.0.2")
-    assert place_of("10.0.0.1")[1] == place_of("10.0.0.2")[1] != place_of("10.0.1.1")[1]
-    assert place_of("2001:db8::1") == place_of("2001:db8::ffff:1") != place_of("2001:db8:0:1::1")
-    assert place_of("2001:db8::1")[1] == place_of("2001:db8:0:1::1")[1] != place_of("2001:db8:1::1")[1]
-    assert place_of("fe80::1%eth0") == place_of("fe80::2")
-    assert place_of("?") == (b"?", b"?")
 
 
 def trusting(key: SigningKey, other: SigningKey) -> SessionContext:

@@ -16,7 +16,8 @@ from basefs.log.entries import hash_of
 from basefs.log.hashes import sha224
 from basefs.log.interface import Digest
 from basefs.sync.net import transport as shell
-from basefs.sync.net.peers import FIRST_BAN, Pace, PenaltyBox
+from basefs.sync.net.parties import party
+from basefs.sync.net.peers import FIRST_BAN, Pace
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import SessionContext, sync_with
 from basefs.sync.session.protocol import Awake, SyncProtocol
@@ -150,15 +151,48 @@ async def say(port, data, then_close=True):
 def test_random_bytes_end_that_session_only():
     async def main():
         async with serving(Writer().log()) as server:
-            server._penalties = PenaltyBox(DEADLINE)
             await say(server.port, random.Random(1).randbytes(10 << 20))
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.RUBBISH
-            assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
-            server._penalties = PenaltyBox()  # the ban is over
             assert (await sync_with(Writer().log(), HOST, server.port)).equal
 
     run(main())
+
+
+def test_who_breaks_a_rule_without_a_key_has_nobody_banned():
+    """Others share its address; sessions from there wait for a moment, whatever number of them it was."""
+
+    async def main():
+        async with serving(Writer().log()) as server:
+            heard = await asyncio.gather(*(say(server.port, b"x\n") for _ in range(8)))
+            assert all(line.startswith(b"CLOSE NO protocol") for line in heard)
+            await until(lambda: len(server.results) == 8)
+            began = asyncio.get_running_loop().time()
+            others = sync_with(Writer().log(), HOST, server.port), sync_from(server.port, "127.0.0.2")
+            same, elsewhere = await asyncio.gather(*(timed(one) for one in others))
+            assert same[0].equal and same[1] - began > FIRST_BAN / 2
+            assert elsewhere[1] - began < same[1] - began, "another address does not wait"
+            more = SessionContext(pace=server._shared.pace)
+            assert more.pace.delay(party(HOST, b""), asyncio.get_running_loop().time()) < FIRST_BAN, "nor again"
+
+    run(main())
+
+    run(main())
+
+
+async def sync_from(port, source):
+    """Greet from another address of this machine, and return the answer."""
+    reader, writer = await asyncio.open_connection(HOST, port, local_addr=(source, 0))
+    writer.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)))
+    answer = await reader.readline()
+    writer.close()
+    return answer
+
+
+async def timed(work):
+    """A result, and when it was there."""
+    result = await work
+    return result, asyncio.get_running_loop().time()
 
 
 def test_rubbish_is_told_so():
@@ -176,7 +210,6 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
         async with serving(Writer().log(), limits=limits) as server:
-            server._silent = PenaltyBox(DEADLINE)
             reader, writer = await asyncio.open_connection(HOST, server.port)
 
             async def drip():
@@ -194,30 +227,8 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
             writer.close()
             await until(lambda: server.results)
             assert server.results[0][1].reason is Reason.TIMEOUT
-            assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BANNED
-
-    run(main())
-
-
-def test_who_is_too_slow_again_and_again_waits_no_longer_for_it(monkeypatch):
-    """On a link that loses packets this happens to honest peers; nor are they left alone by this node."""
-    monkeypatch.setattr(shell, "TICK", 0.02)
-
-    async def main():
-        limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.1)
-        penalties = PenaltyBox(DEADLINE)
-        async with serving(Writer().log(), limits=limits, penalties=penalties) as server:
-            now = asyncio.get_running_loop().time
-            for count in range(1, 4):
-                reader, writer = await asyncio.open_connection(HOST, server.port)
-                assert (await reader.read()).startswith(b"CLOSE NO timeout")
-                writer.close()
-                await until(lambda count=count: len(server.results) == count)
-                left = server._silent.remaining(HOST, now())
-                assert 0 < left <= FIRST_BAN
-                # As if so long had passed.
-                server._silent._bans._found[HOST].until = now()
-            assert not penalties.banned(HOST, now())
+            # On a link that loses packets this happens to honest peers.
+            assert (await sync_with(Writer().log(), HOST, server.port)).equal
 
     run(main())
 
@@ -522,10 +533,10 @@ class SlowLog:
     def __getattr__(self, name):
         return getattr(self._log, name)
 
-    def add(self, entries, blocks):
+    def add(self, entries, blocks, *, peer=""):
         self.adding.set()
         assert self.go.wait(DEADLINE / 4), "the event loop waits for the log"
-        return self._log.add(entries, blocks)
+        return self._log.add(entries, blocks, peer=peer)
 
 
 class Threads(MemoryLog):
@@ -535,10 +546,10 @@ class Threads(MemoryLog):
         super().__init__(identity)
         self.threads = []
 
-    def add(self, entries, blocks):
+    def add(self, entries, blocks, *, peer=""):
         if entries:
             self.threads.append(threading.current_thread())
-        return super().add(entries, blocks)
+        return super().add(entries, blocks, peer=peer)
 
 
 @pytest.mark.parametrize("then", ["nothing comes for a while", "the connection ends"])
@@ -599,7 +610,7 @@ def test_the_loop_goes_on_while_the_log_takes_something():
 class AllStand:
     """A keeper that lets every session stand."""
 
-    def may_keep(self, address, role):
+    def may_keep(self, address, key, role):
         return True
 
     def notice(self, session, notice):

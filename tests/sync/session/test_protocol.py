@@ -104,10 +104,10 @@ class LogOnFullDisk(MemoryLog):
 
     is_full = False
 
-    def add(self, entries, blocks):
+    def add(self, entries, blocks, *, peer=""):
         if self.is_full:
             raise NoSpace("the disk is full")
-        return super().add(entries, blocks)
+        return super().add(entries, blocks, peer=peer)
 
 
 @pytest.mark.parametrize("full_side", ["left", "right"])
@@ -183,10 +183,10 @@ def test_work_is_sliced():
     class Slow(MemoryLog):
         given = 0
 
-        def add(self, entries, blocks):
+        def add(self, entries, blocks, *, peer=""):
             given.append(len(entries))
             self.given += len(entries)
-            return super().add(entries, blocks)
+            return super().add(entries, blocks, peer=peer)
 
     given = []
     writer = Writer()
@@ -362,7 +362,9 @@ def test_sub_paths_wait_for_many_own_entries():
     new = writer.log()
     order = []
     add = old.add
-    old.add = lambda entries, blocks: order.extend(Entry.decode(e).action for e in entries) or add(entries, blocks)
+    old.add = lambda entries, blocks, peer: (
+        order.extend(Entry.decode(e).action for e in entries) or add(entries, blocks)
+    )
     pair = sync(old, new)
     assert order.index(Action.MKDIR) > max(n for n, action in enumerate(order) if action is Action.GRANT)
     assert pair.left.counters.rounds == 2
@@ -664,8 +666,8 @@ def test_a_new_entry_among_many_known_ones_resets_the_count():
 
 def test_a_content_that_moves_on_is_of_use_even_if_the_log_counts_entries_only():
     class EntriesOnly(MemoryLog):
-        def add(self, entries, blocks):
-            return dataclasses.replace(super().add(entries, blocks), **({} if entries else {"accepted": 0}))
+        def add(self, entries, blocks, *, peer=""):
+            return dataclasses.replace(super().add(entries, blocks, peer=peer), **({} if entries else {"accepted": 0}))
 
     writer = Writer()
     writer.write((b"f",), random_bytes(1 << 20))
@@ -737,7 +739,7 @@ def counting(logs):
     for log in logs:
         add = log.add
 
-        def count(entries, blocks, add=add):
+        def count(entries, blocks, add=add, peer=""):
             calls.append((len(entries), len(blocks)))
             return add(entries, blocks)
 

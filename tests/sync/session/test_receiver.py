@@ -24,9 +24,9 @@ class Counting(MemoryLog):
 
     largest = 0
 
-    def add(self, entries, blocks):
+    def add(self, entries, blocks, *, peer=""):
         self.largest = max(self.largest, len(entries))
-        return super().add(entries, blocks)
+        return super().add(entries, blocks, peer=peer)
 
 
 def setup(**limits):

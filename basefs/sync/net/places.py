@@ -1,0 +1,62 @@
+"""The places that a node has for what others begin, shared out fairly: nobody takes them all.
+
+Where all are taken, the party that has most of them loses one to a party that would still have fewer.  Those that are
+known come first: for one of them a stranger loses its only place.  So two hosts, or two keys, with any number of
+connections leave a place for everybody else, and connections that come again and again push out nobody.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Guest = TypeVar("Guest", bound=Hashable)
+
+
+class Places(Generic[Guest]):
+    """Some places, and who has them.  A party is a name of `basefs/sync/net/parties.py`."""
+
+    def __init__(self, most: int, per_party: int, is_known: Callable[[str], bool] = lambda who: True) -> None:
+        """`most`: places, and those that one party may have; `is_known`: whether a party is no stranger."""
+        self._most = most
+        self._per_party = per_party
+        self._is_known = is_known
+        self._found: dict[Guest, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many are taken."""
+        return len(self._found)
+
+    def admit(self, who: str) -> bool:
+        """Whether there is a place for a party, perhaps that of another one."""
+        return self._counts[who] < self._per_party and (len(self) < self._most or self._loser(who) is not None)
+
+    def enter(self, guest: Guest, who: str) -> Guest | None:
+        """Give a place to one that may have it; returns whom that has cost its own."""
+        loser = self._loser(who) if len(self) >= self._most else None
+        unlucky = None
+        if loser is not None:
+            unlucky = random.choice([other for other, party in self._found.items() if party == loser])
+            self.leave(unlucky)
+        self._found[guest] = who
+        self._counts[who] += 1
+        return unlucky
+
+    def leave(self, guest: Guest) -> None:
+        """A guest needs its place no longer, or has lost it already."""
+        who = self._found.pop(guest, None)
+        if who is not None:
+            self._counts[who] -= 1
+            self._counts += Counter()  # drops those without a place
+
+    def _loser(self, who: str) -> str | None:
+        """The party that has to give a place to another one, `None` if none has to."""
+        fullest = max(self._counts, key=self._rank, default=None)
+        theirs = (not self._is_known(who), self._counts[who] + 1)
+        return fullest if fullest is not None and self._rank(fullest) > theirs else None
+
+    def _rank(self, who: str) -> tuple[bool, int]:
+        return not self._is_known(who), self._counts[who]
