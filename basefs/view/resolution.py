@@ -16,6 +16,7 @@ from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
+from basefs.view.crowd import Crowd
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
@@ -285,6 +286,16 @@ class Resolver:
         if outcome is not None and walk.founded_below:
             outcome = replace(outcome, from_below=True)
         return outcome
+
+    def crowd(
+        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
+    ) -> tuple[Outcome | None, Crowd | None]:
+        """What `path` returns, and the path as a crowd if it can be kept as one; its incarnations are shown."""
+        forest = Forest.of(entries, directories)
+        if not forest.heads:
+            return None, None
+        walk = Walk(self, forest, authority, depth)
+        return self._result(forest, walk, authority, depth), Crowd.of(forest, walk, directories, authority)
 
     def survey(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int

@@ -26,6 +26,7 @@ from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
+from basefs.view.crowd import Crowds
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
@@ -153,6 +154,7 @@ class Tree:
         self._observing = observing
         #: The paths that were resolved from all that is in the log.
         self._resolved: set[Path] = set()
+        self._crowds = Crowds()
         #: Path id -> the version of links and keys, and the links that follow the path's file.
         self._following: Remembered[int, tuple[object, list[Placed]]] = Remembered(_REMEMBERED_FILES)
         #: `None` after the log could not be read.
@@ -334,6 +336,10 @@ class Tree:
         self._resolved.clear()
         named: set[int] = set()
         pushed = self.resolver.quotas.pushed()
+        for placed in accepted:
+            self._crowds.add(placed)
+        for placed in (*completed, *pushed):
+            self._crowds.drop(placed.path_id)
         for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
             for placed in changes:
                 effect = self._update_path(placed, now, is_new)
@@ -367,6 +373,7 @@ class Tree:
             link = todo.pop()
             if (link.path_id, link.directory) not in seen:
                 seen.add((link.path_id, link.directory))
+                self._crowds.drop(link.path_id)
                 self._update_path(link, now, is_new=False)
                 todo.extend(self._store.links_to(link.path_id))
 
@@ -487,18 +494,13 @@ class Tree:
         self._dirty.note(path, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
             return _Effect.APPENDED
-        entries = None
-        if child is not None:
-            path_id = child.path_id
-        elif placed is not None and placed.is_first:
+        if child is None and placed is not None and placed.is_first:
             # Nothing is there beside it, so nothing need be read.
-            path_id, entries = placed.path_id, [placed]
+            path_id, outcome = placed.path_id, self._resolve(directory, placed.path_id, [placed])
         else:
-            row = self._store.paths.find(directory.path_id, name)
-            path_id = 0 if row is None else row.id
-        if entries is None:
-            self._resolved.add(path)
-        outcome = self._resolve(directory, path_id, entries)
+            row = None if child is not None else self._store.paths.find(directory.path_id, name)
+            path_id = child.path_id if child is not None else 0 if row is None else row.id
+            outcome = self._resolve_crowd(path, directory, path_id)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
                 self._forget(path, child)
@@ -616,6 +618,7 @@ class Tree:
     def undo(self) -> None:
         """End a transaction that has failed, and of which nothing is in the log any more."""
         self._resolved.clear()
+        self._crowds.clear()
         for path in sorted(self._dirty.before, key=len):
             directory = self._loaded(path[:-1])
             if not path:
@@ -627,10 +630,12 @@ class Tree:
     def forget(self) -> None:
         """End a transaction after which the log could not be read: paths are resolved again when they are used."""
         self._dirty = DirtyPaths()
+        self._crowds.clear()
         self._root = None
 
     def rebuild(self) -> None:
         """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
+        self._crowds.clear()
         self._dirty.note((), self.root, None)
         self._forget((), self.root)
         self.root.outcome = self.resolver.root()
@@ -644,6 +649,20 @@ class Tree:
             directory.authority,
             self._depth(directory) + 1,
         )
+
+    def _resolve_crowd(self, path: Path, directory: Node, path_id: int) -> Outcome | None:
+        """`_resolve`, of a path at which more entries may come."""
+        directories, authority = directory.outcome.directories, directory.authority
+        crowd = self._crowds.find(path_id, directories, authority)
+        if crowd is not None:
+            # What else the transaction has changed may end the crowd, and the path is then resolved.
+            return crowd.outcome()
+        self._resolved.add(path)
+        entries = self._store.entries_at(path_id, directories)
+        outcome, crowd = self.resolver.crowd(entries, directories, authority, self._depth(directory) + 1)
+        if crowd is not None:
+            self._crowds.keep(path_id, crowd)
+        return outcome
 
     def _append(self, node: Node, placed: Placed) -> bool:
         """Take the short way for a plain entry behind the current one; False if the long one is needed.

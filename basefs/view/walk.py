@@ -257,6 +257,11 @@ class Walk:
         for placed in reversed(self._order):
             self.outcomes[placed.entry.hash] = self._outcome(placed)
 
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any key was ever granted with a quota."""
+        return self._others.has_quotas
+
     def order_heads(self) -> list[Placed]:
         """The heads that the forward pass reached."""
         return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
@@ -281,14 +286,15 @@ class Walk:
                 here = self._authorities.get(target, inherited)
             elif hanging := self._forest.hanging.get(entry.hash):
                 here = inherited.extended(hanging, self._depth)
-            state = self._state(placed, before)
+            state = self.state_after(placed, before)
             self.states[entry.hash] = state
             self._authorities[entry.hash] = here
             self._order.append(placed)
             todo.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
             todo.extend(waiting.pop(entry.hash, ()))
 
-    def _state(self, placed: Placed, before: State) -> State:
+    def state_after(self, placed: Placed, before: State) -> State:
+        """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
             if self._files is not None and entry.hash != self._files.basis:
