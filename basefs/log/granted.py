@@ -23,17 +23,20 @@ class Granted:
         self._keys: dict[Fingerprint, bytes] = {}
         #: fingerprint -> ids of the paths on which the key was granted
         self._places: dict[Fingerprint, set[int]] = {}
+        self._paths_granted: set[int] = set()
 
     def load(self) -> None:
         """Read the table."""
         self._keys.clear()
         self._places.clear()
+        self._paths_granted = set()
         for path_id, fingerprint, public in self._db.execute("SELECT path, fingerprint, public FROM granted"):
             self._note(path_id, Fingerprint(fingerprint), public)
 
     def _note(self, path_id: int, fingerprint: Fingerprint, public: bytes) -> None:
         self._keys[fingerprint] = public
         self._places.setdefault(fingerprint, set()).add(path_id)
+        self._paths_granted.add(path_id)
 
     def add(self, path_id: int, public: bytes) -> None:
         """Note a grant, inside a transaction."""
@@ -59,5 +62,5 @@ class Granted:
         return self._keys.get(fingerprint)
 
     def paths(self) -> set[int]:
-        """The ids of the paths on which any key was ever granted."""
-        return set().union(*self._places.values())
+        """The ids of the paths on which any key was ever granted.  Callers must not change it."""
+        return self._paths_granted

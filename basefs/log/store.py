@@ -273,6 +273,11 @@ class Store:
         )
         return self._all_placed(rows)
 
+    def keys_behind(self, sequence: int) -> list[Placed]:
+        """The grants, revokes and admits that came after the entry with this number, in order of arrival."""
+        query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = {EntryKind.KEY:d} AND seq > ? ORDER BY seq"
+        return self._all_placed(self._db.execute(query, (sequence,)))
+
     def key_paths(self) -> set[int]:
         """The ids of the paths on which any grant, revoke or admit hangs."""
         # Not DISTINCT, for which SQLite would go through all entries by path instead of the index of keys.
@@ -344,6 +349,11 @@ class Store:
     def has_links(self, path_id: int) -> bool:
         """Whether a link entry ever named an entry of this path."""
         return path_id in self._linked
+
+    @property
+    def has_any_links(self) -> bool:
+        """Whether a link entry ever named an entry of the log."""
+        return bool(self._linked)
 
     def links_version(self, path_id: int) -> int:
         """Another one after each new link to this path."""

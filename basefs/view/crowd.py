@@ -15,8 +15,9 @@ on which directories were made or keys granted, and those at which keys have quo
 
 from __future__ import annotations
 
+import enum
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from basefs.log.entries import Action, Entry
@@ -54,6 +55,17 @@ class _Branch(NamedTuple):
 
     rank: tuple[int, int, EntryHash]
     first: EntryHash
+
+
+class Step(enum.Enum):
+    """What one more entry does to what is kept of its path."""
+
+    #: The outcome of the path stays.
+    IDLE = enum.auto()
+    #: The outcome is another one, or the entry stands elsewhere.
+    TAKEN = enum.auto()
+    #: All entries must be looked at.
+    ENDS = enum.auto()
 
 
 class Crowd:
@@ -138,21 +150,20 @@ class Crowd:
             first,
         )
 
-    def add(self, placed: Placed) -> bool:
-        """Take a new entry of the path in; returns whether the crowd goes on."""
+    def add(self, placed: Placed) -> Step:
+        """Take a new entry of the path in."""
         entry = placed.entry
-        if placed.kind is EntryKind.ANNOTATION:
-            return True
+        if placed.kind is EntryKind.ANNOTATION or placed.directory not in self.directories:
+            return Step.TAKEN
         if (
             placed.kind is EntryKind.KEY
             or entry.action is Action.MKDIR
-            or placed.directory not in self.directories
             or (placed.kind is EntryKind.SUCCESSOR and entry.parent not in self._forest.states)
         ):
-            return False
+            return Step.ENDS
         self._has_links |= entry.action is Action.LINK
         if self._has_links and self._walk.has_quotas:
-            return False
+            return Step.ENDS
         if placed.kind is EntryKind.CHILD:
             self._forest.heads.append(placed)
         else:
@@ -162,13 +173,13 @@ class Crowd:
             self._named.setdefault(EntryHash(entry.content), []).append(placed)
         changed = self._update_states(placed)
         if changed is None:
-            return False
+            return Step.ENDS
         forks: dict[EntryHash | None, None] = {}
         for one in changed:
             self._count(one, forks)
         for fork in forks:
             self._follow(fork)
-        return True
+        return Step.TAKEN if entry.hash in self._counting or len(changed) > 1 else Step.IDLE
 
     def _update_states(self, placed: Placed) -> list[Placed] | None:
         """Find the state of a new entry, and of those that depend on it; returns these.
@@ -241,15 +252,141 @@ class Crowd:
             self._line.append(fork)
 
 
+class Idlers:
+    """A path of any kind, which takes in what counts for nothing there, and ends with any other entry.
+
+    Attributes:
+        directories, authority: as of a `Crowd`.
+        looks_below: whether entries below the path may decide its outcome.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        walk: Walk,
+        outcome: Outcome | None,
+        directories: Collection[EntryHash],
+        authority: Authority,
+    ) -> None:
+        """`walk`: over the forest, both of which belong to this object from here on; `outcome`: of the path."""
+        self.directories = tuple(directories)
+        self.authority = authority
+        self._walk = walk
+        self._outcome = outcome
+        self._successors = forest.successors
+        #: Entry -> the keys valid there; where a deleted path begins again, those of before, which are no fewer.
+        self._authorities = walk.authorities
+        self._counting = {hash for hash, found in walk.outcomes.items() if found is not None}
+        #: Grant or revoke -> the entry on which it hangs.
+        self._owners = {key.hash: owner for owner, keys in forest.hanging.items() for key in keys}
+        self._hung = set(forest.hanging)
+        #: The entries that the walk has seen.
+        self._walked = set(walk.states)
+        self._named: dict[EntryHash, list[Placed]] = {}
+        for placed in (one for some in forest.successors.values() for one in some):
+            self._note_revert(placed)
+        self.looks_below = any(
+            found.from_below if found is not None else forest.states[hash].action is Action.MKDIR
+            for hash, found in walk.outcomes.items()
+        )
+        walk.outcomes.clear()
+
+    def __len__(self) -> int:
+        return len(self._authorities) + len(self._owners)
+
+    @classmethod
+    def of(
+        cls,
+        forest: Forest,
+        walk: Walk,
+        outcome: Outcome | None,
+        directories: Collection[EntryHash],
+        authority: Authority,
+    ) -> Idlers | None:
+        """What a walk has found; `None` where that is not worth the memory."""
+        count = len(forest.states) + sum(map(len, forest.hanging.values()))
+        if not LEAST <= count <= MOST or len(walk.states) != len(forest.states):
+            return None
+        return cls(forest, walk, outcome, directories, authority)
+
+    def outcome(self) -> Outcome | None:
+        """The outcome of the path."""
+        return self._outcome
+
+    def _note_revert(self, placed: Placed) -> None:
+        if placed.entry.action is Action.REVERT:
+            self._named.setdefault(EntryHash(placed.entry.content), []).append(placed)
+
+    def add(self, placed: Placed) -> Step:
+        """Take a new entry of the path in."""
+        if placed.kind is EntryKind.ANNOTATION or placed.directory not in self.directories:
+            return Step.TAKEN
+        if placed.kind is EntryKind.KEY:
+            return Step.IDLE if self._add_key(placed.entry) else Step.ENDS
+        return Step.IDLE if self._add_state(placed) else Step.ENDS
+
+    def _add_key(self, entry: Entry) -> bool:
+        owner = self._owners.get(entry.parent, entry.parent)
+        authority = self._authorities.get(owner)
+        if authority is None:
+            return False
+        if owner not in self._walked:
+            is_idle = not authority.allows(entry.fingerprint)
+        else:
+            # A key that is valid vouches for what it hangs anything on.
+            is_idle = owner in self._hung and authority.ignores(entry)
+            is_idle = is_idle and (owner in self._counting or not authority.allows(entry.fingerprint))
+            if self._outcome is not None and len(self._outcome.directories) > 1:
+                is_idle = is_idle and self._outcome.authority.ignores(entry)
+        self._owners[entry.hash] = owner
+        self._hung.add(owner)
+        return is_idle
+
+    def _add_state(self, placed: Placed) -> bool:
+        entry = placed.entry
+        if entry.action is Action.MKDIR:
+            if self._walk.has_quotas:
+                return False
+            self.looks_below = True
+        authority = self.authority if placed.kind is EntryKind.CHILD else self._authorities.get(entry.parent)
+        if entry.action is Action.REVERT:
+            authority = self._authorities.get(EntryHash(entry.content), authority)
+        if authority is None or authority.allows(entry.fingerprint):
+            return False
+        self._authorities[entry.hash] = authority
+        if placed.kind is EntryKind.SUCCESSOR:
+            self._successors.setdefault(entry.parent, []).append(placed)
+        self._note_revert(placed)
+        return self._pass_on(entry.hash)
+
+    def _pass_on(self, hash: EntryHash) -> bool:
+        """Give reverts that name an entry its keys, and what builds on them; returns whether all of it stays idle."""
+        todo = [(one, self._authorities[hash]) for one in self._named.get(hash, ())]
+        while todo:
+            placed, authority = todo.pop()
+            entry = placed.entry
+            if entry.hash in self._counting or entry.hash in self._hung or authority.allows(entry.fingerprint):
+                return False
+            if self._authorities[entry.hash] is authority:
+                continue
+            self._authorities[entry.hash] = authority
+            todo += [(one, authority) for one in self._named.get(entry.hash, ())]
+            for one in self._successors.get(entry.hash, ()):
+                is_given = one.entry.action is Action.REVERT and one.entry.content in self._authorities
+                if not is_given:
+                    todo.append((one, authority))
+        return True
+
+
 class Crowds:
-    """The crowds of one log, those that were used last, by the ids of their paths."""
+    """The paths of one log that are kept, those that were used last, by their ids."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, Crowd] = OrderedDict()
+        self._known: OrderedDict[int, Crowd | Idlers] = OrderedDict()
         self._size = 0
 
-    def find(self, path_id: int, directories: Collection[EntryHash], authority: Authority) -> Crowd | None:
-        """The crowd of a path in these incarnations of its directory, with the keys valid there."""
+    def find(self, path_id: int, directories: Collection[EntryHash], authority: Authority) -> Crowd | Idlers | None:
+        """What is kept of a path in these incarnations of its directory, with the keys valid there."""
         crowd = self._known.get(path_id)
         if crowd is None:
             return None
@@ -259,26 +396,35 @@ class Crowds:
             return None
         return crowd
 
-    def keep(self, path_id: int, crowd: Crowd) -> None:
-        """Keep a crowd, instead of those that were used least lately."""
+    def keep(self, path_id: int, crowd: Crowd | Idlers) -> None:
+        """Keep a path, instead of those that were used least lately."""
         self.drop(path_id)
         self._known[path_id] = crowd
         self._size += len(crowd)
         self._bound()
 
-    def add(self, placed: Placed) -> None:
-        """Take a new entry of the log into the crowd of its path, if there is one."""
+    def add(self, placed: Placed) -> Step:
+        """Take a new entry of the log in where its path is kept."""
         crowd = self._known.pop(placed.path_id, None)
         if crowd is None:
-            return
+            return Step.ENDS
         self._size -= len(crowd)
-        if crowd.add(placed):
+        step = crowd.add(placed)
+        if step is not Step.ENDS:
             self._known[placed.path_id] = crowd
             self._size += len(crowd)
             self._bound()
+        return step
+
+    def drop_above(self, path_ids: Iterable[int]) -> None:
+        """Forget those of these paths that look at what is below them, where something is another one."""
+        for path_id in path_ids if self._known else ():
+            crowd = self._known.get(path_id)
+            if isinstance(crowd, Idlers) and crowd.looks_below:
+                self.drop(path_id)
 
     def drop(self, path_id: int) -> None:
-        """Forget the crowd of a path, of which something else than a new entry is told."""
+        """Forget a path, of which something else changes than that it has a new entry."""
         crowd = self._known.pop(path_id, None)
         if crowd is not None:
             self._size -= len(crowd)

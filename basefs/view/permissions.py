@@ -115,6 +115,18 @@ class Authority:
         """Whether what a key grants here counts, and what it hangs here: it is valid, and has no quota."""
         return fingerprint in self.depths and fingerprint not in self.limits
 
+    def ignores(self, entry: Entry) -> bool:
+        """Whether one more grant, revoke or admit leaves all as it is, where others hang already.
+
+        So nobody need look at these again.  Of the root directory this says nothing about recoveries.
+        """
+        if entry.action is not Action.REVOKE:
+            return not self.allows(entry.fingerprint)
+        if entry.fingerprint != entry.content and not self.allows(entry.fingerprint):
+            return True
+        # Without any grant or admit of the key it takes nothing, and answers nothing.
+        return all(grant.fingerprint != entry.content for grant in (*self.grants, *self.admits))
+
     def extended(self, hanging: Iterable[Entry], depth: int) -> Authority:
         """The authority at a path of this depth, below here, on which these grants, revokes and admits hang."""
         entries = list(hanging)
@@ -153,8 +165,7 @@ class Authority:
             signers = [key for key in level if key in depths and key in pending and key not in limits]
         found = Authority(depths, accepted, limits)
         found.admits = tuple(_admits(entries, found, revokers, stems, granters))
-        # Where none of them is in force it is as if nothing hung here.
-        return found if found.grants or found.admits else self
+        return found
 
 
 def _admits(

@@ -16,7 +16,7 @@ from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
-from basefs.view.crowd import Crowd
+from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
@@ -25,6 +25,8 @@ from basefs.view.walk import LINKABLE, Below, Files, Forest, Incarnation, Outcom
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
 MAX_LINK_HOPS = 16
+#: The directories that hold the root directory.
+ROOT_DIRECTORIES = (EntryHash(ZERO_HASH),)
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
 #: Files whose walks are remembered, for as long as the log stays as it is.
@@ -52,16 +54,26 @@ class Ancestry:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[EntryHash, _Above] = {}
-        self._granted = store.granted.paths()
+        self._granted = set(store.granted.paths())
         #: By the mkdirs on whose paths a key was granted, and by the first entry of a file.
         self._authorities: dict[tuple[EntryHash, ...], Authority] = {}
+        #: By the id of a path: those of the authorities in which what hangs there has a part.
+        self._hanging: dict[int, list[tuple[EntryHash, ...]]] = {}
+        #: Those of them where nothing hangs yet.
+        self._bare: set[tuple[EntryHash, ...]] = set()
         #: By the id of a path.
-        self._key_signers: dict[int, frozenset[Fingerprint]] = {}
+        self._key_signers: dict[int, set[Fingerprint]] = {}
+        #: What holds before any grant, in all of this.
+        self._root: Authority | None = None
         self._version = store.keys_version
+        self._seen = store.entry_count()
 
     def authority(self, placed: Placed, root: Authority) -> tuple[Authority, int]:
         """The keys valid above the path of an entry, and the path's depth; `root`: what holds before any grant."""
         self._renew()
+        if root is not self._root:
+            self._root = root
+            self._forget_authorities()
         above = self._above(placed.directory)
         authority = root
         hashes: tuple[EntryHash, ...] = ()
@@ -70,12 +82,12 @@ class Ancestry:
             authority = self._extended(hashes, authority, ancestor, depth)
         return authority, above.depth + 1
 
-    def key_signers(self, path_id: int) -> frozenset[Fingerprint]:
+    def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
         self._renew()
         known = self._key_signers.get(path_id)
         if known is None:
-            known = frozenset(placed.entry.fingerprint for placed in self._store.keys_at(path_id))
+            known = {placed.entry.fingerprint for placed in self._store.keys_at(path_id)}
             self._key_signers[path_id] = known
         return known
 
@@ -94,14 +106,33 @@ class Ancestry:
     def _renew(self) -> None:
         """Forget what a grant or revoke has changed, or what is too much."""
         remembered = len(self._known) + len(self._authorities) + len(self._key_signers)
-        if self._version != self._store.keys_version or remembered > _REMEMBERED:
-            self._version = self._store.keys_version
-            granted = self._store.granted.paths()
-            if granted != self._granted or len(self._known) > _REMEMBERED:
-                self._known.clear()
-                self._granted = granted
-            self._authorities.clear()
-            self._key_signers.clear()
+        version = self._store.keys_version
+        if self._version == version and remembered <= _REMEMBERED:
+            return
+        is_longer = self._version[0] == version[0] and remembered <= _REMEMBERED
+        new = self._store.keys_behind(self._seen) if is_longer else []
+        self._version, self._seen = version, self._store.entry_count()
+        granted = self._store.granted.paths()
+        if is_longer and len(granted) == len(self._granted) and all(map(self._is_ignored, new)):
+            for placed in new:
+                if placed.path_id in self._key_signers:
+                    self._key_signers[placed.path_id].add(placed.entry.fingerprint)
+            return
+        if granted != self._granted or len(self._known) > _REMEMBERED:
+            self._known.clear()
+            self._granted = set(granted)
+        self._forget_authorities()
+        self._key_signers.clear()
+
+    def _forget_authorities(self) -> None:
+        self._authorities.clear()
+        self._hanging.clear()
+        self._bare.clear()
+
+    def _is_ignored(self, placed: Placed) -> bool:
+        """Whether a new grant, revoke or admit changes none of the authorities that are remembered."""
+        places = self._hanging.get(placed.path_id, ())
+        return all(place not in self._bare and self._authorities[place].ignores(placed.entry) for place in places)
 
     def _extended(self, place: tuple[EntryHash, ...], authority: Authority, placed: Placed, depth: int) -> Authority:
         """The keys valid above an entry and those granted on it, by a name that stands for both."""
@@ -116,6 +147,9 @@ class Ancestry:
                     hanging += [entry for entry in entries if entry.action is Action.REVOKE]
             known = authority.extended(hanging, depth)
             self._authorities[place] = known
+            self._hanging.setdefault(placed.path_id, []).append(place)
+            if not hanging:
+                self._bare.add(place)
         return known
 
     def _above(self, directory: EntryHash) -> _Above:
@@ -223,8 +257,10 @@ class Resolver:
         self._lineages = contents.lineages
         self._as_if_complete = as_if_complete
         self._root = root
-        #: The version of the keys of the log, and the root key in it; without recovery keys always the same one.
-        self._rooted: tuple[tuple[int, int] | None, Authority] = None, Authority.of_root_key(root)
+        #: The root key, the version of the keys of the log in which that was found, the number of its last entry, and
+        #: whether there was a recovery.
+        self._root_authority = Authority.of_root_key(root)
+        self._rooted: tuple[tuple[int, int] | None, int, bool] = None, 0, False
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
@@ -236,11 +272,24 @@ class Resolver:
 
     def root_authority(self) -> Authority:
         """The authority before any grant: the root key."""
+        known, seen, is_recovered = self._rooted
         version = self._store.keys_version
-        if self._rooted[0] != version and self._root.extensions.recovery_keys is not None:
-            hanging = (placed.entry for placed in self._store.keys_at(ROOT_PATH_ID))
-            self._rooted = version, Authority.of_root_key(self._root, hanging)
-        return self._rooted[1]
+        if known == version or self._root.extensions.recovery_keys is None:
+            # Without recovery keys it is always the same one.
+            return self._root_authority
+        if known is not None and known[0] == version[0] and not is_recovered:
+            new = self._store.keys_behind(seen)
+            if all(placed.entry.extensions.recovery is None for placed in new):
+                self._rooted = version, self._store.entry_count(), False
+                return self._root_authority
+        hanging = [placed.entry for placed in self._store.keys_at(ROOT_PATH_ID)]
+        is_recovered = any(entry.extensions.recovery is not None for entry in hanging)
+        self._rooted = version, self._store.entry_count(), is_recovered
+        found = Authority.of_root_key(self._root, hanging)
+        if found != self._root_authority:
+            # Otherwise the same object, of which others know that it has not changed.
+            self._root_authority = found
+        return self._root_authority
 
     def is_allowed(self, write: Placed) -> bool:
         """Whether the key of a write that comes is valid above it by its own ancestors, and has the quota for it."""
@@ -257,9 +306,14 @@ class Resolver:
 
     def root(self) -> Outcome:
         """The outcome of the root directory."""
-        outcome = self.path(self._store.entries_at(ROOT_PATH_ID), (EntryHash(ZERO_HASH),), self.root_authority(), 0)
+        return self.root_crowd()[0]
+
+    def root_crowd(self) -> tuple[Outcome, Crowd | Idlers | None]:
+        """`crowd` for the root directory."""
+        entries = self._store.entries_at(ROOT_PATH_ID)
+        outcome, crowd = self.crowd(entries, ROOT_DIRECTORIES, self.root_authority(), 0)
         assert outcome is not None, "the root key is always valid, so the root is always there"
-        return outcome
+        return outcome, crowd
 
     def path(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
@@ -289,13 +343,15 @@ class Resolver:
 
     def crowd(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
-    ) -> tuple[Outcome | None, Crowd | None]:
-        """What `path` returns, and the path as a crowd if it can be kept as one; its incarnations are shown."""
+    ) -> tuple[Outcome | None, Crowd | Idlers | None]:
+        """What `path` returns, and the path in the form in which it takes more entries in, if it is to be kept."""
         forest = Forest.of(entries, directories)
         if not forest.heads:
             return None, None
         walk = Walk(self, forest, authority, depth)
-        return self._result(forest, walk, authority, depth), Crowd.of(forest, walk, directories, authority)
+        outcome = self._result(forest, walk, authority, depth)
+        crowd = Crowd.of(forest, walk, directories, authority)
+        return outcome, crowd or Idlers.of(forest, walk, outcome, directories, authority)
 
     def survey(
         self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
@@ -408,7 +464,7 @@ class Resolver:
             return False
         return self._ancestry.file_authority(placed, self.root_authority()).allows(fingerprint)
 
-    def key_signers(self, path_id: int) -> frozenset[Fingerprint]:
+    def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
         return self._ancestry.key_signers(path_id)
 

@@ -26,9 +26,9 @@ from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
-from basefs.view.crowd import Crowds
+from basefs.view.crowd import Crowd, Crowds, Idlers, Step
 from basefs.view.permissions import Authority
-from basefs.view.resolution import Resolver
+from basefs.view.resolution import ROOT_DIRECTORIES, Resolver
 from basefs.view.states import Kind, State, step
 from basefs.view.walk import Outcome
 
@@ -155,6 +155,8 @@ class Tree:
         #: The paths that were resolved from all that is in the log.
         self._resolved: set[Path] = set()
         self._crowds = Crowds()
+        #: The new entries that leave their paths as they are, where these are kept in `_crowds`.
+        self._idle: set[EntryHash] = set()
         #: Path id -> the version of links and keys, and the links that follow the path's file.
         self._following: Remembered[int, tuple[object, list[Placed]]] = Remembered(_REMEMBERED_FILES)
         #: `None` after the log could not be read.
@@ -336,8 +338,7 @@ class Tree:
         self._resolved.clear()
         named: set[int] = set()
         pushed = self.resolver.quotas.pushed()
-        for placed in accepted:
-            self._crowds.add(placed)
+        self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Step.IDLE}
         for placed in (*completed, *pushed):
             self._crowds.drop(placed.path_id)
         for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
@@ -345,7 +346,11 @@ class Tree:
                 effect = self._update_path(placed, now, is_new)
                 if effect is _Effect.NONE:
                     self._update_links(self._links_naming(placed), now)
+                    if placed.kind is EntryKind.KEY and self._store.has_any_links:
+                        # The files of links are looked at with the keys that their own ancestors make valid.
+                        self._update_links(self._store.links_below(placed.path_id), now)
                     continue
+                self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
                 is_plain = effect is _Effect.APPENDED
                 if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
                     # The keys that count below this directory may have changed, and with them the file that a link
@@ -394,9 +399,9 @@ class Tree:
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
+        is_idle = is_new and placed.entry.hash in self._idle and not self._store.has_links(placed.path_id)
         if placed.path_id == ROOT_PATH_ID:
-            self._refresh_root()
-            return _Effect.RESOLVED
+            return self._refresh_root(is_idle=is_idle)
         path = self._store.paths.path_of(placed.path_id)
         directories = self._directories(placed)
         node = self.root
@@ -411,6 +416,8 @@ class Tree:
                 return _Effect.RESOLVED
             if node.children is None:
                 return _Effect.RESOLVED
+            if is_last and is_idle and self._crowd_of(node, placed.path_id) is not None:
+                return _Effect.NONE
             child = node.children.get(name)
             if child is None or is_last:
                 return self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
@@ -425,6 +432,9 @@ class Tree:
         `is_shown`: the entry stands in an incarnation of the directory that the path shows.  Others have grants of
         their own, and may win by what happens in them.
         """
+        if placed.kind is EntryKind.KEY and is_shown:
+            # The first one of a path ends what it has of the keys above it, also if it gives nothing.
+            return False
         authorities = [node.authority]
         if node.outcome.from_below:
             # Each branch is looked at with its own keys.
@@ -442,8 +452,9 @@ class Tree:
             if any(authority.allows(signer) for authority in authorities for signer in signers):
                 return False
             path_id = self._store.paths.above(path_id)
-        # A revert that was here before may name it.
-        return not self._store.is_reverted_to(placed)
+        # A revert that was here before may name it, and a directory says that it looks at what is below.
+        is_marked = placed.entry.action is Action.MKDIR and self._store.has_quotas
+        return not (is_marked or self._store.is_reverted_to(placed))
 
     def _directories(self, placed: Placed) -> list[EntryHash]:
         """The mkdir entries above an entry, the root's first."""
@@ -477,12 +488,18 @@ class Tree:
         self._dirty.note_below(path, node)
         node.children = None
 
-    def _refresh_root(self) -> None:
-        outcome = self.resolver.root()
+    def _refresh_root(self, *, is_idle: bool = False) -> _Effect:
+        known = self._crowds.find(ROOT_PATH_ID, ROOT_DIRECTORIES, self.resolver.root_authority())
+        if is_idle and known is not None:
+            return _Effect.NONE
+        outcome, crowd = self.resolver.root_crowd()
+        if crowd is not None:
+            self._crowds.keep(ROOT_PATH_ID, crowd)
         self._dirty.note((), self.root, None)
         if outcome.authority != self.root.authority:
             self._forget((), self.root)
         self.root.outcome = outcome
+        return _Effect.RESOLVED
 
     def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> _Effect:
         """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
@@ -500,6 +517,8 @@ class Tree:
         else:
             row = None if child is not None else self._store.paths.find(directory.path_id, name)
             path_id = child.path_id if child is not None else 0 if row is None else row.id
+            if placed is None:
+                self._crowds.drop(path_id)
             outcome = self._resolve_crowd(path, directory, path_id)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
@@ -650,10 +669,13 @@ class Tree:
             self._depth(directory) + 1,
         )
 
+    def _crowd_of(self, directory: Node, path_id: int) -> Crowd | Idlers | None:
+        return self._crowds.find(path_id, directory.outcome.directories, directory.authority)
+
     def _resolve_crowd(self, path: Path, directory: Node, path_id: int) -> Outcome | None:
         """`_resolve`, of a path at which more entries may come."""
         directories, authority = directory.outcome.directories, directory.authority
-        crowd = self._crowds.find(path_id, directories, authority)
+        crowd = self._crowd_of(directory, path_id)
         if crowd is not None:
             # What else the transaction has changed may end the crowd, and the path is then resolved.
             return crowd.outcome()

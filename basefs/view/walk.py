@@ -241,7 +241,7 @@ class Walk:
         self._proven: set[EntryHash] = set()
         self.states: dict[EntryHash, State] = {}
         self.outcomes: dict[EntryHash, Outcome | None] = {}
-        self._authorities: dict[EntryHash, Authority] = {}
+        self.authorities: dict[EntryHash, Authority] = {}
         #: The entries that are over the quotas of their keys.
         self.over: set[EntryHash] = set()
         self._order: list[Placed] = []
@@ -283,12 +283,12 @@ class Walk:
                 if target in self._forest.states and target not in self.states:
                     waiting.setdefault(target, []).append((placed, before, inherited))
                     continue
-                here = self._authorities.get(target, inherited)
+                here = self.authorities.get(target, inherited)
             elif hanging := self._forest.hanging.get(entry.hash):
                 here = inherited.extended(hanging, self._depth)
             state = self.state_after(placed, before)
             self.states[entry.hash] = state
-            self._authorities[entry.hash] = here
+            self.authorities[entry.hash] = here
             self._order.append(placed)
             todo.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
             todo.extend(waiting.pop(entry.hash, ()))
@@ -347,7 +347,7 @@ class Walk:
 
     def _rests_on(self, entry: Entry, doubtful: Collection[EntryHash]) -> bool:
         """Whether the key of an entry is not valid, or the entry follows or names one of these."""
-        authority = self._authorities[entry.hash]
+        authority = self.authorities[entry.hash]
         if not authority.allows(entry.fingerprint):
             return True
         if entry.parent in doubtful and self._goes_on(entry):
@@ -373,7 +373,7 @@ class Walk:
             return False
         if any(hash in counting for hash in self._following(entry)):
             return True
-        authority = self._authorities[entry.hash]
+        authority = self.authorities[entry.hash]
         if not state.complete:
             return False
         if authority.may_grant(entry.fingerprint) or self._carries_keys(entry, authority):
@@ -384,7 +384,7 @@ class Walk:
         entry = placed.entry
         if entry.hash in self.unfounded or (self._files is not None and self.states[entry.hash].kind not in LINKABLE):
             return None
-        authority = self._authorities[entry.hash]
+        authority = self.authorities[entry.hash]
         own: dict[Fingerprint, int] = {}
         if self._is_valid(entry, authority):
             if entry.fingerprint in authority.limits and self._others.is_over(placed, authority):
@@ -419,7 +419,7 @@ class Walk:
         entry, state = self._forest.states.get(hash), self.states.get(hash)
         if entry is None or state is None:
             return None
-        authority = self._authorities[hash]
+        authority = self.authorities[hash]
         if state.kind is Kind.ABSENT and state.remains is not None and self._has_life(state.remains, authority):
             state = state.remains
         directories = (state.origin,) if state.kind is Kind.DIRECTORY and state.origin is not None else ()
