@@ -117,17 +117,18 @@ class Replica:
         limits: DiskLimits = NO_LIMITS,
         steady: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
+        room: Room | None = None,
     ) -> None:
         """Open the log in a directory, with limits for what other nodes send.
 
         `clock`: UNIX seconds.  Work is put off by `steady`, seconds of any steady clock, and `spent`, seconds that the
-        thread has worked.
+        thread has worked.  `room`: whether its disk takes more; `None`: as the system says.
 
         Raises `StoreError`, or `DamagedLog` without a readable root entry.
         """
         self.keys = list(keys)
         self.directory = directory
-        self.room = Room(directory)
+        self.room = room or Room(directory)
         self._clock = clock
         self._steady = steady
         self._signer = Signer(self.keys, clock)

@@ -44,6 +44,7 @@ class Habits:
         delay: seconds on the way at the most; a tenth of them takes up to ten times as long.
         remembers: of events that reach a member which could not be reached when they were sent.
         mistakes: of looks at a member that find it failed although it works.
+        buffer: Lamport times after which a member takes an event for one that it has had; not a share.
     """
 
     loses: float = 0.0
@@ -51,10 +52,15 @@ class Habits:
     delay: float = 0.5
     remembers: float = 0.0
     mistakes: float = 0.0
+    buffer: int = 512
 
 
 class Bus:
-    """Brings events to all members."""
+    """Brings events to all members.
+
+    Attributes:
+        ghosts: members that all hear of, and that are not there.
+    """
 
     def __init__(self, network: Network, habits: Habits, rng: random.Random, trace: Trace) -> None:
         self.loop: Loop = network.loop
@@ -63,6 +69,8 @@ class Bus:
         self.trace = trace
         self._network = network
         self._members: dict[str, SimulatedGossip] = {}
+        self._time = 0
+        self.ghosts: set[str] = set()
 
     @property
     def hosts(self) -> list[str]:
@@ -100,6 +108,7 @@ class Bus:
             raise AgentError(f"user event exceeds limit of {MAX_EVENT} bytes")
         self.trace(origin, f"event {len(payload)} {zlib.crc32(payload):08x}")
         reached = self.reachable(origin)
+        self._time += 1
         for host in self.hosts:
             times = 1 + (self.rng.random() < self.habits.repeats)
             for _ in range(times):
@@ -108,25 +117,35 @@ class Bus:
                     continue
                 most = self.habits.delay * (10 if self.rng.random() < 0.1 else 1)
                 delay = 0.001 if host == origin else self.rng.uniform(0.005, most)
-                self.loop.call_later(delay, self._arrive, origin, host, payload, 8)
+                self.loop.call_later(delay, self._arrive, origin, host, (payload, self._time), 8)
 
-    def _arrive(self, origin: str, host: str, payload: bytes, tries: int) -> None:
+    def _arrive(self, origin: str, host: str, event: tuple[bytes, int], tries: int) -> None:
         gossip = self._members.get(host)
         if gossip is None or (origin in self._members and host not in self.reachable(origin)):
             # What a member still has in its queue reaches others later, unless it is forgotten meanwhile.
             if tries and self.rng.random() < max(self.habits.remembers, 0.5):
-                self.loop.call_later(self.rng.uniform(1.0, 5.0), self._arrive, origin, host, payload, tries - 1)
+                self.loop.call_later(self.rng.uniform(1.0, 5.0), self._arrive, origin, host, event, tries - 1)
             return
+        payload, time = event
+        if time + self.habits.buffer < gossip.heard:
+            self.trace(host, f"is too late for {zlib.crc32(payload):08x}")
+            return
+        gossip.heard = max(gossip.heard, time)
         gossip.receive(payload)
 
 
 class SimulatedGossip:
-    """What a node uses of `Gossip`, over the bus; queue and pace are the real ones."""
+    """What a node uses of `Gossip`, over the bus; queue and pace are the real ones.
+
+    Attributes:
+        heard: the latest Lamport time that it knows.
+    """
 
     def __init__(self, bus: Bus, host: str, names: Sequence[str]) -> None:
         """`names`: the hosts of the cluster, which have met before."""
         self.host = host
         self.counters = Counters()
+        self.heard = 0
         self._bus = bus
         self._loop = bus.loop
         self._process = PROCESS.get()
@@ -224,7 +243,9 @@ class SimulatedGossip:
         if not self._process.alive:
             return
         now = self._loop.time()
-        reached = self._bus.reachable(self.host)
+        for ghost in self._bus.ghosts:
+            self._status.setdefault(ghost, "failed")
+        reached = self._bus.reachable(self.host) | self._bus.ghosts
         for host, status in sorted(self._status.items()):
             if status == "alive" and host in reached and self._rng.random() < self._bus.habits.mistakes:
                 self._mistaken[host] = now + self._rng.uniform(*MISTAKEN)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any, cast
 
+from basefs.errors import IncompleteContent
+from basefs.log.hashes import BlockHash
 from basefs.path import display
 from basefs.view.states import Kind
 from tests.simulation.node import Node
@@ -20,14 +23,25 @@ class Checks:
         found: what is not as it must be.
     """
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], *, loses_contents: bool) -> None:
+        """`loses_contents`: whether a node may forget what it has told others of, as an old backup makes it do."""
         self._nodes = nodes
+        self._loses_contents = loses_contents
         self._hosts = [node.host for node in nodes]
+        #: What was seen of whole logs, and where: entries and what was shown by root hash, and root hashes by entries.
         self._logs: dict[bytes, tuple[str, frozenset[bytes]]] = {}
+        self._roots: dict[frozenset[bytes], tuple[str, bytes]] = {}
+        self._views: dict[bytes, tuple[str, dict[str, str]]] = {}
+        self._seen: dict[str, bytes] = {}
         self.found: list[str] = []
 
+    def committed(self, node: Node) -> None:
+        """After each change of a log: equal root hashes mean equal logs."""
+        if node.running:
+            self._compare(node)
+
     def now(self) -> None:
-        """At any time: no node accuses or bans another one, and equal hashes mean equal logs."""
+        """At any time: no node accuses or bans another one, and equal logs have equal hashes and show the same."""
         for node in self._nodes:
             self.found += node.accusations + node.watched.accusations
             node.accusations.clear()
@@ -38,6 +52,18 @@ class Checks:
                 if node.sync.banned_for((other.host, other.sync.port)) is not None:
                     self.found.append(f"{node.host} has banned {other.host}")
             self._compare(node)
+            self._compare_views(node)
+
+    def _compare_views(self, node: Node) -> None:
+        root = node.replica.root_hash()
+        if self._seen.get(node.host) == root or node.replica.missing_blocks(1):
+            return
+        self._seen[node.host] = root
+        shown = self._shown(node, contents=False)
+        other, known = self._views.setdefault(root, (node.host, shown))
+        if known != shown:
+            differ = sorted({path for path, _ in known.items() ^ shown.items()})
+            self.found.append(f"{node.host} and {other} have equal logs and differ at {' '.join(differ)}")
 
     def _compare(self, node: Node) -> None:
         entries = frozenset(node.entries)
@@ -52,6 +78,9 @@ class Checks:
             lacks, more = sorted(known - entries), sorted(entries - known)
             which = " ".join(["-" + hash.hex()[:8] for hash in lacks] + ["+" + hash.hex()[:8] for hash in more])
             self.found.append(f"{node.host} and {other} have the same root hash and other entries: {which}")
+        other, root = self._roots.setdefault(entries, (node.host, node.replica.root_hash()))
+        if root != node.replica.root_hash():
+            self.found.append(f"{node.host} and {other} have the same {len(entries)} entries and other root hashes")
 
     def difference(self) -> str:
         """How the nodes differ, "" if they do not."""
@@ -59,17 +88,21 @@ class Checks:
         for node in self._nodes:
             if lacking := len(everything) - len(node.entries):
                 return f"{node.host} lacks {lacking} of {len(everything)} entries"
-            if missing := node.replica.missing_blocks(100):
+            missing = [hash for hash in node.replica.missing_blocks(100) if self._is_somewhere(hash)]
+            if missing:
                 return f"{node.host} lacks blocks of {len(missing)} contents"
         if len({node.replica.root_hash() for node in self._nodes}) > 1:
             return "root hashes differ"
         return ""
 
+    def _is_somewhere(self, block: BlockHash) -> bool:
+        return not self._loses_contents or any(node.replica.block(block) is not None for node in self._nodes)
+
     def end(self) -> list[str]:
         """Of nodes that do not differ: what they show, and who signed it."""
         found = []
         first = self._nodes[0]
-        shown = {node.host: self._shown(node) for node in self._nodes}
+        shown = {node.host: self._shown(node, contents=True) for node in self._nodes}
         for node in self._nodes:
             if any(entry.fingerprint == STRANGER.fingerprint for entry in node.entries.values()):
                 found.append(f"{node.host} has taken an entry of a key that was never granted")
@@ -83,12 +116,15 @@ class Checks:
         return found
 
     @staticmethod
-    def _shown(node: Node) -> dict[str, str]:
-        """Each live path, and all that is the same on each node."""
+    def _shown(node: Node, *, contents: bool) -> dict[str, str]:
+        """Each live path, and all that is the same on each node; `contents`: also what can be read."""
         shown = {}
         for path, kind in node.replica.live_paths():
             attributes = node.replica.attributes(path)
-            content = b"" if kind is Kind.DIRECTORY else node.replica.read(path)
+            content = b""
+            if contents and kind is not Kind.DIRECTORY:
+                with contextlib.suppress(IncompleteContent):
+                    content = node.replica.read(path)
             time = 0 if kind is Kind.DIRECTORY else attributes.mtime
             facts = (kind, attributes.mode, attributes.owner, attributes.size, attributes.links, attributes.entry, time)
             shown[display(path)] = f"{facts} {hashlib.sha224(content).hexdigest()}"

@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from basefs.errors import InvalidEntry
+from basefs.errors import InvalidEntry, NoSpace
 from basefs.gossip.events import Address, encode_events
-from basefs.log.entries import Action
+from basefs.log.blocks import Block
+from basefs.log.entries import Action, Entry
+from basefs.sync.wire.limits import DEFAULT_LIMITS
 from tests.simulation.bus import SYNC_PORT, Bus, Habits
+from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import Trace
 from tests.simulation.network import Link, Network
-from tests.simulation.node import Node
-from tests.support.helpers import STRANGER
+from tests.simulation.node import Node, Tuning
+from tests.support.helpers import ALICE, BOB, CAROL, STRANGER
+from tests.view.hostile import Hostile, draw_deeds
 
 KINDS = ("partition", "one_way", "clog", "clock", "kill", "power", "restart", "disk", "stranger")
+#: Those that are drawn less often.
+RARE_KINDS = ("full", "backup", "ghost", "holder", "peer")
+#: Seconds by which a clock jumps: up to a century.
+JUMPS = (-3.2e9, -3.2e8, -3600.0, -2.0, 2.0, 3600.0, 3.2e8, 3.2e9)
+#: Keys of the hostile key holder: the first is granted from the beginning, and may grant the others.
+HOLDERS = (ALICE, ALICE, ALICE, BOB, BOB, CAROL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class Plan:
         habits: of the bus.
         weights: how often users do what.
         links: what connects the nodes.
+        tuning: what each node allows and does.
+        twins: whether two nodes have the same key.
     """
 
     seed: int
@@ -67,6 +80,8 @@ class Plan:
     habits: Habits
     weights: dict[str, float]
     links: Links
+    tuning: Tuning
+    twins: bool
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -102,23 +117,59 @@ class Plan:
         seconds = rng.choice((10.0, 20.0, 40.0))
         pause = rng.choice((0.3, 0.7, 2.0)) * nodes / 3
         born = nodes if "grant" not in weights else rng.randint(1, nodes)
-        return cls(seed, nodes, born, seconds, pause, faults, rng.choice((2.0, 5.0)), habits, weights, links)
+        fault_pause = rng.choice((2.0, 5.0))
+        # What came later is drawn apart, so that earlier seeds without it stay what they were.
+        more = random.Random(f"{seed} more")
+        if not calm:
+            faults += tuple(kind for kind in RARE_KINDS if more.random() < 0.2)
+        habits = replace(habits, buffer=more.choice((512, 512, 512, 16)))
+        tuning = _tiny(more) if more.random() < 0.2 else Tuning()
+        twins = more.random() < 0.1
+        return cls(
+            seed, nodes, born, seconds, pause, faults, fault_pause, habits, weights, links, tuning=tuning, twins=twins
+        )
 
     def __str__(self) -> str:
         return (
             f"{self.nodes} nodes, {self.seconds:.0f} s, faults: {' '.join(self.faults) or 'none'}, "
-            f"users: {' '.join(self.weights)}"
+            f"users: {' '.join(self.weights)}{', twins' * self.twins}{', tiny' * (self.tuning != Tuning())}"
         )
+
+
+def _tiny(rng: random.Random) -> Tuning:
+    """Limits that are reached all the time, and time-outs that come early; none that an honest peer is blamed for."""
+    few: dict[str, Any] = {
+        "rounds": 1,
+        "batch": 1,
+        "missing_blocks": 1,
+        "orphan_bytes": 300,
+        "backlog": 1000,
+        "asked": 2,
+        "push_backlog": 100,
+        "greeting_timeout": 1.0,
+        "idle_timeout": 8.0,
+        "stall_timeout": 20.0,
+    }
+    drawn = {name: value for name, value in few.items() if rng.random() < 0.4}
+    limits = replace(DEFAULT_LIMITS, silence=3.0, heartbeat=1.0, **drawn)
+    return Tuning(limits, rng.choice((1, 3)), rng.choice((1, 2, 16)), rng.choice((0, 4)))
 
 
 class Faults:
     """Makes what goes wrong go wrong, and right again."""
 
-    def __init__(self, plan: Plan, network: Network, bus: Bus, nodes: list[Node], trace: Trace) -> None:
+    def __init__(
+        self, plan: Plan, network: Network, bus: Bus, nodes: list[Node], trace: Trace, attacker: HostilePeer
+    ) -> None:
         self._plan, self._network, self._bus, self._nodes, self._trace = plan, network, bus, nodes, trace
         self._rng = random.Random(f"{plan.seed} faults")
         self._hosts = [node.host for node in nodes]
         self._running: set[asyncio.Task[None]] = set()
+        self._attacker = attacker
+        self._is_there = False
+        #: What the hostile key holder has signed.
+        self._signed: dict[bytes, Entry] = {}
+        self._blocks: dict[bytes, Block] = {}
 
     async def run(self) -> None:
         """Until the seconds of the plan have passed; afterwards everything works again."""
@@ -136,6 +187,9 @@ class Faults:
         await asyncio.sleep(max(end - loop.time(), 0.0))
         for task in self._running:
             await task
+        if self._signed:
+            # Where power was cut, contents that the holder gave to nobody else would be missing for ever.
+            self._nodes[0].receive(list(self._signed.values()), list(self._blocks.values()))
 
     async def _cut(self, links: list[Link], seconds: float) -> None:
         for link in links:
@@ -166,7 +220,7 @@ class Faults:
 
     async def _clock(self, seconds: float) -> None:
         node = self._rng.choice(self._nodes)
-        node.clock.ahead += self._rng.choice((-3600.0, -2.0, 2.0, 3600.0))
+        node.clock.ahead += self._rng.choice(JUMPS)
         self._trace("world", f"clock of {node.host} is ahead by {node.clock.ahead:.0f} s")
 
     async def _disk(self, seconds: float) -> None:
@@ -178,6 +232,58 @@ class Faults:
         process.disk = self._rng.choice((0.1, 1.0))
         await asyncio.sleep(seconds)
         process.disk = node.disk
+
+    async def _full(self, seconds: float) -> None:
+        node = self._rng.choice(self._nodes)
+        node.fill_disk(True)
+        await asyncio.sleep(seconds)
+        node.fill_disk(False)
+
+    async def _backup(self, seconds: float) -> None:
+        """What a node had before is put back later."""
+        node = self._rng.choice(self._nodes)
+        saved = node.save()
+        await asyncio.sleep(seconds)
+        if node.running:
+            node.kill(restored=saved)
+            await asyncio.sleep(self._rng.uniform(0.1, 3.0))
+            await node.start(self._hosts, self._plan.seed)
+
+    async def _ghost(self, seconds: float) -> None:
+        """All hear of a member that is not there: nothing answers at its address, or nothing listens."""
+        ghost = f"10.0.1.{self._rng.randint(1, 9)}"
+        self._trace("world", f"members are told of {ghost} for {seconds:.1f} s")
+        if self._rng.random() < 0.5:
+            self._network.off.add(ghost)
+        self._bus.ghosts.add(ghost)
+        await asyncio.sleep(seconds)
+        self._bus.ghosts.discard(ghost)
+        self._network.off.discard(ghost)
+
+    async def _peer(self, seconds: float) -> None:
+        if not self._is_there:
+            self._is_there = True
+            self._trace("world", f"a hostile peer takes part for {seconds:.1f} s")
+            await self._attacker.run(seconds)
+
+    async def _holder(self, seconds: float) -> None:
+        """Somebody with a key signs what no honest node writes."""
+        self._trace("world", f"a hostile key holder writes for {seconds:.1f} s")
+        loop = self._network.loop
+        end = loop.time() + seconds
+        while loop.time() < end:
+            node = self._rng.choice(self._nodes)
+            begin = list(node.entries.values())
+            hostile = Hostile(draw_deeds(self._rng, 8), begin, HOLDERS)
+            entries, blocks = hostile.entries[len(begin) :], hostile.blocks
+            self._signed.update((entry.hash, entry) for entry in entries)
+            self._blocks.update(blocks)
+            if self._rng.random() < 0.3:
+                self._rng.shuffle(entries)
+            if node.running:
+                with contextlib.suppress(NoSpace):
+                    node.receive(entries, list(blocks.values()))
+            await asyncio.sleep(self._rng.uniform(0.3, 3.0))
 
     async def _stranger(self, seconds: float) -> None:
         """Somebody without a key speaks on the bus: what is signed by a key that nobody granted, and what is broken."""

@@ -29,12 +29,14 @@ class Process:
         rng: of everything that the process itself leaves to chance.
         disk: seconds that a job of a worker thread takes at the most.
         alive: whether it was not killed; what a killed one does reaches nobody.
+        hostile: whether it is no program of ours.
     """
 
     host: str
     rng: random.Random
     disk: float = 0.003
     alive: bool = True
+    hostile: bool = False
 
 
 #: The process on whose behalf code runs.

@@ -28,6 +28,8 @@ RETRY = 1.0
 GIVE_UP = 900.0
 #: Bytes on their way beyond which a writer waits, and that a host keeps for a reader who does not read.
 WINDOW = 128 * 1024
+#: Bytes that a node may hold for a peer which does not read: beyond the window no more than what was begun.
+MAX_OUTSTANDING = WINDOW + 128 * 1024
 #: Seconds between two looks whether anything was acknowledged.
 _LOOK = 5.0
 #: The option of linux/tcp.h, and the places of the round trips in `struct tcp_info`.
@@ -82,6 +84,8 @@ class Network:
         self._connections = 0
         #: Hosts without power.
         self.off: set[str] = set()
+        #: Connections that hold more than they may.
+        self.found: list[str] = []
 
     def link(self, here: str, there: str) -> Link:
         """The link in this direction."""
@@ -221,6 +225,8 @@ class Transport(asyncio.Transport):
             self._moved_at = self._loop.time()
         self._sent += len(data)
         self._send(bytes(data))
+        if self._sent - self._acknowledged > MAX_OUTSTANDING and not self.process.hostile:
+            self._network.found.append(f"{self.process.host} holds {self._sent - self._acknowledged} B for {self._to}")
         if self._sent - self._acknowledged > WINDOW and not self._full:
             self._full = True
             self.protocol.pause_writing()

@@ -7,27 +7,68 @@ import contextlib
 import random
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from basefs.daemon import config
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, NoSpace
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
+from basefs.log.blocks import Block
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
+from basefs.log.room import Room
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation
 from basefs.sync.net.peers import Address as SyncAddress
 from basefs.sync.net.service import SyncService
+from basefs.sync.net.transport import SessionContext
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
+from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
 from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
 from tests.simulation.network import Network
 
 #: UNIX seconds at which a run begins.
 BIRTH = 1_000_000_100.0
+
+
+#: Bytes that are free on the disk of a node that is not full.
+FREE = 1 << 40
+#: Where the hostile peer of a run is: what honest nodes say of it is no accusation of an honest node.
+HOSTILE = "10.0.0.66"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What each node of a run allows and does, as its daemon would have it unless a run draws something tiny.
+
+    Attributes:
+        limits: of sessions.
+        degree: sessions that stay open for news.
+        sessions: that others may have with a node at once.
+        block_messages: gossip events of blocks for one content at the most.
+    """
+
+    limits: Limits = DEFAULT_LIMITS
+    degree: int = config.PUSH_SESSIONS
+    sessions: int = config.SYNC_SESSIONS
+    block_messages: int = config.MAX_BLOCK_MESSAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A copy of a log.
+
+    Attributes:
+        directory: where it is.
+        entries: what it has taken, by hash.
+    """
+
+    directory: Path
+    entries: dict[bytes, Entry]
 
 
 class Clock:
@@ -59,7 +100,7 @@ class Watched:
     def on_result(self, address: SyncAddress, result: Result) -> None:
         if self._process.alive:
             self._trace(f"{self._process.host} {address[0]}", f"session: {result.reason.value}: {result.detail}")
-            if result.misbehaved:
+            if result.misbehaved and address[0] != HOSTILE:
                 what = f"{result.reason.value}: {result.detail}"
                 self.accusations.append(f"{self._process.host} accuses {address[0]}: {what}")
         self._propagation.on_result(address, result)
@@ -80,11 +121,26 @@ class Node:
         keys: what it signs with.
         entries: all that its log has taken, by hash.
         running: whether there is a process.
+        on_commit: is called after changes of the log.
     """
 
-    def __init__(self, network: Network, bus: Bus, host: str, keys: Sequence[SigningKey], directory: Path) -> None:
-        """`directory`: holds the log of the filesystem as it begins."""
+    def __init__(
+        self,
+        network: Network,
+        bus: Bus,
+        host: str,
+        keys: Sequence[SigningKey],
+        directory: Path,
+        tuning: Tuning,
+        *,
+        loses_power: bool,
+    ) -> None:
+        """`directory`: holds the log of the filesystem as it begins; `loses_power`: whether the machine ever does."""
         self.host = host
+        self.on_commit: Callable[[Node], None] = lambda node: None
+        self._tuning = tuning
+        self._loses_power = loses_power
+        self._is_full = self._told = False
         self.clock = Clock(network.loop.time)
         self.keys = list(keys)
         self.entries: dict[bytes, Entry] = {}
@@ -93,10 +149,9 @@ class Node:
         self.accusations: list[str] = []
         self._network, self._bus, self._loop, self._trace = network, bus, network.loop, bus.trace
         self._directory = directory
-        #: What survives a power cut: a copy of the log as it was synced last, and how many entries it had.
-        self._synced = directory
-        self._synced_entries = 0
-        self._number = 0
+        #: What survives a power cut: the log as it was synced last.
+        self._synced = Saved(directory, {})
+        self._number = self._copies = 0
         self._ending: list[asyncio.Task[None]] = []
 
     async def start(self, hosts: Sequence[str], seed: int) -> None:
@@ -107,14 +162,18 @@ class Node:
         self.process = Process(self.host, rng, self.disk)
         PROCESS.set(self.process)
         time = self._loop.time
-        self.replica = replica = Replica(self._directory, self.keys, clock=self.clock, steady=time, spent=time)
+        room = Room(self._directory, lambda _: 0 if self._is_full else FREE, time)
+        self.replica = replica = Replica(
+            self._directory, self.keys, clock=self.clock, steady=time, spent=time, room=room
+        )
+        self._limit_disk()
         lost = [entry for entry in self.entries if replica.entry(entry) is None]
         assert not lost, f"{self.host} has lost {len(lost)} entries by being killed"
         gossip = SimulatedGossip(self._bus, self.host, hosts)
         propagation = Propagation(
             replica,
             self._loop,
-            config.MAX_BLOCK_MESSAGES,
+            self._tuning.block_messages,
             config.PULL_JITTER,
             interval=config.FULL_SYNC_INTERVAL,
             probability=config.SYNC_PROBABILITY,
@@ -126,8 +185,9 @@ class Node:
             (self.host, SYNC_PORT),
             peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
             listener=self.watched,
-            degree=config.PUSH_SESSIONS,
-            max_sessions=config.SYNC_SESSIONS,
+            degree=self._tuning.degree,
+            max_sessions=self._tuning.sessions,
+            shared=SessionContext(limits=self._tuning.limits, room=room),
             rng=rng,
         )
         process = self.process
@@ -141,6 +201,7 @@ class Node:
         tasks = [
             asyncio.create_task(self._watch(propagation)),
             asyncio.create_task(self._keep_durable(process, replica)),
+            asyncio.create_task(self._watch_room(room)),
         ]
         self._parts = propagation, gossip, self.sync, replica, tasks
         self.running = True
@@ -152,6 +213,14 @@ class Node:
         self.entries.update((entry.hash, entry) for entry in applied.entries)
         new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
         self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
+        if not self._told:
+            # What is committed in answer to this comes first.
+            self._told = True
+            self._loop.call_soon(self._tell_of_commits)
+
+    def _tell_of_commits(self) -> None:
+        self._told = False
+        self.on_commit(self)
 
     async def _watch(self, propagation: Propagation) -> None:
         while True:
@@ -163,13 +232,38 @@ class Node:
         while True:
             await asyncio.sleep(config.DURABLE_SECONDS)
             if not replica.is_durable:
-                await asyncio.to_thread(self._sync_to_disk, process, replica)
+                with contextlib.suppress(NoSpace):
+                    await asyncio.to_thread(self._sync_to_disk, process, replica)
+
+    async def _watch_room(self, room: Room) -> None:
+        while True:
+            await asyncio.sleep(5.0)
+            room.look()
 
     def _sync_to_disk(self, process: Process, replica: Replica) -> None:
         replica.sync_to_disk()
-        if process.alive:
-            self._synced = self._copy_log(self._directory, "synced")
-            self._synced_entries = len(self.entries)
+        if process.alive and self._loses_power:
+            self._synced = Saved(self._copy_log(self._directory, "synced"), dict(self.entries))
+
+    def save(self) -> Saved:
+        """A backup of the log."""
+        self._copies += 1
+        self._trace(self.host, f"is saved with {len(self.entries)} entries")
+        return Saved(self._copy_log(self._directory, f"backup-{self._copies}"), dict(self.entries))
+
+    def fill_disk(self, is_full: bool) -> None:
+        """Let the disk take nothing more, or something again."""
+        self._is_full = is_full
+        self._trace(self.host, "disk is full" if is_full else "disk has room")
+        if self.running:
+            self._limit_disk()
+
+    def _limit_disk(self) -> None:
+        """SQLite answers as on a full disk once a file would grow."""
+        database = self.replica._store.database
+        (pages,) = database.main.execute("PRAGMA page_count").fetchone()
+        for connection in (database.main, database.aside):
+            connection.execute(f"PRAGMA max_page_count = {pages if self._is_full else 1 << 30}")
 
     def _copy_log(self, directory: Path, name: str) -> Path:
         """A copy of a log, where there may be an older one."""
@@ -189,17 +283,23 @@ class Node:
         finally:
             PROCESS.reset(token)
 
-    def kill(self, *, off: bool = False) -> None:
+    def receive(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> None:
+        """Take in what somebody brings who is no node of the cluster."""
+        token = PROCESS.set(self.process)
+        try:
+            self.replica.apply(entries, blocks, peer=HOSTILE)
+        finally:
+            PROCESS.reset(token)
+
+    def kill(self, *, off: bool = False, restored: Saved | None = None) -> None:
         """Kill the process: nothing that it does afterwards reaches anybody.
 
-        What it has committed stays; if the machine is switched `off`, what was synced.
+        What it has committed stays; if the machine is switched `off`, what was synced; what was saved, if that is
+        `restored`.
         """
         self._number += 1
-        if off:
-            self._directory = self._copy_log(self._synced, str(self._number))
-            self.entries = dict(list(self.entries.items())[: self._synced_entries])
-        else:
-            self._directory = self._copy_log(self._directory, str(self._number))
+        kept = restored or (self._synced if off else Saved(self._directory, self.entries))
+        self._directory, self.entries = self._copy_log(kept.directory, str(self._number)), dict(kept.entries)
         self._trace(self.host, f"killed with {len(self.entries)} entries")
         self.running = False
         self._network.kill(self.process)

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from tests.simulation.bus import Bus
+from tests.simulation.bus import Bus, Habits
 from tests.simulation.checks import Checks
 from tests.simulation.faults import Faults, Plan
+from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import BEGINNING, Loop, Trace
 from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.users import User
-from tests.support.helpers import copy_replica, genesis, make_key
+from tests.support.helpers import ALICE, copy_replica, genesis, make_key
 
 #: Seconds of the loop within which all nodes are equal after the last fault and the last write: a large content needs a
 #: minute on the narrowest link.
@@ -78,10 +79,17 @@ class World:
         keys = [make_key(f"node {number}") for number in range(plan.nodes)]
         # The others need a grant.
         born = keys[: plan.born]
+        if plan.twins:
+            keys[-1] = keys[0]
+        if "holder" in plan.faults:
+            born = [*born, ALICE]
         self.nodes = self._make_nodes(keys, born, directory)
         self.keys = keys
         self.hosts = [node.host for node in self.nodes]
-        self.checks = Checks(self.nodes)
+        self.attacker = HostilePeer(self.network, self.bus, Replica(directory / "first"), self.hosts, plan.seed)
+        self.checks = Checks(self.nodes, loses_contents="backup" in plan.faults)
+        for node in self.nodes:
+            node.on_commit = self.checks.committed
         self.errors = _Errors()
 
     def _make_nodes(self, keys: list[SigningKey], born: list[SigningKey], directory: Path) -> list[Node]:
@@ -93,7 +101,8 @@ class World:
         for number, key in enumerate(keys, 1):
             host = f"10.0.0.{number}"
             copy_replica(first, directory / host).close()
-            node = Node(self.network, self.bus, host, [key], directory / host)
+            power, where = "power" in self.plan.faults, directory / host
+            node = Node(self.network, self.bus, host, [key], where, self.plan.tuning, loses_power=power)
             node.entries.update((entry.hash, entry) for entry in entries)
             nodes.append(node)
         first.close()
@@ -105,10 +114,11 @@ class World:
         for node in self.nodes:
             await node.start(self.hosts, self.plan.seed)
         watch = self.loop.create_task(self._watch())
-        faults = Faults(self.plan, self.network, self.bus, self.nodes, self.trace)
+        faults = Faults(self.plan, self.network, self.bus, self.nodes, self.trace, self.attacker)
         users = [self._use(node, number) for number, node in enumerate(self.nodes)]
         await asyncio.gather(faults.run(), *users)
-        self.bus.habits = type(self.bus.habits)()
+        self.attacker.leave()
+        self.bus.habits = Habits()
         self.trace("world", "everything works")
         settled = await self._settle()
         watch.cancel()
@@ -118,7 +128,7 @@ class World:
             if not (await asyncio.wait({stopping}, timeout=STOPPED))[0]:
                 raise Failed(f"{node.host} does not stop within {STOPPED:.0f} s")
             stopping.result()
-        self._require(self.errors.lines)
+        self._require(self.network.found + self.errors.lines)
         return settled
 
     async def _use(self, node: Node, number: int) -> None:

@@ -7,6 +7,8 @@ never granted.  Every entry stands where the log admits it, most of them behind 
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -100,6 +102,15 @@ def deeds(most: int = 40) -> st.SearchStrategy[list[Deed]]:
     return st.lists(deed, min_size=1, max_size=10) | st.lists(deed, min_size=most // 2, max_size=most)
 
 
+def draw_deeds(rng: random.Random, most: int) -> list[Deed]:
+    """A hostile history without Hypothesis, and without recoveries."""
+    places = (0, 0, 1, 2, 3, 3, 7, 20, 60)
+    return [
+        Deed(rng.randrange(len(_ACTIONS)), rng.randrange(60), rng.choice(places), rng.choice(places), rng.randrange(12))
+        for _ in range(rng.randint(1, most))
+    ]
+
+
 class Hostile:
     """What was signed.
 
@@ -108,12 +119,35 @@ class Hostile:
         blocks: of all contents.
     """
 
-    def __init__(self, history: list[Deed]) -> None:
-        born = genesis((ROOT_KEY, ALICE), recovery=recovery_keys())
-        self.entries: list[Entry] = born
+    def __init__(self, history: list[Deed], begin: Sequence[Entry] = (), keys: Sequence[SigningKey] = KEYS) -> None:
+        """`begin`: a log to go on with, parents first, instead of a filesystem of its own; `keys`: as `KEYS`."""
+        self._keys = keys
+        self.entries: list[Entry] = []
         self.blocks: dict[bytes, Block] = {}
         #: entry -> the directory and the name of its path
-        self._homes: dict[EntryHash, tuple[EntryHash, bytes]] = {e.hash: (born[0].hash, b"/") for e in born}
+        self._homes: dict[EntryHash, tuple[EntryHash, bytes]] = {}
+        if begin:
+            self._go_on(begin)
+        else:
+            self._begin()
+        for deed in history:
+            self._do(deed)
+
+    def _go_on(self, begin: Sequence[Entry]) -> None:
+        known = {entry.hash: entry for entry in begin}
+        for entry in begin:
+            parent = known.get(entry.parent)
+            self._homes[entry.hash] = (entry.hash, b"/") if parent is None else self._home(parent, entry)
+        self.entries += begin
+
+    def _home(self, parent: Entry, entry: Entry) -> tuple[EntryHash, bytes]:
+        begins = parent.action is Action.MKDIR and entry.action in CHILD_ACTIONS
+        return (parent.hash, entry.name) if begins else self._homes[parent.hash]
+
+    def _begin(self) -> None:
+        born = genesis((ROOT_KEY, ALICE), recovery=recovery_keys())
+        self.entries += born
+        self._homes.update({e.hash: (born[0].hash, b"/") for e in born})
         directory = self._add(ROOT_KEY, born[0], Action.MKDIR, b"d", b"")
         last = directory
         for key, quota in ((BOB, None), (CAROL, None), (DAVE, None), (ERIN, Quota(120, 12))):
@@ -121,15 +155,13 @@ class Hostile:
         self._add(ROOT_KEY, last, Action.REVOKE, b"key", bytes(DAVE.fingerprint))
         for parent, name in ((born[0], b"a"), (directory, b"a")):
             self._write(ROOT_KEY, parent, name, 1)
-        for deed in history:
-            self._do(deed)
 
     def _do(self, deed: Deed) -> None:
         if deed.action >= len(_ACTIONS):
             self._recover(deed)
             return
         action = _ACTIONS[deed.action]
-        key = KEYS[deed.key]
+        key = self._keys[deed.key % len(self._keys)]
         around = self._near(self.entries[-1]) if deed.name % 4 else self.entries
         parents = [entry for entry in around if _may_follow(action, entry)] or self.entries[:1]
         parent = parents[-1 - deed.parent % len(parents)]
@@ -159,7 +191,7 @@ class Hostile:
             self._add(key, last, Action.GRANT, b"root", key.public)
 
     def _content(self, action: Action, deed: Deed, parent: Entry) -> bytes:
-        other = KEYS[deed.other % len(KEYS)]
+        other = self._keys[deed.other % len(self._keys)]
         match action:
             case Action.GRANT | Action.ADMIT:
                 return other.public
@@ -209,8 +241,7 @@ class Hostile:
         except InvalidEntry:
             return parent
         if entry.hash not in self._homes:
-            begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
-            self._homes[entry.hash] = (parent.hash, name) if begins else self._homes[parent.hash]
+            self._homes[entry.hash] = self._home(parent, entry)
             self.entries.append(entry)
         return entry
 
