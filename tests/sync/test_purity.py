@@ -26,9 +26,10 @@ def imported(path):
 @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER)))
 def test_imports(path):
     pure = path.parent.name != "net"
+    shared = {"basefs.errors", "basefs.path"} | (set() if pure else {"basefs.tasks"})
     for name in imported(path):
         if name.startswith("basefs"):
-            assert name in ("basefs.errors", "basefs.path") or name.startswith(("basefs.log.", "basefs.sync.")), name
+            assert name in shared or name.startswith(("basefs.log.", "basefs.sync.")), name
             assert not (pure and name.startswith("basefs.sync.net")), name
         else:
             package = name.split(".")[0]
