@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from basefs.log.entries import Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
@@ -24,6 +24,9 @@ Version = tuple[EntryHash, ...]
 def follow(version: Version, placed: Placed, *, is_here: bool) -> Version:
     """A version after an entry of one's own; `is_here`: whether that belongs to the path."""
     entry = placed.entry
+    if not is_here and entry.action is Action.DELETE:
+        # The path no longer names the file, and the other one still does.
+        return version
     if placed.kind is EntryKind.SUCCESSOR and entry.parent in version:
         return tuple(entry.hash if hash == entry.parent else hash for hash in version)
     return (entry.hash,) if is_here else version

@@ -299,6 +299,16 @@ def test_a_file_keeps_its_names_in_the_log_when_another_one_takes_the_first(twin
     twins.kill_while_it_publishes(steps=1, transactions=1)
 
 
+def test_a_name_does_not_follow_what_takes_another_name_of_its_file(twins: Unmounts) -> None:
+    twins.run(lambda program: program.place.write("a", b""))
+    twins.run(lambda program: program.place.link("a", "c"))
+    twins.publish(steps=3, patient=False)
+    twins.run(lambda program: program.place.symlink("nowhere/b", "a.new"))
+    twins.run(lambda program: program.place.rename("a.new", "a"))
+    twins.run(lambda program: program.rotate("c", b""))
+    twins.publish(steps=3, patient=False)
+
+
 class Mounted(Twins):
     """On a mount, which publishes when it likes."""
 
