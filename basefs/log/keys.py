@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -48,6 +49,18 @@ def verify(entry: Entry, public: bytes, root: Entry | None = None) -> None:
         check_keys(entry.extensions.recovery_keys, public)
 
 
+_NO_ED25519 = "OpenSSL of this machine takes no Ed25519 keys, and BaseFS has no others: a FIPS policy may forbid them"
+
+
+@contextlib.contextmanager
+def _available() -> Iterator[None]:
+    """Raise `UsageError` where OpenSSL has no Ed25519."""
+    try:
+        yield
+    except (InternalError, UnsupportedAlgorithm):
+        raise UsageError(_NO_ED25519) from None
+
+
 @dataclass(frozen=True, slots=True)
 class SigningKey:
     """A private key that this node signs with.
@@ -69,13 +82,15 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
-        """A new random key."""
-        return cls._of(Ed25519PrivateKey.generate())
+        """A new random key.  Raises `UsageError` where OpenSSL has no Ed25519; so do the others below."""
+        with _available():
+            return cls._of(Ed25519PrivateKey.generate())
 
     @classmethod
     def from_seed(cls, seed: bytes) -> SigningKey:
         """The key of a 32-byte RFC 8032 secret, which an invitation carries."""
-        return cls._of(Ed25519PrivateKey.from_private_bytes(seed))
+        with _available():
+            return cls._of(Ed25519PrivateKey.from_private_bytes(seed))
 
     @classmethod
     def from_agent(cls, agent: str, public: bytes) -> SigningKey:
@@ -123,6 +138,8 @@ class SigningKey:
             private = _decrypted(path, data, read, passphrase())
         except UnsupportedAlgorithm as error:
             raise UsageError(f"cannot read the key {path}: {error}") from None
+        except InternalError:
+            raise UsageError(_NO_ED25519) from None
         if not isinstance(private, Ed25519PrivateKey):
             raise UsageError(f"{path} is not an Ed25519 key: make one with 'basefs genkey'")
         return cls._of(private)

@@ -18,7 +18,11 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 #: Run by the interpreter of each process of a node: its clock is ahead.
-_AHEAD = "import time\n_now = time.time\ntime.time = lambda: _now() + {seconds}\n"
+_AHEAD = """import time
+_now, _now_ns = time.time, time.time_ns
+time.time = lambda: _now() + {seconds}
+time.time_ns = lambda: _now_ns() + {seconds} * 10**9
+"""
 
 
 def doctor(node: Node) -> list[tuple[str, str, str]]:
@@ -114,3 +118,27 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
     wait_until(lambda: tells(cluster.nodes[0], f"^the clock of {name} is 3[56]"), PATIENCE, "the wrong clock")
     own = "this machine's clock is .* ahead of 2 of 2 other nodes"
     wait_until(lambda: tells(wrong, own), PATIENCE, "its own clock")
+
+
+@pytest.mark.parametrize("seconds", [20 * 365 * 86_400, -20 * 365 * 86_400], ids=["ahead", "behind"])
+def test_a_member_of_a_closed_filesystem_whose_clock_is_decades_off(
+    network: Callable[[int], NamespaceNetwork], monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    cluster = Cluster.start(network(2), closed=True)
+    right, wrong = cluster.nodes
+    site = wrong.base / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(_AHEAD.format(seconds=seconds))
+    wrong.basefs("unmount", NAME)
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(site), prepend=":")
+        wrong.mount(NAME, "--owners")
+        cluster.wait_for_members()
+        for node, other in ((right, wrong), (wrong, right)):
+            name = f"of {node.address}"
+            (node.mountpoint / name).write_text(name)
+            wait_until((other.mountpoint / name).exists, PATIENCE, f"what is written at {node.address} arrives")
+        # By the clock of a command that greets the other member as well.
+        found = doctor(wrong)
+    assert {subject for _, subject, _ in found} == {"clock"}
+    assert {subject for _, subject, _ in doctor(right)} == {"clock"}

@@ -16,6 +16,7 @@ from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.config import SYNC_PORT_OFFSET
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
+from basefs.sync.net.transport import SessionContext
 from tests.fs.local import Local
 from tests.support.commands import Cli
 from tests.support.helpers import ROOT_KEY, path
@@ -24,15 +25,15 @@ from tests.support.patience import DEADLINE
 
 
 @contextlib.contextmanager
-def served(replica: Replica) -> Iterator[str]:
-    """Serve a log on this machine; gives the address for `get`."""
+def served(replica: Replica, host: str = "127.0.0.1", shared: SessionContext | None = None) -> Iterator[str]:
+    """Serve a log on this machine; gives the address for `get`.  `shared`: of a closed filesystem."""
     loop = asyncio.new_event_loop()
-    service = SyncService(replica, ("127.0.0.1", 0), peers=list, max_sessions=16)
+    service = SyncService(replica, (host, 0), peers=list, max_sessions=16, shared=shared)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(service.start(), loop).result(DEADLINE)
-        yield f"127.0.0.1:{service.port - SYNC_PORT_OFFSET}"
+        yield f"{host}:{service.port - SYNC_PORT_OFFSET}"
     finally:
         asyncio.run_coroutine_threadsafe(service.stop(), loop).result(DEADLINE)
         loop.call_soon_threadsafe(loop.stop)

@@ -13,7 +13,14 @@ from basefs.daemon.config import ALL_ADDRESSES, Home, parse_address
 from basefs.daemon.mounts import mounts
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
-from basefs.management.doctor.machine import examine_clock, examine_fuse, examine_home, examine_mount, examine_serf
+from basefs.management.doctor.machine import (
+    examine_clock,
+    examine_fuse,
+    examine_home,
+    examine_keys,
+    examine_mount,
+    examine_serf,
+)
 from basefs.management.output import (
     coloured,
     counted,
@@ -38,9 +45,10 @@ _INDENT = " " * 9
 def doctor(target: str | None, bind: str, as_json: bool) -> None:
     """Diagnose this machine and the filesystem NAME, or all filesystems, and print a remedy for each problem.
 
-    Checks FUSE, Serf, the ports, this node's directory, key, disk and clock, dead mounts, and each log (quickly;
-    'basefs check' verifies all of it), and tries the ports of all known peers. While a filesystem runs, the clocks of
-    the other nodes are compared as well.
+    Checks FUSE, Serf, OpenSSL, the ports, this node's directory, key, disk and clock, dead mounts, and each log
+    (quickly; 'basefs check' verifies all of it). Tries the ports of all known peers, and greets them with this node's
+    key: where one of them turns the other away, it says why. While a filesystem runs, the clocks of the other nodes are
+    compared as well; no clock decides about access, except for the end of an invitation.
 
     It cannot check whether other nodes can connect to this one (run it there, too), or whether the UDP ports of an
     encrypted cluster are blocked.
@@ -50,8 +58,9 @@ def doctor(target: str | None, bind: str, as_json: bool) -> None:
     node = Home.from_environment()
     names = node.names() if target is None else [parse_name(node, target)]
     address = parse_address(bind)
-    found = list(_machine(node))
-    for name in names:
+    unusable = examine_keys()
+    found = [*_machine(node), *unusable]
+    for name in () if unusable else names:
         found += FilesystemExamination(node, name).run(address)
     problems = sum(finding.severity is Severity.PROBLEM for finding in found)
     if as_json:

@@ -25,14 +25,15 @@ from basefs.daemon.api.messages import (
     RunningNode,
     Status,
 )
+from basefs.daemon.api.probing import greet, tls_trouble
 from basefs.daemon.api.runfile import RunFile
-from basefs.daemon.config import Home, parse_address
-from basefs.daemon.keyfiles import unused_key
+from basefs.daemon.config import Home, NodeAddress, parse_address
+from basefs.daemon.keyfiles import default_keys, unused_key
 from basefs.daemon.lock import is_held
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
-from basefs.management.doctor.machine import examine_ports
+from basefs.management.doctor.machine import POLICY, examine_ports
 from basefs.management.grant import permission
 from basefs.management.members import clones_in_words, namesakes_in_words
 from basefs.management.output import SHORT, counted, printable
@@ -72,7 +73,10 @@ class FilesystemExamination:
                 found += [*self._running(status, status.node)]
             else:
                 found += [*self._stopped(bind)]
-            if status.node is None or status.node.members is not None:
+            trouble = None if status.summary.open else tls_trouble()
+            if trouble is not None:
+                found.append(problem("openssl", trouble, POLICY))
+            elif status.node is None or status.node.members is not None:
                 found += self._peers(status)
         except StoreError as error:
             found.append(problem("log", str(error), f"basefs check --repair {self._name}"))
@@ -224,7 +228,26 @@ class FilesystemExamination:
         encrypted = status.node is None or self._client.ask_daemon(GetNetwork()).encrypted
         with connections():
             reached = asyncio.run(peers.reach(wanted, encrypted=encrypted))
-        return peers.examine(self._name, reached)
+            answering = [one.address for one in reached if one.sync_tcp]
+            return [*peers.examine(self._name, reached), *self._greet(status, answering)]
+
+    def _greet(self, status: Status, addresses: Sequence[NodeAddress]) -> list[Diagnosis]:
+        """Whether nodes that answer and this node let each other in."""
+        key = next(iter(default_keys(self._home)), None)
+        if not status.summary.open and (key is None or unused_key(self._home, status.fingerprints)):
+            # It would not show the key that the daemon shows.
+            return []
+        granted = self._client.ask(ListKeys(every=True))
+        access = peers.Access(
+            name=self._name,
+            identity=status.summary.identity,
+            fingerprint="" if key is None else key.fingerprint.hex(),
+            keys=granted,
+            permission=permission(self._home, self._name, status),
+        )
+        # Those of keys that were revoked as well: which one it is tells more than that it is no member.
+        trusted = None if status.summary.open else {one.public for one in granted}
+        return peers.explain(access, asyncio.run(greet(addresses, access.identity, key, trusted, peers.PATIENCE)))
 
     def _cluster_file(self) -> list[str]:
         try:

@@ -19,7 +19,7 @@ class Diagnosis:
 
     Attributes:
         severity: how bad it is.
-        subject: what it is about: fuse, serf, port, clock, home, disk, mount, log, keys, peers, handlers.
+        subject: what it is about: fuse, serf, openssl, port, clock, home, disk, mount, log, keys, peers, handlers.
         what: one sentence.
         remedy: what to do, a command line where there is one.
     """

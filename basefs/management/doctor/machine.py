@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from basefs.daemon.api.probing import signing_trouble
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
 from basefs.daemon.ports import free_pair, try_port
 from basefs.daemon.serf.program import find_problem
@@ -29,6 +30,8 @@ from basefs.management.output import size
 DEVICE = Path("/dev/fuse")
 #: The library that the binding loads, see `basefs/fs/fuse/binding.py`.
 _LIBRARY = "fuse3"
+#: What to do where OpenSSL refuses Ed25519.
+POLICY = "have the system's policy allow Ed25519: see 'fips-mode-setup --check', 'update-crypto-policies --show'"
 
 
 def examine_fuse() -> list[Diagnosis]:
@@ -118,6 +121,12 @@ LOW_BYTES = 100_000_000
 LOW_SHARE = 0.02
 #: Longest path of a UNIX socket, bytes: unix(7), without the NUL.
 _MAX_SOCKET = 107
+
+
+def examine_keys() -> list[Diagnosis]:
+    """Whether this machine can sign."""
+    trouble = signing_trouble()
+    return [] if trouble is None else [problem("openssl", trouble, POLICY)]
 
 
 def examine_home(home: Home) -> list[Diagnosis]:

@@ -1,4 +1,4 @@
-"""Whether the other nodes can be reached, port by port.
+"""Whether the other nodes can be reached, port by port, and whether they and this node let each other in.
 
 A node that is down and one behind a firewall look alike from here.  What can be told apart: a node that answers on one
 port and not on another has a firewall before it; and where no node at all answers, the trouble is more likely here.
@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 import msgpack
 
+from basefs.daemon.api.messages import GrantedKey
+from basefs.daemon.api.probing import Answer, Greeting
 from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress
 from basefs.gossip.connect import open_tcp
 from basefs.management.doctor.finding import Diagnosis, note, problem
+from basefs.management.output import SHORT, printable
 from basefs.tasks import is_set_within
 
 #: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
@@ -128,3 +131,80 @@ def examine(name: str, found: Sequence[Reached]) -> list[Diagnosis]:
             what = f"{where}, a known peer of {name}, answers, but not on {', '.join(peer.silent)}"
             findings.append(problem("peers", what, "let that port through the firewalls of both nodes"))
     return findings
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What this node knows of who may read a filesystem.
+
+    Attributes:
+        name, identity: of the filesystem.
+        fingerprint: of the key that this node shows.
+        keys: every grant that is in the log.
+        permission: what lets a key of this node in, and where to type it.
+    """
+
+    name: str
+    identity: str
+    fingerprint: str
+    keys: Sequence[GrantedKey]
+    permission: str
+
+    def standings(self, fingerprint: str) -> set[str]:
+        """What the grants of a key are worth."""
+        return {one.standing for one in self.keys if one.fingerprint == fingerprint}
+
+    def is_member(self, fingerprint: str) -> bool:
+        """Whether a key may read, as far as this node knows."""
+        return not self.standings(fingerprint).isdisjoint(("valid", "reads"))
+
+    def called(self, fingerprint: str) -> str:
+        """The name of a key, and digits of its fingerprint."""
+        name = next((one.name for one in self.keys if one.fingerprint == fingerprint), "")
+        return f"{printable(name)} ({fingerprint[:SHORT]})" if name else fingerprint[:SHORT]
+
+
+def explain(access: Access, greetings: Sequence[Greeting]) -> list[Diagnosis]:
+    """Why peers that answer and this node do not let each other in."""
+    return [problem("peers", *why) for each in greetings if (why := _why(access, each)) is not None]
+
+
+def _why(access: Access, one: Greeting) -> tuple[str, str] | None:
+    """What a greeting says that is wrong, and what to do."""
+    name, where = access.name, str(one.address)
+    forget = f"if no node of {name} is there any more: basefs members {name} --forget {where}"
+    compare = f"'basefs list' there must print {access.identity}; {forget}"
+    match one.answer:
+        case Answer.UNKNOWN_THERE:
+            return _turned_away(access, where)
+        case Answer.UNKNOWN_HERE:
+            what = f"{where} shows a key that is not known here: another filesystem, or a machine that joined elsewhere"
+            return what, f"{compare}; a key that joined arrives by the member that let it in"
+        case Answer.OTHER_FILESYSTEM:
+            return f"{where} serves another filesystem than {name}: {one.identity}", forget
+        case Answer.OTHER_VERSION:
+            return f"{where} speaks another version of the sync protocol", "install the same version of BaseFS there"
+        case Answer.NO_TLS:
+            what = f"{where} does not speak TLS, and {name} is closed: an open filesystem or another program is there"
+            return what, compare
+        case Answer.ONLY_TLS:
+            return f"{where} speaks TLS only, and {name} is open: a closed filesystem is there", compare
+        case Answer.BANNED:
+            what = f"{where} has banned this node for a while, because it broke the protocol"
+            return what, f"it ends by itself, within an hour; the log of {name} there says why"
+    if one.fingerprint and not access.is_member(one.fingerprint):
+        what = f"{where} shows the key {access.called(one.fingerprint)}, which is no member any more"
+        return what, f"it stays out until a member that may grant grants it again; {forget}"
+    return None
+
+
+def _turned_away(access: Access, where: str) -> tuple[str, str]:
+    """Why a peer does not know the key of this node."""
+    name, key = access.name, access.fingerprint[:SHORT]
+    if access.is_member(access.fingerprint):
+        what = f"{where} does not know the key {key} of this node: it was revoked, or its grant has not arrived there"
+        return what, f"basefs keys {name} --all, there"
+    if "revoked" in access.standings(access.fingerprint):
+        return f"{where} turns this node away, since its key {key} was revoked", access.permission
+    what = f"{where} turns this node away: only members read {name}, and the key {key} of this node is none"
+    return what, f"basefs invite {name} there and basefs join here, or {access.permission}"

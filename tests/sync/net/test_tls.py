@@ -79,6 +79,27 @@ def test_each_side_knows_the_key_of_the_other_one() -> None:
     assert (client.peer, server.peer) == (B.public, A.public)
 
 
+def test_no_clock_of_this_millennium_is_wrong() -> None:
+    """OpenSSL compares certificates with the clock of the machine: it never finds one that is not valid."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols([tls.ALPN])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    anyone, server = context.wrap_bio(incoming, outgoing), credentials(B, A).server()
+    for _ in range(2):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            anyone.do_handshake()
+        if data := outgoing.read():
+            with contextlib.suppress(Refused):
+                server.shake(data)
+        incoming.write(server.to_send())
+    leaf = anyone.getpeercert(binary_form=True)
+    assert leaf is not None
+    for found in (leaf, anchor(A.public)):
+        # As DER has them (RFC 5280, section 4.1.2.5).
+        assert b"000101000000Z" in found and b"99991231235959Z" in found
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 21, 1000])
 def test_any_pieces_of_a_handshake_and_of_records_come_through(size: int) -> None:
     client, server = pair(credentials(A, B), credentials(B, A), size)
