@@ -263,7 +263,7 @@ class KnownPeer:
 
 
 class PeerBook:
-    """The peers that this node has ever seen, ordered and bounded, with a file behind them.
+    """The peers that this node has ever met, ordered and bounded, with a file behind them.
 
     Serf forgets a failed member after 24 hours.  Two halves of a network that were apart for longer would then never
     meet again, and nobody would miss the other half.  So the file keeps them until they are forgotten by request: a
@@ -292,6 +292,11 @@ class PeerBook:
         """All addresses to try, the one that changed last first."""
         tried = (PeerState.MEMBER, PeerState.LEFT)
         return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values()) if peer.state in tried))
+
+    @property
+    def sync_addresses(self) -> list[tuple[str, int]]:
+        """Where those that have a sync port answered then."""
+        return [(split_host_port(peer.address)[0], peer.sync_port) for peer in self._peers.values() if peer.sync_port]
 
     @property
     def missed(self) -> list[KnownPeer]:

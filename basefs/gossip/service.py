@@ -111,8 +111,11 @@ class Gossip:
         on_event: Callable[[GossipEvent], None],
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
+        has_met: Callable[[tuple[str, int]], bool] = lambda address: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`has_met`: whether a node of this filesystem has answered at a sync address; no others are remembered, since
+        a member may name any address as its own.  Call `met` when one is new."""
         self.config = dataclasses.replace(config, tags={**config.tags, TAG_FS: fsid.hex()})
         self.counters = Counters()
         #: The name of our user events.  Part of the identity is in it, so that the agent itself filters out the events
@@ -130,6 +133,7 @@ class Gossip:
         self._on_event = on_event
         self._on_members = on_members
         self._on_overflow = on_overflow
+        self._has_met = has_met
         self._clock = clock
         self._filter = PeerFilter(fsid)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
@@ -252,6 +256,16 @@ class Gossip:
         self.config = dataclasses.replace(self.config, tags={**others, **added})
         self._supervisor.configure(self.config)
         await self.call("tags", {"Tags": added, "DeleteTags": removed})
+
+    def met(self, address: tuple[str, int]) -> None:
+        """A session has shown who is at a sync address."""
+        if any(peer.sync_address == address and self._book.state(peer.name) is None for peer in self._peers or ()):
+            self._members_changed.set()
+
+    @property
+    def remembered(self) -> list[tuple[str, int]]:
+        """The sync addresses of the members that are remembered."""
+        return self._book.sync_addresses
 
     async def forget(self, name: str) -> None:
         """Forget a member that will not come back, here and on the nodes that this one reaches.
@@ -542,9 +556,9 @@ class Gossip:
         before = {peer.name: peer for peer in self._peers or ()}
         present = [peer for peer in peers if peer.status == "alive"]
         here = {self.config.node_name, *(peer.node_name for peer in present)}
-        met = [peer for peer in present if before.get(peer.name) != peer]
+        met = [peer for peer in present if before.get(peer.name) != peer or self._book.state(peer.name) is None]
         lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
-        self._book.see([*met, *lost], now)
+        self._book.see([peer for peer in (*met, *lost) if self._has_met(peer.sync_address)], now)
         # Whoever was at the address of one that is there now has made room for it.
         taken = {self.config.advertise or self.config.bind, *(peer.gossip_address for peer in present)}
         for one in self._missed():

@@ -274,7 +274,7 @@ class Propagation:
         self._sync.neighbours.make_room(len(arrived))
         failed = {peer.sync_address for peer in peers if peer.status == "failed"} - alive
         for address in sorted(failed - self._failed):
-            if not self._puller.is_lost(address):
+            if self._sync.has_met(address) and not self._puller.is_lost(address):
                 self._puller.lost(address)
         self._failed = failed
         for peer in peers:
@@ -286,11 +286,14 @@ class Propagation:
         if self._puller is None:
             return
         self._puller.result(address, result)
+        if self._gossip is not None:
+            self._gossip.met(address)
         with contextlib.suppress(LocalProtocolError):  # it came from a peer that did not tell where it listens
             self._account(self._puller, Address(*address), result)
 
     def _account(self, puller: Puller, peer: Address, result: Result) -> None:
-        known = peer in self._alive or puller.is_lost(peer)
+        assert self._sync is not None
+        known = self._sync.has_met(peer) and (peer in self._alive or puller.is_lost(peer))
         if known and result.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
             puller.lost(peer)
         if result.reason is not Reason.COMPLETE:

@@ -53,7 +53,12 @@ class SimulatedNode:
     async def start(self) -> None:
         self.process = Process(self.host, random.Random(1))
         PROCESS.set(self.process)
-        gossip = SimpleNamespace(peers=self._others, send=lambda payloads: None, counters=SimpleNamespace(refused=0))
+        gossip = SimpleNamespace(
+            peers=self._others,
+            send=lambda payloads: None,
+            counters=SimpleNamespace(refused=0),
+            met=lambda address: None,
+        )
         self._propagation = Propagation(self.replica, self.loop, 0, 0.05, interval=5.0, gossips=False)
         addresses = [peer.sync_address for peer in self._others]
         self.sync = SyncService(

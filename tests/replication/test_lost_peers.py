@@ -46,7 +46,7 @@ class Node:
         self.propagation = Propagation(self.replica, loop, 4, 0.0)
         self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, listener=self)
         await self.sync.start()
-        gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[])
+        gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[], met=lambda address: None)
         self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
 
     async def stop(self) -> None:
@@ -55,6 +55,13 @@ class Node:
         self.replica.close()
 
     def lose(self, addresses: list[Address]) -> None:
+        """Nodes that were met before have failed."""
+        for address in addresses:
+            self.sync.meet(address)
+        self.lost(addresses)
+
+    def lost(self, addresses: list[Address]) -> None:
+        """Members have failed."""
         self.propagation.on_members(
             [Peer(str(port), host, port - SYNC_PORT_OFFSET, port, "failed") for host, port in addresses]
         )
@@ -128,6 +135,35 @@ def test_lost_peers_take_no_places_of_sessions(
             node.sees(other)
             await until(lambda: node.ends)
             assert node.ends == [(other, Reason.COMPLETE)]
+
+    run(main())
+
+
+def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(tmp_path: Path) -> None:
+    """A member may name any address as its own, so that each node connects to it."""
+    called: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.append(await reader.readline())
+        writer.close()
+
+    async def main() -> None:
+        async with peers(tmp_path) as (node, other):
+            elsewhere = await asyncio.start_server(answer, HOST, 0)
+            victim = Address(*elsewhere.sockets[0].getsockname())
+            node.sees(victim, other)
+            await until(lambda: {victim, other} <= {address for address, _ in node.ends})
+            assert len(called) == 1
+            assert node.sync.avoids(victim) and not node.sync.avoids(other)
+            # Nor does it count as lost, although its member comes and goes.
+            for _ in range(5):
+                node.lost([victim])
+                node.sees(victim, other)
+            assert not node.propagation._puller.is_lost(victim)  # type: ignore[union-attr]
+            node.sync.meet(victim)
+            assert not node.sync.avoids(victim)
+            elsewhere.close()
+            await elsewhere.wait_closed()
 
     run(main())
 

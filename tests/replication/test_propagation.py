@@ -71,6 +71,12 @@ class Network:
     def avoids(self, address: Address) -> bool:
         return False
 
+    def has_met(self, address: Address) -> bool:
+        return True
+
+    def met(self, address: tuple[str, int]) -> None:
+        pass
+
     async def pull(self, address: Address, reason: str) -> None:
         self.asked.append((address, reason))
 

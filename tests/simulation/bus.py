@@ -202,6 +202,9 @@ class SimulatedGossip:
         if self._sending is None:
             self._drain()
 
+    def met(self, address: tuple[str, int]) -> None:
+        """As `Gossip.met`: this one remembers nobody."""
+
     def call(self, command: str, body: dict[str, Any]) -> Awaitable[object]:
         """As `Gossip.call`: only `join` is known, which tells of members that are there again."""
         assert command == "join"

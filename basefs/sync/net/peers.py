@@ -18,6 +18,9 @@ Address = tuple[str, int]
 FIRST_BAN = 5.0
 #: Seconds of the longest ban, reached with the eleventh offence in a row.
 LONGEST = 3600.0
+#: Seconds of the longest pause between two calls of an address at which nobody of the filesystem has ever answered.
+#: Gossip may name any address; and a member may be out of reach when it is called first.
+LONGEST_UNMET = 30.0
 #: Seconds in which the second line of a kind is not logged; doubles like a ban.
 FIRST_SILENCE = 10.0
 #: Sessions that one host may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -15,11 +16,15 @@ from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.parties import party
 from basefs.sync.net.peers import (
+    FIRST_BAN,
     FRESH_SECONDS,
+    LONGEST_UNMET,
+    MAX_KEYS,
     ON_THE_WAY_SECONDS,
     Address,
     Contact,
     Lag,
+    PenaltyBox,
     Throttle,
     Traffic,
 )
@@ -106,6 +111,10 @@ class SyncService:
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
+        #: Where somebody of this filesystem has answered, or has called from, the one met first at the beginning; and
+        #: the pauses of other addresses.
+        self._met: OrderedDict[Address, None] = OrderedDict()
+        self._unmet = PenaltyBox(FIRST_BAN, LONGEST_UNMET)
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
         self._peers = peers
@@ -212,6 +221,18 @@ class SyncService:
         if result.offends:
             self._penalties.punish(self._party_at(address), asyncio.get_running_loop().time())
         self._ended(address, result)
+        if not self.has_met(address):
+            self._unmet.punish("{}:{}".format(*address), asyncio.get_running_loop().time())
+
+    def meet(self, address: Address) -> None:
+        """Somebody of this filesystem is at an address, as a session has shown."""
+        self._met[address] = None
+        if len(self._met) > MAX_KEYS:
+            self._met.popitem(last=False)
+
+    def has_met(self, address: Address) -> bool:
+        """Whether a session has shown that somebody of this filesystem is at an address."""
+        return address in self._met
 
     def _party_at(self, address: Address) -> str:
         """The party that answers at an address: where it has proved no key, nobody else than what listens there."""
@@ -295,8 +316,14 @@ class SyncService:
         return self._shared.claims.parts.asks(address)
 
     def avoids(self, address: Address) -> bool:
-        """Whether no session with a peer is wanted yet: a ban, or a full disk here, or there and nothing to get."""
-        only_lacks = self._shared.contacts.only_lacks(address, asyncio.get_running_loop().time())
+        """Whether no session with a peer is wanted yet: a ban, or a full disk here, or there and nothing to get.
+
+        Nor is one at once with an address at which nobody of this filesystem has answered.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self.has_met(address) and self._unmet.banned("{}:{}".format(*address), now):
+            return True
+        only_lacks = self._shared.contacts.only_lacks(address, now)
         return only_lacks or self.takes_nothing or self.banned_for(address) is not None
 
     @property
@@ -369,6 +396,8 @@ class SyncService:
         """Account for the end of a session, whoever began it."""
         now = asyncio.get_running_loop().time()
         self._shared.contacts.ended(address, result, now)
+        if address[1] and (result.reason is Reason.COMPLETE or result.peer_identity == self._state.identity):
+            self.meet(address)
         if result.reason is Reason.FULL and not result.by_peer:
             self.neighbours.leave(Reason.FULL)
         elif result.counters.accepted and self._shared.room is not None:
