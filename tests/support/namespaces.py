@@ -71,7 +71,12 @@ def in_namespace(name: str) -> Iterator[None]:
 
 
 class NamespaceNetwork:
-    """Nodes with addresses of their own; a context manager that leaves nothing behind."""
+    """Nodes with addresses of their own; a context manager that leaves nothing behind.
+
+    Attributes:
+        switch: the namespace of the bridge, which all packets between nodes pass.
+        nodes: the nodes.
+    """
 
     def __init__(self, directory: Path, count: int, *, behind_nat: int = 0) -> None:
         """`count` nodes, each with a directory of its own below `directory`.  Needs root.
@@ -80,7 +85,7 @@ class NamespaceNetwork:
         translates addresses: they reach the others, and nobody reaches them.
         """
         self._tag = f"bfs{os.getpid()}-{next(_numbers)}"
-        self._switch = f"{self._tag}-sw"
+        self.switch = f"{self._tag}-sw"
         self._directory = directory
         self._count = count
         self._behind_nat = behind_nat
@@ -92,11 +97,11 @@ class NamespaceNetwork:
 
     def __enter__(self) -> NamespaceNetwork:
         try:
-            run_ip("netns", "add", self._switch)
+            run_ip("netns", "add", self.switch)
             for bridge in _BRIDGES:
                 # Without snooping it sends nothing of its own.
-                run_ip("-n", self._switch, "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
-                run_ip("-n", self._switch, "link", "set", bridge, "up")
+                run_ip("-n", self.switch, "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
+                run_ip("-n", self.switch, "link", "set", bridge, "up")
             for index in range(self._count):
                 self._add_node(index)
             self._introduce()
@@ -108,7 +113,7 @@ class NamespaceNetwork:
     def _add_node(self, index: int) -> None:
         namespace, address = f"{self._tag}-{index}", _NETWORK.format(index // 250, index % 250 + 1)
         if index < self._count - self._behind_nat:
-            own, length, plug = address, _PREFIX_LENGTH, (self._switch, f"p{index}")
+            own, length, plug = address, _PREFIX_LENGTH, (self.switch, f"p{index}")
         else:
             own, length, plug = _PRIVATE.format(index % 250 + 1, 2), 24, self._add_router(index, address)
         node = self._make_node(self._directory / f"node{index}", own, namespace)
@@ -117,11 +122,11 @@ class NamespaceNetwork:
         self._seen_as[own] = address
         run_ip("-n", namespace, "link", "set", "lo", "up")
         _cable((namespace, "eth0"), plug)
-        if plug[0] == self._switch:
+        if plug[0] == self.switch:
             self._attach(node, _BRIDGES[0])
             self._plugged.append((namespace, "eth0", address))
         _address(namespace, "eth0", f"{own}/{length}")
-        if plug[0] != self._switch:
+        if plug[0] != self.switch:
             _address(plug[0], plug[1], f"{_PRIVATE.format(index % 250 + 1, 1)}/{length}")
             run_ip("-n", namespace, "route", "add", "default", "via", _PRIVATE.format(index % 250 + 1, 1))
 
@@ -134,8 +139,8 @@ class NamespaceNetwork:
         """A namespace that translates the addresses of what goes out; returns it and where a node is plugged in."""
         router = f"{self._tag}-r{index}"
         run_ip("netns", "add", router)
-        _cable((router, "out"), (self._switch, f"p{index}"))
-        run_ip("-n", self._switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
+        _cable((router, "out"), (self.switch, f"p{index}"))
+        run_ip("-n", self.switch, "link", "set", f"p{index}", "master", _BRIDGES[0], "up")
         self._plugged.append((router, "out", address))
         _address(router, "out", f"{address}/{_PREFIX_LENGTH}")
         inside = ["nsenter", f"--net={_NAMESPACES / router}"]
@@ -178,7 +183,7 @@ class NamespaceNetwork:
             self._attach(node, _BRIDGES[0])
 
     def _attach(self, node: Node, bridge: str) -> None:
-        run_ip("-n", self._switch, "link", "set", f"p{self.nodes.index(node)}", "master", bridge, "up")
+        run_ip("-n", self.switch, "link", "set", f"p{self.nodes.index(node)}", "master", bridge, "up")
 
     def shape(self, condition: Condition, *, seed: int = 0) -> None:
         """From now on the network of every node is like this.  Raises `OSError`."""
