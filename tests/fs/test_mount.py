@@ -16,9 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.messages import AddToLog
+from basefs.daemon.config import Home
 from basefs.errors import MountFailed, UsageError
 from basefs.fs.fuse.binding import check_mountpoint, parse_options, unmount
-from tests.support.mounts import require_fuse, temporary_directory
+from basefs.log.entries import Action
+from basefs.replica.replica import Replica
+from basefs.view.states import encode_mode
+from tests.support.helpers import ALICE
+from tests.support.mounts import require_fuse, temporary_directory, wait_until
 from tests.support.node import Node, mount_points
 
 RENAME_NOREPLACE = 1
@@ -633,6 +640,43 @@ class TestAttributes:
         (here / "shared").chmod(0o666)
         assert as_nobody(lambda: (here / "shared").write_text("x")) == 0
         assert owner_of(here / "shared") == (0, 0)
+
+    def test_a_link_of_another_key_opens_no_file_to_local_users(self, here: Path, mounted: Node, scratch: Path) -> None:
+        """A key holder of `web` signs a link to a file of root with a mode of its own, which no program of ours does.
+
+        A local user then writes to that name, and the key of this node signs what it writes.
+        """
+        (here / "sudoers.d").mkdir(0o700)
+        admin = here / "sudoers.d" / "admin"
+        admin.write_text("root ALL=(ALL) ALL\n")
+        admin.chmod(0o440)
+        (here / "web").mkdir()
+        mounted.settle(NAME)
+        top = here.relative_to(mounted.mountpoint)
+        names = tuple(map(os.fsencode, top.parts))
+        mounted.basefs("grant", f"{NAME}:/{top}/web", "alice", ALICE.public.hex())
+        mounted.basefs("export", NAME, scratch / "archive")
+        with Node.temporary(scratch / "alice") as alice:
+            alice.base.mkdir()
+            alice.basefs("import", NAME, scratch / "archive")
+            with contextlib.closing(Replica(alice.home / "fs" / NAME, [ALICE])) as copy:
+                web, secret = copy.attributes((*names, b"web")), copy.attributes((*names, b"sudoers.d", b"admin"))
+                assert secret.origin is not None
+                link = ALICE.sign(web.entry, 1, Action.LINK, b"x", bytes(secret.origin))
+                mode = ALICE.sign(link.hash, 1, Action.MODE, b"x", encode_mode(0o666, None))
+        before = mounted.query("log", f"{NAME}:/{top}/sudoers.d/admin")
+        client = FilesystemClient(Home(mounted.home), NAME)
+        assert client.ask_daemon(AddToLog([link.encode(), mode.encode()], [])).accepted == 2
+        wait_until((here / "web" / "x").exists, "the link is here")
+        assert stat.S_IMODE((here / "web" / "x").stat().st_mode) == 0o666
+        assert as_nobody(admin.read_text) == errno.EACCES
+        assert as_nobody(lambda: (here / "web" / "x").write_text("mallory ALL=(ALL) NOPASSWD: ALL\n")) == 0
+        (here / "web" / "x").chmod(0o646)
+        mounted.settle(NAME)
+        assert (here / "web" / "x").read_text().startswith("mallory")
+        assert admin.read_text() == "root ALL=(ALL) ALL\n"
+        assert (stat.S_IMODE(admin.stat().st_mode), admin.stat().st_nlink) == (0o440, 1)
+        assert mounted.query("log", f"{NAME}:/{top}/sudoers.d/admin") == before
 
     def test_statfs(self, here: Path, mounted: Node) -> None:
         space = os.statvfs(here)
