@@ -16,10 +16,9 @@ import msgpack
 from basefs.daemon.api.messages import GrantedKey
 from basefs.daemon.api.probing import Answer, Greeting
 from basefs.daemon.config import SYNC_PORT_OFFSET, NodeAddress
-from basefs.gossip.connect import open_tcp
 from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.output import SHORT, printable
-from basefs.tasks import is_set_within
+from basefs.tasks import is_set_within, within
 
 #: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
 PATIENCE = 5.0
@@ -78,7 +77,7 @@ async def _reach(address: NodeAddress, encrypted: bool, patience: float) -> Reac
 
 async def _connects(host: str, port: int, patience: float) -> bool:
     try:
-        _, writer = await open_tcp(host, port, patience)
+        _, writer = await within(patience, asyncio.open_connection(host, port), lambda streams: streams[1].close())
     except (OSError, asyncio.TimeoutError):
         return False
     writer.close()
