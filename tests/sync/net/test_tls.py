@@ -460,7 +460,7 @@ def test_a_revoke_between_the_handshake_and_the_session(recwarn: pytest.Warnings
         async with serving(log, SessionContext(credentials=credentials(B, A))) as server:
             connection = await Connection.open(HOST, server.port, credentials(A, B))
             shared = SessionContext(credentials=credentials(A))
-            core = core_of(log, Role.INITIATOR, HOST, 0, None, shared)
+            core = core_of(log, Role.INITIATOR, HOST, b"", 0, None, shared)
             session = Session(core, connection, (HOST, server.port), shared)
             assert (await session.run()).reason is Reason.UNKNOWN_KEY
 
