@@ -45,11 +45,12 @@ _WAITING = re.compile(r"waiting for the daemon of \S+ .*\.\.\.")
 
 #: An entry as listings show it: its hash, perhaps the action, and the time of signing.
 _SIGNED = re.compile(r"\b([0-9a-f]{12})\s+(?:[a-z]+\s+)?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_INVITATION = re.compile(r"\bbasefs1-[a-z2-7]+")
 #: A hash, or the token of an invitation.
-_TOKEN = re.compile(r"\bbasefs1-[a-z2-7]+|\b[0-9a-f]{8,}\b")
+_TOKEN = re.compile(rf"{_INVITATION.pattern}|\b[0-9a-f]{{8,}}\b")
 #: What differs from run to run, in this order, and what stands for it.
 _VOLATILE = (
-    (re.compile(r"\bbasefs1-[a-z2-7]+"), "<invitation>"),
+    (_INVITATION, "<invitation>"),
     (re.compile(r"\b[0-9a-f]{8,}(-\d+)?\b"), "<hash>"),
     (re.compile(rf"\b({'|'.join(MACHINES)})-[0-9a-f]{{6}}\b"), r"\1-<id>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
@@ -183,7 +184,13 @@ class Player:
         command = self._of_this_run(step.command)
         shown = self._play(step, patient=False)
         self._learn(step.shown, shown)
-        return replace(step, command=command, shown=shown), not _alike(step.shown, shown)
+        recorded = replace(step, command=self._made_up(command), shown=list(map(self._made_up, shown)))
+        return recorded, not _alike(step.shown, shown)
+
+    def _made_up(self, text: str) -> str:
+        """With the invitations of the document: a real one holds a private key."""
+        documented = {ours: theirs for theirs, ours in self._hashes.items()}
+        return _INVITATION.sub(lambda token: documented.get(token[0], token[0]), text)
 
     def _play(self, step: Step, *, patient: bool) -> list[str]:
         """What a command shows; without patience, as soon as that stays the same."""

@@ -55,7 +55,7 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
         say(f"{name} {found.identity} {amounts(found)}")
     notify(f"mount it:    basefs mount {name} DIR")
     if found.open:
-        notify(f"to write:    {grant_line(home, name)}   (on a node that may grant)")
+        notify(f"to write, on a node that may grant: {grant_line(home, name)}")
 
 
 def amounts(found: Fetched) -> str:

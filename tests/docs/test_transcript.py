@@ -139,6 +139,19 @@ def test_hashes_are_learned_from_the_lines_that_are_there_still() -> None:
     assert machine.typed[-1] == "basefs cat conf:/x --at cccccccccccc"
 
 
+def test_no_real_invitation_is_recorded() -> None:
+    text = "alpha# basefs invite conf\nbasefs1-madeup\nalpha# cat > x <<END\n> basefs1-madeup\n> END"
+    steps = parse(f"```console\n{text}\n```")[0].steps
+    machine = Echo("basefs1-real\nvalid", "")
+    player = Player({"alpha": machine})  # type: ignore[dict-item]
+    assert [line for step in steps for line in player.record(step)[0].lines()] == [
+        *text.split("\n")[:2],
+        "valid",
+        *text.split("\n")[2:],
+    ]
+    assert "basefs1-real" in machine.typed[-1]
+
+
 def test_an_entry_with_two_times_is_a_contradiction() -> None:
     def of(*lines: str) -> dict[str, set[str]]:
         return contradictions(parse("\n".join(["```console", "alpha# basefs log conf:/x", *lines, "```"])))

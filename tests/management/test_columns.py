@@ -96,6 +96,14 @@ def test_what_a_new_filesystem_needs_fits(cli: Cli, node: Node) -> None:
         assert shown and not too_long(shown)
 
 
+def test_what_a_running_filesystem_prints_fits(conf: Cli, node: Node) -> None:
+    node.basefs("run", "conf", "-s", "--handler", "/nginx/sites-enabled/**=systemctl reload nginx", "--handler", "true")
+    for command in ("list", "status", "doctor", "members", "blocks", "rekey"):
+        name = () if command == "list" else ("conf",)
+        shown = on_a_terminal(node, command, *name, code=None, COLUMNS=str(COLUMNS))
+        assert shown and not too_long(shown)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_each_command_fits(cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
