@@ -129,6 +129,20 @@ def test_the_identity_may_be_given(cli: Cli, remote: Local) -> None:
     assert stat.S_IMODE(cli.home.path.stat().st_mode) == 0o700
 
 
+def test_a_node_that_has_the_right_identity_and_nothing_else(cli: Cli, remote: Local) -> None:
+    """Such as one that is about to fetch it itself, or that only claims to have it."""
+    identity = remote.replica.identity
+    (cli.base / "empty").mkdir()
+    with contextlib.closing(Replica.create(cli.base / "empty", identity)) as empty, served(empty) as address:
+        message = cli.fails("get", "conf", address, "--id", identity.hex())
+        assert message == f"basefs: {address} sent nothing: is a filesystem running there?\n"
+    assert leftovers(cli) == []
+    # Nor does the name mean anything since.
+    assert not (cli.home.path / "identities").exists()
+    with served(remote.replica) as address:
+        cli("get", "conf", address, "--id", identity.hex())
+
+
 def test_a_name_means_what_it_meant_the_last_time(cli: Cli, remote: Local) -> None:
     first = remote.replica.identity.hex()
     with served(remote.replica) as address:

@@ -221,7 +221,7 @@ def arrive(
         passing: the errors after which the next node is tried.  Those of the last one are raised.
         keys: that sign what `bring` adds.
 
-    Raises `Exists`, `PeerUnreachable` where nothing came, and what `bring` raises.
+    Raises `Exists`, and what `bring` raises.
     """
     directory = home.directory(name)
     if directory.exists():
@@ -230,8 +230,6 @@ def arrive(
     with new_directory(directory) as fresh, contextlib.closing(Replica.create(fresh, identity, keys)) as replica:
         source = _first(nodes, partial(bring, replica), failed, passing)
         totals = replica.totals()
-        if replica.identity == ZERO_HASH:
-            raise PeerUnreachable(f"{', '.join(map(str, nodes))} sent nothing: is a filesystem running there?")
         found = Fetched(replica.identity.hex(), totals["entries"], totals["blocks"], open=replica.is_open)
         # All of it is there as well.
         HandOver(replica.root_hash().hex(), str(source)).save(fresh)
@@ -310,14 +308,19 @@ def fetch_all(
 ) -> bool:
     """Take all that a node has into a log, and give it what it lacks; returns whether both are equal then.
 
-    Raises `PeerUnreachable`, `WrongFilesystem` where the node has not this identity, `ProtocolError`.
+    Raises `PeerUnreachable`, also where nothing came, `WrongFilesystem` where the node has not this identity,
+    `ProtocolError`.
     """
 
     def show(session: Session) -> None:
         counters = session.counters
         progress(Fetched("", counters.entries_received, counters.blocks_received, counters.bytes_received))
 
-    return asyncio.run(_sync_until_equal(replica, node, identity, show, access))
+    is_equal = asyncio.run(_sync_until_equal(replica, node, identity, show, access))
+    # A node may have the identity and nothing else: it claims so, or is about to fetch the filesystem itself.
+    if not replica.totals()["entries"]:
+        raise PeerUnreachable(f"{node} sent nothing: is a filesystem running there?")
+    return is_equal
 
 
 async def _identity_at(node: NodeAddress, access: Access) -> bytes:
