@@ -87,13 +87,11 @@ def _claimed_name(found: list[PendingKey]) -> str:
 def _find(home: Home, name: str, who: str) -> list[PendingKey]:
     """The machines that ask with the key that is meant.  Raises `NotFound`, and `UsageError` where it may be two."""
     pending, digits = ask_daemon(home, name, ListPending()), who.lower()
-    found = [
-        one
-        for one in pending
-        if who == one.name
-        or digits == one.public
-        or (len(digits) >= LEAST_DIGITS and one.fingerprint.startswith(digits))
-    ]
+    # A machine may call itself like the key of another one.
+    found = [one for one in pending if digits in (one.fingerprint, one.public)]
+    if not found:
+        begins = digits if len(digits) >= LEAST_DIGITS else "-"
+        found = [one for one in pending if who == one.name or one.fingerprint.startswith(begins)]
     if not found:
         near = suggestion(who, (one.name for one in pending))
         others = "" if ask(home, name, GetSummary()).open else "; one that is no member needs a 'basefs invite'"

@@ -90,8 +90,9 @@ def test_what_was_shown_is_granted_whatever_others_claim(network: Callable[[int]
     start(alpha, "--open")
     for node in (beta, gamma):
         node.basefs("get", NAME, alpha.endpoint)
-        node.mount(NAME)
     true = own(beta)
+    beta.mount(NAME)
+    gamma.mount(NAME, "--hostname", true["fingerprint"])
     wait_until(lambda: asking(alpha) == {true["public"], own(gamma)["public"]}, PATIENCE, "alpha lists both")
     by_key = {row["public"]: row for row in pending(alpha)}
     name = by_key[true["public"]]["name"]
@@ -100,6 +101,7 @@ def test_what_was_shown_is_granted_whatever_others_claim(network: Callable[[int]
         code = 0 if reply == "y\n" else 3
         return on_a_terminal(alpha, "accept", NAME, *words, code=code, typed=iter([reply]))
 
+    assert true["public"] in answer([true["fingerprint"]], "n\n"), "whatever gamma calls itself"
     shown = answer([name], "n\n")
     assert true["public"] in shown and true["fingerprint"] in shown and "claims to write" in shown
     assert f"Let this key, as {name}, write at / and below? [y/N]: n" in shown.replace("\r", "")
