@@ -14,14 +14,16 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from basefs.errors import InvalidEntry
+from basefs.errors import InvalidEntry, StoreError
 from basefs.log import blocks, codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEY_ACTIONS, Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
-from basefs.view.states import encode_mode
+from basefs.path import Path
+from basefs.replica.replica import Replica
+from basefs.view.states import Kind, encode_mode
 from tests.support.helpers import (
     ALICE,
     BIRTH,
@@ -68,11 +70,16 @@ _ACTIONS = (
 )
 
 
+#: Beyond the actions: recoveries, and a grant or a revoke some hundred times.
+_RECOVERIES = range(len(_ACTIONS), len(_ACTIONS) + 3)
+_REPETITION = _RECOVERIES.stop
+
+
 class Deed(NamedTuple):
-    """One entry: choices, taken modulo what there is.
+    """One entry, or many of a kind: choices, taken modulo what there is.
 
     Attributes:
-        action: index of the action; beyond them it is a recovery.
+        action: index of the action; beyond them it is a recovery or a repetition.
         key: index of the key that signs.
         parent: which of the entries that it may follow, counted from the last one.
         other: which entry, or key, it names.
@@ -92,8 +99,7 @@ def deeds(most: int = 40) -> st.SearchStrategy[list[Deed]]:
     place = st.integers(0, 3) | st.integers(0, 3) | st.integers(0, 60)
     deed = st.builds(
         Deed,
-        # Beyond the actions: recoveries.
-        st.integers(0, len(_ACTIONS) + 2),
+        st.integers(0, _RECOVERIES.stop - 1),
         st.integers(0, len(KEYS) - 1),
         place,
         place,
@@ -109,6 +115,14 @@ def draw_deeds(rng: random.Random, most: int) -> list[Deed]:
         Deed(rng.randrange(len(_ACTIONS)), rng.randrange(60), rng.choice(places), rng.choice(places), rng.randrange(12))
         for _ in range(rng.randint(1, most))
     ]
+
+
+def crowds() -> st.SearchStrategy[list[Deed]]:
+    """Strategy for hostile histories in the middle of which somebody grants and revokes a key some hundred times."""
+    few = deeds(12)
+    small = st.integers(0, 11)
+    repetition = st.builds(Deed, st.just(_REPETITION), st.integers(0, len(KEYS) - 1), small, small, small)
+    return st.builds(lambda before, crowd, after: [*before, crowd, *after], few, repetition, few)
 
 
 class Hostile:
@@ -157,8 +171,11 @@ class Hostile:
             self._write(ROOT_KEY, parent, name, 1)
 
     def _do(self, deed: Deed) -> None:
-        if deed.action >= len(_ACTIONS):
+        if deed.action in _RECOVERIES:
             self._recover(deed)
+            return
+        if deed.action == _REPETITION:
+            self._repeat(deed)
             return
         action = _ACTIONS[deed.action]
         key = self._keys[deed.key % len(self._keys)]
@@ -189,6 +206,18 @@ class Hostile:
         last = self._add(key, parent, Action.GRANT, b"root", key.public, Extensions(recovery=recovery))
         if deed.name % 3:
             self._add(key, last, Action.GRANT, b"root", key.public)
+
+    def _repeat(self, deed: Deed) -> None:
+        """A key is granted and revoked in turn, one after the other or all behind one entry."""
+        key, other = (self._keys[number % len(self._keys)] for number in (deed.key, deed.other))
+        parents = [entry for entry in self.entries if _may_follow(Action.GRANT, entry)]
+        parent = parents[-1 - deed.parent % len(parents)]
+        for number in range(100 + 20 * deed.name):
+            action = Action.REVOKE if number % 2 else Action.GRANT
+            content = bytes(other.fingerprint) if number % 2 else other.public
+            last = self._add(key, parent, action, b"key", content)
+            if deed.name % 2:
+                parent = last
 
     def _content(self, action: Action, deed: Deed, parent: Entry) -> bytes:
         other = self._keys[deed.other % len(self._keys)]
@@ -256,3 +285,25 @@ def _may_follow(action: Action, parent: Entry) -> bool:
         return False
     begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
     return begins or not parent.is_root or action in (Action.MODE, Action.XATTR, Action.ACK)
+
+
+def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
+    """What users see at every path; of a content that cannot be read, that it cannot."""
+    found: dict[Path, tuple[object, ...]] = {}
+    files: dict[EntryHash | None, list[tuple[Path, int]]] = {}
+    for names, kind in replica.live_paths():
+        it = replica.attributes(names)
+        content: object
+        try:
+            content = b"" if kind is Kind.DIRECTORY else replica.read(names)
+        except StoreError as error:
+            content = type(error)
+        mtime = 0 if kind is Kind.DIRECTORY else it.mtime
+        if kind is not Kind.DIRECTORY:
+            files.setdefault(it.origin, []).append((names, it.links))
+        found[names] = (kind, it.mode, it.owner, it.size, it.links, it.version, it.origin, mtime, content)
+    for same in files.values():
+        # All names of a file, and no others, whichever was asked first.
+        assert all(links == len(same) for _, links in same)
+        assert all(set(replica.names_of(names)) == {name for name, _ in same} for names, _ in same)
+    return found

@@ -13,38 +13,16 @@ import tempfile
 
 from hypothesis import example, given
 
-from basefs.errors import StoreError
-from basefs.log.hashes import EntryHash
-from basefs.path import Path
 from basefs.replica.replica import Replica
-from basefs.view.states import Kind
+from tests.support.examples import part
 from tests.support.helpers import BOB, ROOT_KEY, Node, make_replica, parcels
 from tests.view.histories import SEEDS, memory
-from tests.view.hostile import Deed, Hostile, deeds
+from tests.view.hostile import Deed, Hostile, crowds, deeds, seen
 from tests.view.stories import Story, above
 from tests.view.test_oracle import oracle_of, shown
 
-
-def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
-    """What users see at every path; of a content that cannot be read, that it cannot."""
-    found: dict[Path, tuple[object, ...]] = {}
-    files: dict[EntryHash | None, list[tuple[Path, int]]] = {}
-    for names, kind in replica.live_paths():
-        it = replica.attributes(names)
-        content: object
-        try:
-            content = b"" if kind is Kind.DIRECTORY else replica.read(names)
-        except StoreError as error:
-            content = type(error)
-        mtime = 0 if kind is Kind.DIRECTORY else it.mtime
-        if kind is not Kind.DIRECTORY:
-            files.setdefault(it.origin, []).append((names, it.links))
-        found[names] = (kind, it.mode, it.owner, it.size, it.links, it.version, it.origin, mtime, content)
-    for same in files.values():
-        # All names of a file, and no others, whichever was asked first.
-        assert all(links == len(same) for _, links in same)
-        assert all(set(replica.names_of(names)) == {name for name, _ in same} for names, _ in same)
-    return found
+#: Checks of the view while a history arrives; all of a short one.
+_CHECKS = 80
 
 
 def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: contextlib.ExitStack) -> Node:
@@ -56,7 +34,8 @@ def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: context
         if chance.random() < 0.1:
             node.replica.close()
             node = Node(Replica(directory), node.entries)
-        if node.entries:
+        # In a crowd now and then: each check makes the whole view anew.
+        if node.entries and chance.random() < _CHECKS / len(hostile.entries):
             assert node.replica.check_view() == []
             if chance.random() < 0.5:
                 node.replica.live_paths()
@@ -86,6 +65,17 @@ def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: context
     0,
 )
 def test_no_order_of_arrival_decides_what_is_shown(history: list[Deed], seed: int) -> None:
+    check_orders(history, seed)
+
+
+@part(10)
+@given(crowds(), SEEDS)
+def test_no_order_of_arrival_of_a_crowd_decides_what_is_shown(history: list[Deed], seed: int) -> None:
+    check_orders(history, seed)
+
+
+def check_orders(history: list[Deed], seed: int) -> None:
+    """Two nodes that get a history in different orders show the same, and what the oracle says."""
     hostile = Hostile(history)
     with tempfile.TemporaryDirectory(dir=memory()) as directory, contextlib.ExitStack() as stack:
         nodes = [

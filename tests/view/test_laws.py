@@ -6,7 +6,10 @@ matter, and the live view always equals a rebuild.
 
 from __future__ import annotations
 
+import pathlib
 import random
+import tempfile
+from contextlib import ExitStack
 
 from hypothesis import given
 
@@ -14,8 +17,9 @@ from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash
 from basefs.view.states import Kind
 from tests.support.examples import part, rarely
-from tests.support.helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, keys_at, tree_of
-from tests.view.histories import SEEDS, Step, World, steps
+from tests.support.helpers import DAVE, KEY_NAMES, ROOT_KEY, Node, copy_replica, keys_at, make_replica, parcels, tree_of
+from tests.view.histories import SEEDS, Step, World, memory, steps
+from tests.view.hostile import Deed, Hostile, deeds, seen
 
 
 def check(node: Node) -> None:
@@ -118,3 +122,32 @@ def test_trailing_entries_of_a_revoked_key_might_as_well_not_exist(history: list
         world.deliver(full, entries, blocks, seed, check)
         world.deliver(pruned, without_trailing(entries), blocks, seed + 1)
         assert tree_of(full.replica) == tree_of(pruned.replica)
+
+
+@rarely
+@given(deeds(), SEEDS)
+def test_the_laws_hold_for_entries_that_no_honest_node_signs(history: list[Deed], seed: int) -> None:
+    hostile, chance = Hostile(history), random.Random(seed)
+    some = [block for block in hostile.blocks.values() if chance.random() < 0.7]
+    with tempfile.TemporaryDirectory(dir=memory()) as directory, ExitStack() as stack:
+        base = pathlib.Path(directory)
+        identity = hostile.entries[0].hash
+        eager, lazy = (Node(make_replica(base / name, born=[], identity=identity)) for name in ("eager", "lazy"))
+        for node in (eager, lazy):
+            stack.callback(node.replica.close)
+        for entry in hostile.entries:
+            eager.receive([entry], [])
+            load_and_check(eager)
+        eager.receive([], some)
+        for parcel in parcels(hostile.entries, some, chance):
+            lazy.receive(parcel.entries, parcel.blocks)
+            check(lazy)
+        lazy.receive(hostile.entries, some)
+        for number, blocks in enumerate((some, list(hostile.blocks.values()))):
+            for node in (eager, lazy):
+                node.receive([], blocks)
+                check(node)
+            copy = copy_replica(eager.replica, base / f"copy{number}")
+            stack.callback(copy.close)
+            assert seen(eager.replica) == seen(lazy.replica) == seen(copy)
+            assert eager.replica.root_hash() == lazy.replica.root_hash() == copy.root_hash()

@@ -20,8 +20,7 @@ from basefs.replica.replica import Replica
 from tests.support.cost import calls
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, fetch, make_key, make_replica, noise, parcels, path
 from tests.view.histories import SEEDS, memory
-from tests.view.hostile import Deed, Hostile, deeds
-from tests.view.test_hostile import seen
+from tests.view.hostile import Deed, Hostile, deeds, seen
 
 #: Granted by a key that was revoked before.
 FRESH = make_key("fresh")
