@@ -55,6 +55,13 @@ def test_what_changes(node: Node, conf: Cli, port: int) -> None:
     assert value(samples, "basefs_convergence_seconds_count") == 0
 
 
+def test_a_limit_that_is_reached(node: Node, conf: Cli, port: int) -> None:
+    for limit, reached in (("1k", 1), ("1G", 0)):
+        node.basefs("run", "conf", "-s", "--metrics", f"127.0.0.1:{port}", "--max-log-bytes", limit)
+        assert value(scrape(port), "basefs_limit_reached") == reached
+        node.basefs("unmount", "conf")
+
+
 def test_off_unless_asked_for(node: Node, conf: Cli, port: int) -> None:
     node.basefs("run", "conf", "-s")
     with pytest.raises(urllib.error.URLError):
