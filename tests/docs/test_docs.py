@@ -23,6 +23,7 @@ _COMMAND = re.compile(r"(?:`|^[a-z]*[#$] )basefs ([a-z]+)([^`|;>\n]*)", re.MULTI
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _ANCHOR = re.compile(r"\]\(([^)#:]*)#([^)]+)\)")
 _PATH = re.compile(r"`((?:basefs|tests|docs|eval|\.ci)/[\w./-]+)`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`")
 _MAKE = re.compile(r"`?make ([a-z-]+)`?(?:$|`)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])(--?[a-z][\w-]*)")
 
@@ -46,6 +47,21 @@ def test_paths_and_links_exist(document: Path) -> None:
         assert (ROOT / path).exists(), f"{document.name} names {path}"
     for link in _LINK.findall(text):
         assert (document.parent / link).exists(), f"{document.name} links to {link}"
+
+
+def test_each_attacker_is_held_by_tests_that_exist() -> None:
+    """Each cell of what an attacker cannot do names one at least, as a file or `FILE::TEST`."""
+    section = (ROOT / "docs" / "security.md").read_text().partition("\n## Attackers\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| [^-]", line)]
+    (heading, *attackers) = rows
+    assert heading == ["attacker", "can", "cannot"] and len(attackers) > 10
+    for attacker, *_, cannot in attackers:
+        assert _TEST.search(cannot), f"no test holds what this attacker cannot do: {attacker}"
+    for file, test in _TEST.findall(section):
+        text = (ROOT / file).read_text()
+        assert re.search(r"^ *def " + (test or r"test_\w+") + r"\(", text, re.MULTILINE), (
+            f"security.md names {file}::{test}"
+        )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 from basefs.log.keys import SigningKey
 from basefs.management.output import size
 from basefs.replica.replica import LOG_FILE
+from tests.support.capture import Haystack
 from tests.support.commands import Cli
 from tests.support.helpers import noise, path
 from tests.support.node import COMMAND, Node
@@ -55,6 +57,18 @@ def test_a_fresh_filesystem(conf: Cli, archive: Path) -> None:
     with conf.replica("copy") as replica:
         assert replica.read(path("/d/f")) == noise(1, 100_000)
         assert replica.check_view() == []
+
+
+def test_no_private_key_is_in_it(conf: Cli, archive: Path) -> None:
+    """Nor in a file beside it; the public key is, in each form that a search knows."""
+    key = SigningKey.load(conf.home.default_key)
+    (pem,) = re.findall(rb"-\n(.+)\n-", conf.home.default_key.read_bytes())
+    seed = base64.b64decode(pem)[-32:]
+    assert SigningKey.from_seed(seed).public == key.public
+    found = Haystack([archive.read_bytes()])
+    assert found.find(key.public) == ["raw"]
+    assert found.find(seed) == found.find(pem) == []
+    assert not [file for file in conf.base.glob("archive*") if file != archive]
 
 
 def test_what_is_missing_is_added(conf: Cli, archive: Path) -> None:
