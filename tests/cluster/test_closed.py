@@ -6,7 +6,11 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -117,3 +121,47 @@ def gossip_sees(node: Node, other: Node) -> bool:
 
 def standing_with(node: Node, other: Node) -> bool:
     return any(peer.startswith(f"{other.address}:") for peer in ask(node, "network")["standing"])
+
+
+#: Seconds from the arrival of a revoke to the end of the sessions of its key.
+_ENDED = 2.0
+
+
+@pytest.mark.alone
+@pytest.mark.logs("unknown key")
+def test_who_is_expelled_is_out_within_seconds(network: Callable[[int], NamespaceNetwork]) -> None:
+    cluster = Cluster.start(network(3), closed=True)
+    took = [expel_and_let_in(cluster) for _ in range(3)]
+    sys.stdout.write(f"seconds from the arrival of a revoke to the end of sessions: {took}\n")
+    assert min(took) <= _ENDED
+
+
+def expel_and_let_in(cluster: Cluster) -> float:
+    """Have the first node expel the third and grant its key again.
+
+    Returns the seconds from the arrival of the revoke at the second one to the end of its sessions with the third.
+    """
+    first, second, third = cluster.nodes
+    wait_until(lambda: standing_with(second, third), PATIENCE, "sessions stand")
+    wait_until(lambda: gossip_sees(second, third), PATIENCE, "gossip knows it")
+    wait_until(lambda: gossip_key(first) == gossip_key(second) == gossip_key(third), PATIENCE, "one gossip key")
+    key, before = gossip_key(first), len(revokes(second))
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first.basefs, "expel", NAME, "node3")
+        wait_until(
+            lambda: not standing_with(second, third) and len(revokes(second)) > before, PATIENCE, "its sessions end"
+        )
+        took = time.time() - max(row["arrived"] for row in revokes(second))
+        assert "is no member of cluster any more" in done.result()
+    wait_until(
+        lambda: key != gossip_key(first) == gossip_key(second) != gossip_key(third), PATIENCE, "a new gossip key"
+    )
+    wait_until(lambda: "turned away by " in third.basefs("status", NAME), PATIENCE, "its status says so")
+    wait_until(lambda: "not known there" in third.basefs("members", NAME), PATIENCE, "and why")
+    first.basefs("grant", f"{NAME}:/", "node3", third.home / "key.pub")
+    return took
+
+
+def revokes(node: Node) -> list[dict[str, Any]]:
+    """The revokes at `/` that have arrived at a node."""
+    return [row for row in ask(node, "log", path="/") if row["action"] == "revoke"]
