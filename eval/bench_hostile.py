@@ -1,13 +1,16 @@
 """What a key holder costs others by entries that no honest node writes: `make bench-hostile`.
 
 Each shape is taken in, looked at from scratch, and written beside, with n and with twice as many entries: cost that is
-linear in the entries concerned doubles, and a file of another directory costs the same.
+linear in the entries concerned doubles, and a file of another directory costs the same.  Behind n of them others come
+one by one, while a reader lists the root directory and waits for them.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -125,9 +128,31 @@ def _reverts(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]
     return [first, *reversed(found[1:])]
 
 
-def _branches(victim: Victim, count: int) -> list[Entry]:
+def _branches(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
     """Branches of one path."""
-    return [ALICE.sign(victim.web, number, Action.WRITE, b"b") for number in range(count)]
+    return [key.sign(victim.web, number, Action.WRITE, b"b") for number in range(count)]
+
+
+def _modes(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
+    """Modes behind one version of a file that all keys may write."""
+    tip = victim.replica.attributes(BESIDE).entry
+    return [key.sign(tip, number, Action.MODE, BESIDE[-1], b"\x01\xa4") for number in range(count)]
+
+
+def _directory_modes(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
+    """Modes behind a directory on which keys are granted."""
+    return [key.sign(victim.web, number, Action.MODE, BESIDE[0], b"\x01\xed") for number in range(count)]
+
+
+def _revokes(victim: Victim, count: int) -> list[Entry]:
+    """Revokes that a revoked key signs of itself, each behind the last one."""
+    return _chain(MALLORY, victim.web, [(Action.REVOKE, b"mallory", MALLORY.fingerprint)] * count)
+
+
+def _in_turn(victim: Victim, count: int) -> list[Entry]:
+    """Grants of a key and revokes of it, each behind the last one."""
+    steps = [(Action.GRANT, b"bob", BOB.public), (Action.REVOKE, b"bob", bytes(BOB.fingerprint))]
+    return _chain(ALICE, victim.web, steps * (count // 2))
 
 
 def _again(victim: Victim, count: int) -> list[Entry]:
@@ -194,7 +219,15 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "directories of a revoked key": _directories,
     "hard links to a file of others": _links,
     "reverts to reverts": _reverts,
+    "reverts to reverts of a revoked key": partial(_reverts, key=MALLORY),
     "branches": _branches,
+    "branches of a revoked key": partial(_branches, key=MALLORY),
+    "modes": _modes,
+    "modes of a revoked key": partial(_modes, key=MALLORY),
+    "modes of a directory": _directory_modes,
+    "modes of a directory of a revoked key": partial(_directory_modes, key=MALLORY),
+    "revokes of a revoked key": _revokes,
+    "grants and revokes in turn": _in_turn,
     "a directory made again": _again,
     "files over a quota": _over_quota,
     "reverts over a quota": _limited_reverts,
@@ -202,6 +235,10 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "files within a quota in a directory of a revoked key": _limited_below,
     "links within a quota to a file of a revoked key": _limited_links,
 }
+
+
+#: Entries that come one by one.
+_MORE = 20
 
 
 def main() -> None:
@@ -228,14 +265,41 @@ def _times(shape: Callable[[Victim, int], list[Entry]], count: int) -> dict[str,
     """Processor seconds of each kind of access."""
     with tempfile.TemporaryDirectory(prefix="bench-hostile-") as place:
         victim = Victim(Path(place))
-        entries = shape(victim, count)
+        entries = shape(victim, count + _MORE)
+        entries, last = entries[:-_MORE], entries[-_MORE:]
         found = {"take": _seconds(lambda: victim.take(entries))}
+        found |= _one_by_one(victim, last)
         victim.write(ELSEWHERE, b"1")
         texts = [b"%d" % number for number in range(2, 12)]
         found["elsewhere"] = min(_seconds(partial(victim.write, ELSEWHERE, text)) for text in texts)
         found["look"] = _seconds(victim.look)
         victim.replica.close()
     return found
+
+
+def _one_by_one(victim: Victim, entries: Sequence[Entry]) -> dict[str, float]:
+    """Processor seconds of one more entry, and the longest time that a reader of another path waits beside them."""
+    waits: list[float] = []
+    end = threading.Event()
+
+    def read() -> None:
+        while not end.is_set():
+            start = time.perf_counter()
+            victim.replica.names_in(())
+            victim.replica.attributes(ELSEWHERE)
+            waits.append(time.perf_counter() - start)
+            end.wait(0.001)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    spent = []
+    for entry in entries:
+        start = time.thread_time()
+        victim.take([entry])
+        spent.append(time.thread_time() - start)
+    end.set()
+    reader.join()
+    return {"one more": statistics.median(spent), "reader waits": max(waits)}
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pathlib
+import statistics
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from eval.bench_hostile import BESIDE, ELSEWHERE, SHAPES, Victim
-from tests.support.cost import calls
+from basefs.log.blocks import Block
+from basefs.log.entries import Action
+from basefs.log.extensions import Extensions
+from basefs.log.hashes import ZERO_HASH, BlockHash
+from basefs.replica.replica import Replica
+from eval.bench_hostile import ALICE, BESIDE, ELSEWHERE, SHAPES, Victim
+from tests.support.cost import calls, calls_held
 from tests.support.helpers import ROOT_KEY, make_replica
 from tests.view.stories import Story
 
@@ -46,6 +55,92 @@ def test_cost_is_linear_in_the_entries_concerned(shape: str, tmp_path: pathlib.P
         # Nor each other.
         assert abs(many["alone"] - few["alone"]) <= 20
     assert abs(many["elsewhere"] - few["elsewhere"]) <= 20
+
+
+#: The shapes of which each entry costs what it would cost alone.
+FLAT = [
+    "reverts to reverts",
+    "reverts to reverts of a revoked key",
+    "branches",
+    "branches of a revoked key",
+    "modes",
+    "modes of a revoked key",
+    "modes of a directory of a revoked key",
+    "revokes of a revoked key",
+    "directories of a revoked key",
+]
+#: Entries that come one by one.
+MORE = 9
+
+
+@contextmanager
+def reading(replica: Replica) -> Iterator[None]:
+    """A reader of another path beside what is done."""
+    began, end = threading.Event(), threading.Event()
+
+    def read() -> None:
+        while not end.is_set():
+            assert replica.names_in(()) and replica.attributes(ELSEWHERE)
+            began.set()
+            end.wait(0.001)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        assert began.wait(60)
+        yield
+    finally:
+        end.set()
+        reader.join()
+
+
+def one_by_one(shape: str, count: int, directory: pathlib.Path) -> dict[str, float]:
+    """Calls of many entries that come one by one, and of one more behind so many, while the log is read."""
+    directory.mkdir()
+    victim = Victim(directory)
+    entries = SHAPES[shape](victim, count + MORE + 1)
+    # The last revert is the one for which all others have waited.
+    entries, last = entries[: -MORE - 1], entries[-MORE - 1 : -1]
+    with reading(victim.replica):
+        found: dict[str, float] = {"all": calls(lambda: [victim.take([entry]) for entry in entries])}
+        found["held"] = statistics.median(calls_held(lambda entry=entry: victim.take([entry])) for entry in last)  # type: ignore[misc]
+    assert victim.replica.check_view() == []
+    victim.replica.close()
+    return found
+
+
+@pytest.mark.parametrize("shape", FLAT)
+def test_one_more_entry_costs_the_same_behind_twice_as_many(shape: str, tmp_path: pathlib.Path) -> None:
+    few, many = one_by_one(shape, COUNT, tmp_path / "few"), one_by_one(shape, 2 * COUNT, tmp_path / "many")
+    assert many["all"] <= 2.3 * few["all"]
+    # No reader waits longer.
+    assert abs(many["held"] - few["held"]) <= 20
+
+
+def shared_chain(count: int, directory: pathlib.Path) -> int:
+    """Calls of the blocks of one chain, each of which is the first one of an entry that came before."""
+    directory.mkdir()
+    victim = Victim(directory)
+    chain = [Block(BlockHash(ZERO_HASH), b"end")]
+    for number in range(count - 1):
+        chain.insert(0, Block(chain[0].hash, b"%d" % number))
+    size = Extensions(sum(len(block.data) for block in chain))
+    names = [b"c%d" % number for number in range(count)]
+    writes = [
+        ALICE.sign(victim.web, 1, Action.WRITE, name, block.hash, size)
+        for name, block in zip(names, chain, strict=True)
+    ]
+    victim.take(writes)
+    found = calls(lambda: [victim.replica.apply([], [block]) for block in chain])
+    assert victim.replica.incomplete() == [] and victim.replica.missing_blocks(1) == ()
+    assert victim.replica.check_view() == []
+    victim.replica.close()
+    return found
+
+
+def test_entries_that_name_each_block_of_a_chain_cost_each_block_a_step(tmp_path: pathlib.Path) -> None:
+    few, many = (shared_chain(count, tmp_path / str(count)) for count in (COUNT, 2 * COUNT))
+    assert many <= 2.3 * few
 
 
 def test_directories_in_one_another_with_files_in_their_places_cost_no_more_than_their_depth(
