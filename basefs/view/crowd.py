@@ -271,7 +271,6 @@ class Idlers:
         """`walk`: over the forest, both of which belong to this object from here on; `outcome`: of the path."""
         self.directories = tuple(directories)
         self.authority = authority
-        self._walk = walk
         self._outcome = outcome
         self._successors = forest.successors
         #: Entry -> the keys valid there; where a deleted path begins again, those of before, which are no fewer.
@@ -323,7 +322,10 @@ class Idlers:
             return Step.TAKEN
         if placed.kind is EntryKind.KEY:
             return Step.IDLE if self._add_key(placed.entry) else Step.ENDS
-        return Step.IDLE if self._add_state(placed) else Step.ENDS
+        if not self._add_state(placed):
+            return Step.ENDS
+        # Links may name a revert whose state that changes.
+        return Step.TAKEN if placed.entry.hash in self._named else Step.IDLE
 
     def _add_key(self, entry: Entry) -> bool:
         owner = self._owners.get(entry.parent, entry.parent)
@@ -344,10 +346,7 @@ class Idlers:
 
     def _add_state(self, placed: Placed) -> bool:
         entry = placed.entry
-        if entry.action is Action.MKDIR:
-            if self._walk.has_quotas:
-                return False
-            self.looks_below = True
+        self.looks_below |= entry.action is Action.MKDIR
         authority = self.authority if placed.kind is EntryKind.CHILD else self._authorities.get(entry.parent)
         if entry.action is Action.REVERT:
             authority = self._authorities.get(EntryHash(entry.content), authority)

@@ -337,7 +337,8 @@ class Resolver:
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
             outcome = replace(outcome, authority=authority.extended(hanging, depth))
-        if outcome is not None and walk.founded_below:
+        # Changes below a directory that is not shown are looked at in any case.
+        if outcome is not None and not walk.founded_below.isdisjoint(outcome.directories):
             outcome = replace(outcome, from_below=True)
         return outcome
 

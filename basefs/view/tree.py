@@ -399,7 +399,7 @@ class Tree:
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
-        is_idle = is_new and placed.entry.hash in self._idle and not self._store.has_links(placed.path_id)
+        is_idle = is_new and placed.entry.hash in self._idle
         if placed.path_id == ROOT_PATH_ID:
             return self._refresh_root(is_idle=is_idle)
         path = self._store.paths.path_of(placed.path_id)
@@ -416,13 +416,20 @@ class Tree:
                 return _Effect.RESOLVED
             if node.children is None:
                 return _Effect.RESOLVED
-            if is_last and is_idle and self._crowd_of(node, placed.path_id) is not None:
+            if is_last and is_idle and self._is_idle(placed, node):
                 return _Effect.NONE
             child = node.children.get(name)
             if child is None or is_last:
                 return self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
             node = child
         return _Effect.RESOLVED
+
+    def _is_idle(self, placed: Placed, node: Node) -> bool:
+        """Whether an entry that leaves its path in a directory as it is also leaves links to that path."""
+        if self._crowd_of(node, placed.path_id) is None:
+            return False
+        # The file of a link is looked at with the keys that its own ancestors make valid.
+        return not self._store.has_links(placed.path_id) or self.resolver.authority_above(placed) == node.authority
 
     def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
         """Whether a new entry below a directory decides nothing: its key is not valid there, nor below.
@@ -452,9 +459,8 @@ class Tree:
             if any(authority.allows(signer) for authority in authorities for signer in signers):
                 return False
             path_id = self._store.paths.above(path_id)
-        # A revert that was here before may name it, and a directory says that it looks at what is below.
-        is_marked = placed.entry.action is Action.MKDIR and self._store.has_quotas
-        return not (is_marked or self._store.is_reverted_to(placed))
+        # A revert that was here before may name it.
+        return not self._store.is_reverted_to(placed)
 
     def _directories(self, placed: Placed) -> list[EntryHash]:
         """The mkdir entries above an entry, the root's first."""

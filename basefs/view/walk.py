@@ -250,8 +250,8 @@ class Walk:
         self._base = authority
         self._files = files
         self._forward()
-        #: Whether entries below decide what is founded here.
-        self.founded_below = False
+        #: The directories of which the entries below decide what is founded here.
+        self.founded_below: set[EntryHash] = set()
         #: The entries that rest on one of a key that is not valid.
         self.unfounded = self._find_unfounded() if others.has_quotas and not unlimited else frozenset()
         for placed in reversed(self._order):
@@ -455,7 +455,8 @@ class Walk:
         if self._below is Below.LATER:
             self.unproven.append(directory)
             return False
-        self.founded_below |= directory.unlimited
+        if directory.unlimited:
+            self.founded_below.add(directory.mkdir)
         is_proven = self._others.has_effective_below(directory, self._depth)
         if is_proven:
             self._proven.add(directory.mkdir)
