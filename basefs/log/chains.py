@@ -74,7 +74,7 @@ class Incomplete:
 
 
 @dataclass(slots=True)
-class _Gap:
+class _Tail:
     """One row of `chains`: the chains that wait for one block behind the same last one, in the same state.
 
     Attributes:
@@ -108,67 +108,67 @@ class Chains:
         self._incomplete: set[EntryHash] = set()
         #: The rows of `chains`, as every write and block that arrives asks for them: by the first block of a chain, and
         #: by the missing block, then by the last one and the state.
-        self._gaps: dict[BlockHash, _Gap] = {}
-        self._expected: dict[BlockHash, dict[tuple[BlockHash, int], _Gap]] = {}
+        self._tails: dict[BlockHash, _Tail] = {}
+        self._expected: dict[BlockHash, dict[tuple[BlockHash, int], _Tail]] = {}
         self._withheld = 0
         self.lacks_room = False
         self._reaches = Reaches(lambda hash: self._db.execute(_STEP_QUERY, (hash,)).fetchone())
 
     def load(self) -> None:
         """Load the state in memory."""
-        self._gaps.clear()
+        self._tails.clear()
         self._expected.clear()
         self._withheld = 0
         rows = self._db.execute("SELECT id, missing, last, blocks, held, stalled FROM chains")
-        gaps = {row[0]: _Gap(*row) for row in rows}
-        for gap in gaps.values():
-            self._index(gap)
+        tails = {row[0]: _Tail(*row) for row in rows}
+        for tail in tails.values():
+            self._index(tail)
         query = "SELECT first, chain, count(*) FROM waiting GROUP BY first, chain"
         for first, id, writes in self._db.execute(query):
             # A row that is missing is damage.
-            if id in gaps:
-                self._join(gaps[id], BlockHash(first), writes)
+            if id in tails:
+                self._join(tails[id], BlockHash(first), writes)
         self._incomplete = {EntryHash(entry) for (entry,) in self._db.execute("SELECT entry FROM waiting")}
-        self.lacks_room = any(gap.state == ChainState.NO_ROOM for gap in gaps.values())
+        self.lacks_room = any(tail.state == ChainState.NO_ROOM for tail in tails.values())
         self._reaches.clear()
 
-    def _index(self, gap: _Gap) -> None:
-        self._expected.setdefault(gap.missing, {})[gap.last, gap.state] = gap
+    def _index(self, tail: _Tail) -> None:
+        self._expected.setdefault(tail.missing, {})[tail.last, tail.state] = tail
 
-    def _drop(self, gap: _Gap) -> None:
-        beside = self._expected[gap.missing]
-        del beside[gap.last, gap.state]
+    def _drop(self, tail: _Tail) -> None:
+        beside = self._expected[tail.missing]
+        del beside[tail.last, tail.state]
         if not beside:
-            del self._expected[gap.missing]
+            del self._expected[tail.missing]
 
-    def _join(self, gap: _Gap, first: BlockHash, writes: int) -> None:
+    def _join(self, tail: _Tail, first: BlockHash, writes: int) -> None:
         """Note writes that name a chain, which waits in a row."""
-        if first not in self._gaps:
-            self._withheld += gap.state == ChainState.WITHHELD
-            self._gaps[first] = gap
-            gap.firsts.add(first)
-        gap.writes += writes
+        if first not in self._tails:
+            self._withheld += tail.state == ChainState.WITHHELD
+            self._tails[first] = tail
+            tail.firsts.add(first)
+        tail.writes += writes
 
-    def _leave(self, gap: _Gap, first: BlockHash) -> None:
+    def _leave(self, tail: _Tail, first: BlockHash) -> None:
         """Note that a chain waits in a row no longer."""
-        self._withheld -= gap.state == ChainState.WITHHELD
-        del self._gaps[first]
-        gap.firsts.discard(first)
+        self._withheld -= tail.state == ChainState.WITHHELD
+        del self._tails[first]
+        tail.firsts.discard(first)
 
-    def _gap_for(self, missing: BlockHash, last: BlockHash, blocks: int, held: int, state: int, now: float) -> _Gap:
+    def _tail_for(self, missing: BlockHash, last: BlockHash, blocks: int, held: int, state: int, now: float) -> _Tail:
         """The row of chains that wait for a block; a new one counts so many blocks and bytes."""
-        gap = self._expected.get(missing, {}).get((last, state))
-        if gap is None:
+        tail = self._expected.get(missing, {}).get((last, state))
+        if tail is None:
             insert = "INSERT INTO chains (missing, last, blocks, held, stalled, changed) VALUES (?, ?, ?, ?, ?, ?)"
             id = self._db.execute(insert, (missing, last, blocks, held, state, now)).lastrowid
             assert id is not None
-            gap = _Gap(id, missing, last, blocks, held, state)
-            self._index(gap)
+            tail = _Tail(id, missing, last, blocks, held, state)
+            self._index(tail)
         else:
-            self._db.execute("UPDATE chains SET changed = ? WHERE id = ?", (now, gap.id))
-        return gap
+            self._db.execute("UPDATE chains SET changed = ? WHERE id = ?", (now, tail.id))
+        return tail
 
-    def _shift(self, source: _Gap, target: _Gap, where: str, value: object) -> int:
+    def _shift(self, source: _Tail, target: _Tail, where: str, value: object) -> int:
         """Have writes that wait in one row wait in another one; returns how many."""
         blocks, held = target.blocks - source.blocks, target.held - source.held
         update = f"UPDATE waiting SET chain = ?, blocks = blocks + ?, held = held + ?, due = due + ? WHERE {where} = ?"
@@ -176,24 +176,24 @@ class Chains:
         source.writes -= count
         return count
 
-    def _advance(self, gap: _Gap, reach: Reach, state: int, now: float) -> None:
+    def _advance(self, tail: _Tail, reach: Reach, state: int, now: float) -> None:
         """Blocks came that a row has waited for; it may become one with another row."""
-        self._drop(gap)
-        gap.missing, gap.last, gap.state = reach.missing, reach.last, state
-        gap.blocks, gap.held = gap.blocks + reach.blocks, gap.held + reach.held
-        other = self._expected.get(gap.missing, {}).get((gap.last, state))
+        self._drop(tail)
+        tail.missing, tail.last, tail.state = reach.missing, reach.last, state
+        tail.blocks, tail.held = tail.blocks + reach.blocks, tail.held + reach.held
+        other = self._expected.get(tail.missing, {}).get((tail.last, state))
         if other is not None:
-            if other.writes > gap.writes:
-                gap, other = other, gap
+            if other.writes > tail.writes:
+                tail, other = other, tail
             else:
                 self._drop(other)
             self._db.execute("DELETE FROM chains WHERE id = ?", (other.id,))
-            gap.writes += self._shift(other, gap, "chain", other.id)
-            gap.firsts |= other.firsts
-            self._gaps.update(dict.fromkeys(other.firsts, gap))
-        self._index(gap)
+            tail.writes += self._shift(other, tail, "chain", other.id)
+            tail.firsts |= other.firsts
+            self._tails.update(dict.fromkeys(other.firsts, tail))
+        self._index(tail)
         update = "UPDATE chains SET missing = ?, last = ?, blocks = ?, held = ?, stalled = ?, changed = ? WHERE id = ?"
-        self._db.execute(update, (gap.missing, gap.last, gap.blocks, gap.held, gap.state, now, gap.id))
+        self._db.execute(update, (tail.missing, tail.last, tail.blocks, tail.held, tail.state, now, tail.id))
 
     def total(self) -> int:
         """Number of blocks."""
@@ -237,13 +237,13 @@ class Chains:
     def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> bool:
         """Record the block that a write waits for; True if it is complete."""
         first, most = BlockHash(placed.entry.content), chain_limit(placed.entry.size)
-        if first in self._gaps:
-            if self._start_of(first)[1] + most <= self._gaps[first].held:
+        if first in self._tails:
+            if self._start_of(first)[1] + most <= self._tails[first].held:
                 return True
             # All writes of one chain are in one state, so the older ones are *receiving* again, like the new one.
             if not self.lacks_room and (needed or not self.is_withheld(first)):
                 self.set_state(first, ChainState.RECEIVING, now=now)
-            gap = self._gaps[first]
+            tail = self._tails[first]
             blocks, held = self._start_of(first)
         elif complete:
             return True
@@ -256,15 +256,15 @@ class Chains:
                 state = ChainState.WITHHELD
             elif self.lacks_room:
                 state = ChainState.NO_ROOM
-            gap = self._gap_for(*reach, state, now)
-            blocks, held = gap.blocks - reach.blocks, gap.held - reach.held
+            tail = self._tail_for(*reach, state, now)
+            blocks, held = tail.blocks - reach.blocks, tail.held - reach.held
         entry = placed.entry.hash
         self._db.execute(
-            "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?)", (entry, first, gap.id, blocks, held, held + most)
+            "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?)", (entry, first, tail.id, blocks, held, held + most)
         )
-        self._join(gap, first, 1)
+        self._join(tail, first, 1)
         self._incomplete.add(entry)
-        if gap.state >= ChainState.NO_ROOM:
+        if tail.state >= ChainState.NO_ROOM:
             self._paths.contribute(placed.path_id, entry)
         return False
 
@@ -281,71 +281,74 @@ class Chains:
 
     def admits(self, hash: BlockHash) -> bool:
         """Whether a chain that waits for a block may have it."""
-        gaps = self._expected.get(hash, {}).values()
-        return not self.lacks_room and any(gap.state != ChainState.WITHHELD for gap in gaps)
+        tails = self._expected.get(hash, {}).values()
+        return not self.lacks_room and any(tail.state != ChainState.WITHHELD for tail in tails)
 
     def append_block(self, block: Block, *, now: float) -> list[EntryHash]:
         """Append an expected block, inside a transaction; returns the write entries that it completed."""
         hash = block.hash
-        gaps = list(self._expected[hash].values())
-        most = max(self._most_of(gap) for gap in gaps)
+        tails = list(self._expected[hash].values())
+        most = max(self._most_of(tail) for tail in tails)
         self.insert_block(block)
         # What follows may have been here, too.
         behind = self._reaches.of(hash, most)
         completed: list[EntryHash] = []
-        for gap in gaps:
-            if gap.state == ChainState.STALLED:
-                self._recount(gap.state, ChainState.RECEIVING, gap.last, "chain", gap.id)
-            completed += self._complete(gap, behind)
-            if gap.writes:
-                state = ChainState.RECEIVING if gap.state == ChainState.STALLED else gap.state
-                self._advance(gap, behind, state, now)
+        for tail in tails:
+            if tail.state == ChainState.STALLED:
+                self._recount(tail.state, ChainState.RECEIVING, tail.last, "chain", tail.id)
+            completed += self._complete(tail, behind)
+            if tail.writes:
+                state = ChainState.RECEIVING if tail.state == ChainState.STALLED else tail.state
+                self._advance(tail, behind, state, now)
             else:
-                self._drop(gap)
-                self._db.execute("DELETE FROM chains WHERE id = ?", (gap.id,))
+                self._drop(tail)
+                self._db.execute("DELETE FROM chains WHERE id = ?", (tail.id,))
         return completed
 
-    def _most_of(self, gap: _Gap) -> int:
+    def _most_of(self, tail: _Tail) -> int:
         """The most bytes that any write of a row still needs."""
-        (due,) = self._db.execute("SELECT max(due) FROM waiting WHERE chain = ?", (gap.id,)).fetchone()
-        return int(due) - gap.held
+        (due,) = self._db.execute("SELECT max(due) FROM waiting WHERE chain = ?", (tail.id,)).fetchone()
+        return int(due) - tail.held
 
-    def _complete(self, gap: _Gap, behind: Reach) -> list[EntryHash]:
+    def _complete(self, tail: _Tail, behind: Reach) -> list[EntryHash]:
         """Let the writes of a row wait no longer that need no more than these blocks, or may have no more bytes."""
-        which, values = "FROM waiting WHERE chain = ?", [gap.id]
+        which, values = "FROM waiting WHERE chain = ?", [tail.id]
         if behind.missing != ZERO_HASH:
-            which, values = f"{which} AND due <= ?", [gap.id, gap.held + behind.held]
+            which, values = f"{which} AND due <= ?", [tail.id, tail.held + behind.held]
         rows = self._db.execute(f"SELECT entry, first {which}", values).fetchall()
         if not rows:
             return []
         self._db.execute(f"DELETE {which}", values)
-        gap.writes -= len(rows)
+        tail.writes -= len(rows)
         for first in {BlockHash(first) for _, first in rows}:
-            if not gap.writes or self._db.execute("SELECT 1 FROM waiting WHERE first = ?", (first,)).fetchone() is None:
-                self._leave(gap, first)
+            if (
+                not tail.writes
+                or self._db.execute("SELECT 1 FROM waiting WHERE first = ?", (first,)).fetchone() is None
+            ):
+                self._leave(tail, first)
         completed = [EntryHash(entry) for entry, _ in rows]
         self._incomplete.difference_update(completed)
-        if gap.state < ChainState.NO_ROOM:
+        if tail.state < ChainState.NO_ROOM:
             for entry in completed:
                 self._paths.contribute(self._path_of(entry), entry)
         return completed
 
     def missing_block(self, first: BlockHash) -> BlockHash | None:
         """The block that one chain waits for and may have, `None` if it is complete or unknown."""
-        gap = self._gaps.get(first)
-        return None if gap is None or gap.state == ChainState.WITHHELD or self.lacks_room else gap.missing
+        tail = self._tails.get(first)
+        return None if tail is None or tail.state == ChainState.WITHHELD or self.lacks_room else tail.missing
 
     def overdue(self, older_than: float) -> list[BlockHash]:
         """The chains that are *receiving* and got no block since `older_than` (UNIX seconds)."""
         rows = self._db.execute("SELECT missing, last FROM chains WHERE NOT stalled AND changed < ?", (older_than,))
-        gaps = [self._expected[missing][last, ChainState.RECEIVING] for missing, last in rows]
-        return [first for gap in gaps for first in gap.firsts]
+        tails = [self._expected[missing][last, ChainState.RECEIVING] for missing, last in rows]
+        return [first for tail in tails for first in tail.firsts]
 
     def set_lacks_room(self, lacks_room: bool, *, now: float) -> int:
         """Let all chains wait for room, or have them go on, inside a transaction; returns how many."""
         self.lacks_room = lacks_room
         state = ChainState.NO_ROOM if lacks_room else ChainState.RECEIVING
-        chains = [first for first, gap in self._gaps.items() if gap.state != ChainState.WITHHELD]
+        chains = [first for first, tail in self._tails.items() if tail.state != ChainState.WITHHELD]
         for first in chains:
             self.set_state(first, state, now=now)
         return len(chains)
@@ -353,7 +356,7 @@ class Chains:
     @property
     def without_room(self) -> int:
         """How many chains do not come because there is no room for them."""
-        return len(self._gaps) - self._withheld if self.lacks_room else 0
+        return len(self._tails) - self._withheld if self.lacks_room else 0
 
     @property
     def any_withheld(self) -> bool:
@@ -362,8 +365,8 @@ class Chains:
 
     def is_withheld(self, first: BlockHash) -> bool:
         """Whether a chain does not come because no view shows it."""
-        gap = self._gaps.get(first)
-        return gap is not None and gap.state == ChainState.WITHHELD
+        tail = self._tails.get(first)
+        return tail is not None and tail.state == ChainState.WITHHELD
 
     def waiting_writes(self) -> dict[int, dict[EntryHash, BlockHash]]:
         """The writes whose chains are incomplete, by the id of their path."""
@@ -377,7 +380,7 @@ class Chains:
         """Note which incomplete chains are needed, inside a transaction; returns how many are now and were not."""
         count = 0
         for first, is_needed in needed.items():
-            if first not in self._gaps:
+            if first not in self._tails:
                 # It is complete now.
                 continue
             if is_needed != self.is_withheld(first):
@@ -391,24 +394,24 @@ class Chains:
 
     def release(self, missing: BlockHash, *, now: float) -> None:
         """Let the withheld chains that wait for a block have it, inside a transaction."""
-        for gap in list(self._expected.get(missing, {}).values()):
-            if gap.state == ChainState.WITHHELD:
-                for first in list(gap.firsts):
+        for tail in list(self._expected.get(missing, {}).values()):
+            if tail.state == ChainState.WITHHELD:
+                for first in list(tail.firsts):
                     self.set_state(first, ChainState.RECEIVING, now=now)
 
     def set_state(self, first: BlockHash, state: ChainState, *, now: float) -> None:
         """Give an incomplete chain another state, inside a transaction."""
-        gap = self._gaps[first]
-        if gap.state == state:
-            self._db.execute("UPDATE chains SET changed = ? WHERE id = ?", (now, gap.id))
+        tail = self._tails[first]
+        if tail.state == state:
+            self._db.execute("UPDATE chains SET changed = ? WHERE id = ?", (now, tail.id))
             return
-        self._recount(gap.state, state, gap.last, "first", first)
-        other = self._gap_for(gap.missing, gap.last, gap.blocks, gap.held, state, now)
-        self._leave(gap, first)
-        self._join(other, first, self._shift(gap, other, "first", first))
-        if not gap.writes:
-            self._drop(gap)
-            self._db.execute("DELETE FROM chains WHERE id = ?", (gap.id,))
+        self._recount(tail.state, state, tail.last, "first", first)
+        other = self._tail_for(tail.missing, tail.last, tail.blocks, tail.held, state, now)
+        self._leave(tail, first)
+        self._join(other, first, self._shift(tail, other, "first", first))
+        if not tail.writes:
+            self._drop(tail)
+            self._db.execute("DELETE FROM chains WHERE id = ?", (tail.id,))
 
     def _recount(self, before: int, after: int, last: BlockHash, where: str, value: object) -> None:
         """Have writes that wait contribute to the tree what they do in another state."""
