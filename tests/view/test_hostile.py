@@ -15,7 +15,7 @@ from hypothesis import example, given
 
 from basefs.replica.replica import Replica
 from tests.support.examples import part
-from tests.support.helpers import BOB, ROOT_KEY, Node, make_replica, parcels
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Node, make_replica, parcels
 from tests.view.histories import SEEDS, memory
 from tests.view.hostile import Deed, Hostile, crowds, deeds, seen
 from tests.view.stories import Story, above
@@ -106,6 +106,24 @@ def test_reverts_that_wait_for_each_other_show_the_same_in_any_order(tmp_path: p
         assert replica.check_view() == []
         assert replica.read((b"f",)) == b"second"
         replica.close()
+
+
+def test_a_link_shows_what_a_revert_of_a_revoked_key_has_waited_for(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path, (ROOT_KEY, ALICE))
+    story.revoke(ROOT_KEY, story.keys, ALICE)
+    directory = story.mkdir(ROOT_KEY, story.root, "d")
+    first = story.write(ROOT_KEY, directory, b"first", "f")
+    later = story.write(ROOT_KEY, first, b"later")
+    revert = story.revert(ALICE, first, later)
+    link = story.link(ROOT_KEY, story.root, revert, "link")
+    replica = make_replica(tmp_path / "node", born=[], identity=story.root.hash)
+    begin = story.entries[: story.entries.index(later)]
+    for entries in (begin, [revert], [link], [later]):
+        replica.apply(entries, story.blocks)
+        replica.live_paths()
+        assert replica.check_view() == []
+    assert replica.read((b"link",)) == b"later"
+    replica.close()
 
 
 def test_what_happens_in_a_directory_that_is_not_shown_may_make_it_win(tmp_path: pathlib.Path) -> None:
