@@ -347,8 +347,15 @@ class SyncProtocol:
 
     def _judge(self) -> None:
         """End a session that is of no use; what is on its way into the log is judged when it is there."""
-        if (useless := self._progress.check(self.counters)) and self._open:
+        if (useless := self._progress.check(self.counters) or self._asks_again()) and self._open:
             self._refuse(*useless)
+
+    def _asks_again(self) -> tuple[Refusal, Reason, str] | None:
+        """Why the session has to end if the peer asks for what it was sent: an honest one asks for nothing twice."""
+        sent = self.counters.entries_sent
+        if self._stands or sent <= self._limits.again or sent <= 2 * self._log.digest().entries:
+            return None
+        return _judged(f"{sent} entries were sent, which is the log more than twice")
 
     def data_to_send(self, max_bytes: int, *, hold: bool = False) -> bytes:
         """Up to `max_bytes` to be sent; may be empty although `wants_send` is set, call again then.

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from basefs.errors import NetworkError, PeerUnreachable
+from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
 from basefs.sync.net.connection import Connection
@@ -29,7 +30,7 @@ from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
-from basefs.sync.wire.messages import Hash
+from basefs.sync.wire.messages import Hash, Root, Stay
 from tests.support.asynchronous import until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
@@ -519,6 +520,60 @@ def test_a_node_lets_in_and_sends_away_as_it_is_told() -> None:
             await two.sync.trust(frozenset((STRANGER.public, B.public)), B)
             await one.sync.trust(frozenset((STRANGER.public, B.public)), STRANGER)
             await until(lambda: one.sync.standing and two.sync.standing)
+
+    run(main())
+
+
+async def _stands(node: Syncing, key: SigningKey, log: Digest, port: int) -> tuple[Connection, bool]:
+    """Tell a node of a log as a member that says it answers at this port; whether the session stands then."""
+    connection = await Connection.open(HOST, node.port, credentials(key, B))
+    ours = node.sync._state.digest()
+    connection.write(encode(Hash(VERSION, ROOT.hash, ours, port)) + encode(Stay()))
+    heard = b""
+    while b"STAY" not in heard and b"CLOSE" not in heard:
+        data = await connection.read(DEADLINE)
+        assert data, heard
+        heard += data
+    stands = b"STAY" in heard
+    if stands:
+        connection.write(encode(Root(log, 0)))
+    return connection, stands
+
+
+def test_nobody_speaks_for_a_member_at_whose_address_another_key_answers() -> None:
+    async def main() -> None:
+        shared = SessionContext(credentials=credentials(B, A, STRANGER))
+        node = Syncing(Writer().log(), degree=3, shared=shared)
+        member = Syncing(Writer().log(), shared=SessionContext(credentials=credentials(A, B)))
+        async with running(node, member):
+            there = (HOST, member.port)
+            await node.sync.pull(there, "to know who is there")
+            known = node.sync.contact(there).log
+            liar, stands = await _stands(node, STRANGER, Digest(bytes(28), 99), member.port)
+            assert not stands
+            await until(lambda: len(node.ends) == 2)
+            assert node.ends[-1][0] == (HOST, 0)
+            assert node.sync.contact(there).log == known and not node.sync.standing
+            # The member itself is believed.
+            told = Digest(bytes(28), 77)
+            honest, stands = await _stands(node, A, told, member.port)
+            assert stands
+            await until(lambda: node.sync.contact(there).log == told)
+            for connection in (liar, honest):
+                connection.abort()
+
+    run(main())
+
+
+def test_a_member_has_one_session_that_stands_whatever_ports_it_tells() -> None:
+    async def main() -> None:
+        node = Syncing(Writer().log(), degree=3, shared=SessionContext(credentials=credentials(B, A, STRANGER)))
+        async with running(node):
+            log = Digest(bytes(28), 1)
+            found = [await _stands(node, key, log, port) for key in (A, STRANGER) for port in (1, 2, 3)]
+            assert [stands for _, stands in found] == [True, False, False] * 2
+            for connection, _ in found:
+                connection.abort()
 
     run(main())
 

@@ -180,6 +180,39 @@ def test_who_breaks_a_rule_without_a_key_has_nobody_banned():
     run(main())
 
 
+@pytest.mark.parametrize("rounds", [False, True], ids=["in a round", "in one round after the other"])
+def test_who_wants_the_whole_log_again_and_again_is_sent_it_twice_at_the_most(rounds):
+    async def main():
+        writer = Writer()
+        for number in range(600):
+            writer.write((b"%d" % number,), b"x%d" % number)
+        log = writer.log()
+        count = log.digest().entries
+        greeting = encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 1), 0))
+        async with serving(log) as server:
+            reader, out = await asyncio.open_connection(HOST, server.port, limit=1 << 20)
+            out.write(greeting)
+            while not (await reader.readline()).startswith(b"LS "):
+                pass
+            out.write(encode(Eof()) + encode(PathReq(())))
+            while not (line := await reader.readline()).startswith(b"CLOSE NO"):
+                assert line
+                if line == encode(Eof()) and not rounds:
+                    out.write(encode(PathReq(())))
+                elif line.startswith(b"CLOSE OK"):
+                    out.write(greeting if rounds else encode(PathReq(())))
+                elif line.startswith(b"LS "):
+                    out.write(encode(Eof()) + encode(PathReq(())))
+            assert line.startswith(b"CLOSE NO useless"), line
+            out.close()
+            await until(lambda: server.results)
+            (_, result), *_ = server.results
+            assert result.misbehaved
+            assert 2 * count < result.counters.entries_sent <= 3 * count
+
+    run(main())
+
+
 async def sync_from(port, source):
     """Greet from another address of this machine, and return the answer."""
     reader, writer = await asyncio.open_connection(HOST, port, local_addr=(source, 0))
@@ -715,7 +748,7 @@ def test_a_newcomer_gets_everything_while_others_at_its_address_ask_for_everythi
         ended = []
         async with serving(full) as server:
 
-            async def ask_for_ever():
+            async def ask():
                 reader, writer = await asyncio.open_connection(HOST, server.port, limit=1 << 20)
                 with contextlib.closing(writer):
                     writer.write(encode(Hash(VERSION, full.identity, Digest(random_bytes(28), 1), 0)))
@@ -727,12 +760,16 @@ def test_a_newcomer_gets_everything_while_others_at_its_address_ask_for_everythi
                             ended.append(1)
                             writer.write(encode(PathReq(())))
 
+            async def ask_for_ever():
+                while True:
+                    with contextlib.suppress(OSError):
+                        await ask()
+
             asking = [asyncio.create_task(ask_for_ever()) for _ in range(6)]
             await until(lambda: len(ended) > 6)
             log = Writer().log()
             result = await sync_with(log, HOST, server.port)
             assert result.equal and log.root_hash() == full.root_hash()
-            assert not any(task.done() for task in asking)
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
