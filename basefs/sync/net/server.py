@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 _TOLD_PER_PARTY = 4
 #: Handshakes at once of an address at which a member has proved its key before: several nodes may share it.
 _RETURNING_PER_ADDRESS = 4
+#: Turns of the event loop after which a connection that was accepted has its task here.  Where the server is closed in
+#: between, asyncio leaves the connection open (github.com/python/cpython/issues/109564).
+_ACCEPTING = 5
 
 
 class SyncServer:
@@ -97,6 +100,10 @@ class SyncServer:
         """Stop listening and end all sessions."""
         if self._server is None:
             return
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        for _ in range(_ACCEPTING):
+            await asyncio.sleep(0)
         self._server.close()
         tasks = list(self._tasks)
         for task in tasks:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import random
+import socket
 import threading
 import time
 
@@ -673,6 +675,30 @@ def test_news_does_not_wait_for_what_another_session_gives_to_the_log():
         assert slow.path_hash((b"news",)) == author.log().path_hash((b"news",))
 
     run(main())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_comes_while_the_server_stops_is_closed(turns, recwarn):
+    async def main():
+        server = SyncServer(Writer().log(), HOST, 0, max_sessions=4)
+        await server.start()
+        with socket.create_connection((HOST, server.port)) as peer:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            peer.settimeout(DEADLINE)
+            await asyncio.to_thread(read_to_the_end, peer)
+
+    run(main())
+    gc.collect()
+    assert not [str(warning.message) for warning in recwarn]
+
+
+def read_to_the_end(peer):
+    """Returns when the other side has closed the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        while peer.recv(4096):
+            pass
 
 
 def test_a_session_that_is_cancelled_while_the_log_takes_something():
