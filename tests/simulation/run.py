@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from basefs.errors import NoSpace
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from tests.simulation.bus import Bus, Habits
@@ -58,14 +59,16 @@ class Outcome:
 
 
 class _Errors(logging.Handler):
-    """Collects what the nodes log as errors."""
+    """Collects what the nodes log as errors, but for full disks."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        if not any(isinstance(argument, NoSpace) for argument in arguments):
+            self.lines.append(self.format(record))
 
 
 class World:
