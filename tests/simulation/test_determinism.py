@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.simulation.faults import KINDS, Plan
+from tests.simulation.faults import KINDS, RARE_KINDS, Plan
 from tests.simulation.run import play
 from tests.support.project import ROOT
 
@@ -53,5 +53,7 @@ def test_neither_python_nor_the_order_of_its_sets_makes_a_difference() -> None:
 
 def test_each_kind_of_fault_is_drawn() -> None:
     plans = [Plan.draw(seed) for seed in range(100)]
-    assert {kind for plan in plans for kind in plan.faults} == set(KINDS)
+    assert {kind for plan in plans for kind in plan.faults} == {*KINDS, *RARE_KINDS}
+    assert any(plan.twins for plan in plans)
+    assert len({plan.tuning for plan in plans}) > 10
     assert any(not plan.faults for plan in plans)
