@@ -12,14 +12,14 @@ FROM   := 0
 PACKAGES := fuse3 libfuse3-3 serf python3-venv python3-pip
 TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc libc6-dev python3-dev \
   libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl \
-  openssh-client
+  openssh-client bindfs
 
 # Tells a test that the others disturb from one that fails: the first is a bug as well, but no reason to stop.
 AGAIN = echo "The failed tests once more, one at a time; what passes now is disturbed by others: please report it" && \
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
 .PHONY: help install demo check pythons test simulate lint format bench bench-fs bench-log bench-contents bench-growth \
-  bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
+  bench-churn bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,11 +33,12 @@ help:
 	@echo "make bench           measure a copy of /etc beside bindfs, and its arrival on other nodes"
 	@echo "make bench-fs        measure file operations, beside bindfs and the plain disk"
 	@echo "make bench-log       measure applying entries, beside verifying signatures alone; memory and start"
+	@echo "make bench-churn     measure the memory of a daemon after a day of files that come and go"
 	@echo "make bench-contents  measure large files in memory and waiting time, and edits in bytes"
 	@echo "make bench-growth    measure the growth of the log by each kind of edit"
 	@echo "make bench-hostile   measure what a key holder costs others by entries that no honest node writes"
 	@echo "make bench-net       measure changes on 30 nodes, in time and bytes; partitions, new nodes, idle cost"
-	@echo "make eval            repeat the experiments of the paper (EVAL='--quick': some minutes) and report"
+	@echo "make eval            repeat the experiments of the paper (EVAL='--quick': half an hour) and report"
 	@echo "make posix           run public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving          measure each way to save, for docs/saving.md"
 	@echo "make storm           measure readers on one node while another delivers 5000 changes"
@@ -122,17 +123,19 @@ format: install
 
 bench: install
 	@sh install.sh --check-root "make bench"
-	@sh install.sh bindfs
 	@$(PYTHON) -m eval.bench
 
 bench-fs: install
 	@sh install.sh --check-root "make bench-fs"
-	@sh install.sh bindfs
 	@$(PYTHON) -m eval.bench_fs
 
 bench-log: install
 	@sh install.sh --check-root "make bench-log"
 	@$(PYTHON) -m eval.bench_log
+
+bench-churn: install
+	@sh install.sh --check-root "make bench-churn"
+	@$(PYTHON) -m eval.bench_churn
 
 bench-contents: install
 	@$(PYTHON) -m eval.bench_contents
@@ -161,15 +164,14 @@ saving: install
 	@sh install.sh --check-root "make saving"
 	@$(PYTHON) -m eval.saving
 
-# All of them take hours: EVAL takes the options of python -m eval, as --quick or --backend docker.
+# All of them take more than a day: EVAL takes the options of python -m eval, as --quick or --backend docker.
 eval: install
 	@sh install.sh --check-root "make eval"
-	@sh install.sh bindfs etcd-server syncthing docker.io debootstrap
+	@sh install.sh etcd-server syncthing docker.io debootstrap
 	@$(PYTHON) -m eval $(EVAL)
 
 storm: install
 	@sh install.sh --check-root "make storm"
-	@sh install.sh bindfs
 	@$(PYTHON) -m eval.storm
 
 man: install

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from eval.ending import end_cleanly
 from eval.net.scenario import seconds_to_all
 from eval.places import basefs, bindfs, plain
 from tests.support.cluster import Cluster
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, default=Path("/etc"), help="what is copied (default: /etc)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of which the median counts (default: 5)")
     arguments = parser.parse_args()
+    end_cleanly()
     with tempfile.TemporaryDirectory(prefix="basefs-bench-") as directory:
         # A copy, so that the source is on the same disk as the rest and does not change meanwhile.
         source = Path(directory) / "source"

@@ -7,6 +7,8 @@ lock.  Then the bytes that a change of one line takes in the log.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import random
 import subprocess
 import sys
@@ -14,14 +16,15 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from basefs.log.content import PIECE, as_content
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from eval.rows import Tables, tables_option
-from eval.tables import print_table
+from eval.benchmark import Benchmark
+from eval.ending import uninterrupted
+from eval.rows import Row
+from tests.support.node import CommandFailed
 
 KEY = SigningKey.from_seed(bytes(32))
 #: As in the daemon, see `basefs/daemon/main.py`.
@@ -33,28 +36,39 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 60, 200], help="sizes (%(default)s)")
-    tables_option(parser)
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
-        _report(int(options.child[0]), options.child[1])
-        return
-    tables = Tables(options.results, run=options.run)
-    rows = []
-    for kind in ("noise", "text"):
-        for size in options.megabytes:
-            command = [sys.executable, "-m", "eval.bench_contents", "--child", str(size), kind]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(done.stderr)
-            titles, values = (line.split("\t") for line in done.stdout.splitlines())
-            rows.append(dict(zip(titles, values, strict=True)))
-    print_table(rows)
-    print()
-    edits = [_edit(lines) for lines in _LINES]
-    print_table(edits)
-    tables.keep("bench_contents", rows)
-    tables.keep("bench_contents_edits", edits)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    with Benchmark(parser) as benchmark:
+        if benchmark.options.child:
+            size, kind, directory = benchmark.options.child
+            _report(int(size), kind, Path(directory))
+            return
+        large = benchmark.rows("bench_contents", ("MB", "kind"))
+        for kind, size in itertools.product(("noise", "text"), benchmark.options.megabytes):
+            large.measure(lambda size=size, kind=kind: _in_a_process(size, kind), MB=size, kind=kind)  # type: ignore[misc]
+        edits = benchmark.rows("bench_contents_edits", ("lines",))
+        for lines in _LINES:
+            edits.measure(lambda lines=lines: _edit(lines), lines=lines)  # type: ignore[misc]
+
+
+def _in_a_process(size: int, kind: str) -> Row:
+    """What a process of its own measures.  Raises `CommandFailed`."""
+    # The directory is this process's: the other one is killed where this one is ended.
+    with tempfile.TemporaryDirectory(prefix="bench-contents-") as directory:
+        command = [sys.executable, "-m", "eval.bench_contents", "--child", str(size), kind, directory]
+        child = None
+        try:
+            # Otherwise a signal could come when it runs and nobody knows it yet.
+            with uninterrupted():
+                child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            printed, _ = child.communicate()
+        finally:
+            if child is not None:
+                child.kill()
+                child.wait()
+    if child.returncode:
+        raise CommandFailed(f"a process of its own for {size} MB of {kind}: exit {child.returncode}")
+    row: Row = json.loads(printed)
+    return row
 
 
 def _replica(directory: Path) -> Replica:
@@ -89,40 +103,38 @@ class _Waiter(threading.Thread):
         return longest
 
 
-def _report(megabytes: int, kind: str) -> None:
+def _report(megabytes: int, kind: str, directory: Path) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
     chance = random.Random(0)
-    with tempfile.TemporaryDirectory(prefix="bench-contents-") as name:
-        directory = Path(name)
-        source = directory / "source"
-        with source.open("wb") as file:
-            for number in range(megabytes):
-                line = b"%d: the same words again and again\n" % number
-                file.write(chance.randbytes(PIECE) if kind == "noise" else (line * PIECE)[:PIECE])
-        replica = _replica(directory)
-        waiter = _Waiter(replica)
-        waiter.start()
-        before = _peak()
-        row: dict[str, Any] = {"MB": megabytes, "kind": kind}
-        for what in ("write", "change"):
-            with source.open("rb+") as file:
-                start = time.perf_counter()
-                content = as_content(file)
-                replica.commit(lambda author, content=content: author.write((b"f",), content))  # type: ignore[misc]
-                row[f"{what} s"] = f"{time.perf_counter() - start:.1f}"
-                row[f"{what}: waited ms"] = f"{waiter.take():.1f}"
-                file.seek(megabytes * PIECE // 2)
-                file.write(b"changed")
-        for leftover in directory.glob("cache.db.d/*"):
-            leftover.unlink()
-        start = time.perf_counter()
-        read = replica.open((b"f",))
-        assert sum(len(piece) for piece in read.pieces()) == megabytes * PIECE
-        row["cold read s"] = f"{time.perf_counter() - start:.1f}"
-        row["read: waited ms"] = f"{waiter.take():.1f}"
-        row["peak MiB"] = f"{_peak():.0f}"
-        row["more than before MiB"] = f"{_peak() - before:.0f}"
-        sys.stdout.write("\t".join(row) + "\n" + "\t".join(map(str, row.values())) + "\n")
+    source = directory / "source"
+    with source.open("wb") as file:
+        for number in range(megabytes):
+            line = b"%d: the same words again and again\n" % number
+            file.write(chance.randbytes(PIECE) if kind == "noise" else (line * PIECE)[:PIECE])
+    replica = _replica(directory)
+    waiter = _Waiter(replica)
+    waiter.start()
+    before = _peak()
+    row: Row = {}
+    for what in ("write", "change"):
+        with source.open("rb+") as file:
+            start = time.perf_counter()
+            content = as_content(file)
+            replica.commit(lambda author, content=content: author.write((b"f",), content))  # type: ignore[misc]
+            row[f"{what} s"] = time.perf_counter() - start
+            row[f"{what}: waited ms"] = waiter.take()
+            file.seek(megabytes * PIECE // 2)
+            file.write(b"changed")
+    for leftover in directory.glob("cache.db.d/*"):
+        leftover.unlink()
+    start = time.perf_counter()
+    read = replica.open((b"f",))
+    assert sum(len(piece) for piece in read.pieces()) == megabytes * PIECE
+    row["cold read s"] = time.perf_counter() - start
+    row["read: waited ms"] = waiter.take()
+    row["peak MiB"] = _peak()
+    row["more than before MiB"] = _peak() - before
+    print(json.dumps(row))
 
 
 def _peak() -> float:
@@ -130,11 +142,11 @@ def _peak() -> float:
         return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def _edit(lines: int) -> dict[str, Any]:
+def _edit(lines: int) -> Row:
     """What a change of one line, a new line and a line less cost in a configuration file."""
     chance = random.Random(lines)
     text = [f"option_{number} = {chance.randbytes(6).hex()}  # what it does\n" for number in range(lines)]
-    row: dict[str, Any] = {"lines": lines, "bytes": len("".join(text))}
+    row: Row = {"bytes": len("".join(text))}
     with tempfile.TemporaryDirectory(prefix="bench-contents-") as name:
         replica = _replica(Path(name))
         middle = lines // 2

@@ -16,10 +16,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from eval.benchmark import Benchmark
 from eval.places import NAME, PLACES, mounted, settle
 from eval.profile import Profile, profiled
-from eval.rows import Tables, tables_option
-from eval.tables import Row, print_table
+from eval.rows import Rows
+from eval.tables import print_table
 
 #: Directories and files of the second tree, and bytes of each file.
 DIRECTORIES, FILES, FILE_BYTES = 100, 100, 1024
@@ -28,23 +29,23 @@ ROUNDS = 30
 #: Bytes that each file loses or gains from one round to the next.
 _CHANGE = b"\n# round "
 
-Samples = dict[tuple[str, str, str], list[float]]
+_LAST_STEP = "remove"
+
+#: Seconds by step and place.
+Samples = dict[tuple[str, str], list[float]]
 
 
 def main() -> None:
-    """Measure, print two tables, write them as CSV."""
+    """Measure, write two tables as CSV and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", type=Path, default=Path("/etc"), help="the first tree (default: /etc)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of which the median counts (default: 3)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"changed copies (default: {ROUNDS}; 0 for none)")
-    tables_option(parser)
     parser.add_argument("--profile", action="store_true", help="only print where the daemon's time goes")
-    arguments = parser.parse_args()
-    tables = Tables(arguments.results, run=arguments.run)
-    with tempfile.TemporaryDirectory(prefix="basefs-bench-") as text:
-        directory = Path(text)
-        trees = make_trees(directory, arguments.tree)
-        if arguments.profile:
+    with Benchmark(parser) as benchmark, tempfile.TemporaryDirectory(prefix="basefs-bench-") as text:
+        directory, options = Path(text), benchmark.options
+        trees = make_trees(directory, options.tree)
+        if options.profile:
             for name, tree in trees.items():
                 profile = _profile(directory / f"profile-{name.replace(' ', '')}", tree)
                 print(f"\n{name}: the functions that the daemon is in, and those that it waits for\n")
@@ -52,23 +53,33 @@ def main() -> None:
                 print()
                 print_table(profile.by_total())
             return
-        samples: Samples = defaultdict(list)
-        for number in range(arguments.repeat):
+        steps = benchmark.rows("bench_fs", ("tree", "step"))
+        for name, tree in trees.items():
+            with benchmark.going_on(name):
+                _steps(name, tree, directory, options.repeat, steps)
+        if options.rounds:
+            rounds = benchmark.rows("bench_fs_rounds", ("place",))
+            for place in PLACES:
+                rounds.measure(
+                    lambda place=place: _rounds_row(place, directory, trees["etc"], options.rounds),  # type: ignore[misc]
+                    place=place,
+                )
+
+
+def _steps(name: str, tree: Path, directory: Path, repeat: int, rows: Rows) -> None:
+    """Measure all steps on a tree in all places, and add their rows."""
+    if rows.has(tree=name, step=_LAST_STEP):
+        return
+    samples: Samples = defaultdict(list)
+    # What ends the rounds early is a row of the last step.
+    with rows.recording(tree=name, step=_LAST_STEP):
+        for number in range(repeat):
             # In turn, and each time another one first: what is slow for a while is slow for all.
-            places = list(PLACES)[number % len(PLACES) :] + list(PLACES)[: number % len(PLACES)]
-            for place in places:
-                for name, tree in trees.items():
-                    with PLACES[place](directory / f"{place}-{number}-{name.replace(' ', '')}") as root:
-                        for step, seconds in measure(tree, root).items():
-                            samples[name, step, place].append(seconds)
-        rows = _rows(samples)
-        print_table(rows)
-        tables.keep("bench_fs", rows)
-        if arguments.rounds:
-            print()
-            rounds = [_rounds_row(place, directory, trees["etc"], arguments.rounds) for place in PLACES]
-            print_table(rounds)
-            tables.keep("bench_fs_rounds", rounds)
+            for place in [*list(PLACES)[number % len(PLACES) :], *list(PLACES)[: number % len(PLACES)]]:
+                with PLACES[place](directory / f"{place}-{number}-{name.replace(' ', '')}") as root:
+                    for step, seconds in measure(tree, root).items():
+                        samples[step, place].append(seconds)
+        rows.add_all({"tree": name, **row} for row in _rows(samples))
 
 
 def make_trees(directory: Path, etc: Path) -> dict[str, Path]:
@@ -100,7 +111,7 @@ def measure(tree: Path, root: Path) -> dict[str, float]:
     found["list"] = _time(lambda: _run("find", target))
     found["rewrite"] = _time(lambda: _rewrite(target, b"changed"))
     settle(root)
-    found["remove"] = _time(lambda: _run("rm", "-r", target))
+    found[_LAST_STEP] = _time(lambda: _run("rm", "-r", target))
     return found
 
 
@@ -141,15 +152,15 @@ def _time(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _rows(samples: Samples) -> list[Row]:
-    rows: list[Row] = []
-    for tree, step in dict.fromkeys((tree, step) for tree, step, _ in samples):
-        row: dict[str, object] = {"tree": tree, "step": step}
-        row["runs"] = len(samples[tree, step, "BaseFS"])
-        row.update({f"{place} s": round(statistics.median(samples[tree, step, place]), 4) for place in PLACES})
+def _rows(samples: Samples) -> list[dict[str, object]]:
+    rows = []
+    for step in dict.fromkeys(step for step, _ in samples):
+        row: dict[str, object] = {"step": step}
+        row["runs"] = len(samples[step, "BaseFS"])
+        row.update({f"{place} s": round(statistics.median(samples[step, place]), 4) for place in PLACES})
         for other in ("bindfs", "disk"):
             # Those of one run were measured by turns.
-            pairs = zip(samples[tree, step, "BaseFS"], samples[tree, step, other], strict=True)
+            pairs = zip(samples[step, "BaseFS"], samples[step, other], strict=True)
             ratios = [ours / theirs for ours, theirs in pairs]
             name = f"BaseFS / {other}"
             row[name] = round(statistics.median(ratios), 2)
@@ -158,7 +169,7 @@ def _rows(samples: Samples) -> list[Row]:
     return rows
 
 
-def _rounds_row(place: str, directory: Path, tree: Path, rounds: int) -> Row:
+def _rounds_row(place: str, directory: Path, tree: Path, rounds: int) -> dict[str, object]:
     """A tree copied again and again over itself, contents changed: does history cost the later ones?"""
     source = directory / "changing"
     shutil.rmtree(source, ignore_errors=True)
@@ -177,7 +188,6 @@ def _rounds_row(place: str, directory: Path, tree: Path, rounds: int) -> Row:
     # The first copy creates the files and the others overwrite them: the table has both.
     late = statistics.median(copies[-3:])
     return {
-        "place": place,
         "1st copy s": round(copies[0], 3),
         "2nd copy s": round(copies[1], 3),
         f"{rounds}th copy s": round(late, 3),

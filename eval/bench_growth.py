@@ -12,7 +12,6 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
@@ -20,8 +19,8 @@ from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from eval.rows import Tables, tables_option
-from eval.tables import print_table
+from eval.benchmark import Benchmark
+from eval.rows import Row
 from tests.support.node import Node
 
 KEY = SigningKey.from_seed(bytes(32))
@@ -37,16 +36,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--edits", type=int, default=1000, help="of each kind (%(default)s)")
     parser.add_argument("--tree", type=pathlib.Path, default=pathlib.Path("/etc"), help="what is copied (%(default)s)")
-    tables_option(parser)
-    options = parser.parse_args()
-    tables = Tables(options.results, run=options.run)
-    rows = [_measure(name, edit, options.edits) for name, edit in EDITS.items()]
-    print_table(rows)
-    print()
-    copied = [_copy(options.tree)]
-    print_table(copied)
-    tables.keep("bench_growth", rows)
-    tables.keep("bench_growth_copy", copied)
+    with Benchmark(parser) as benchmark:
+        options = benchmark.options
+        rows = benchmark.rows("bench_growth", ("edit",))
+        for name, edit in EDITS.items():
+            rows.measure(lambda edit=edit: _measure(edit, options.edits), edit=name)  # type: ignore[misc]
+        copies = benchmark.rows("bench_growth_copy", ("tree",))
+        copies.measure(lambda: _copy(options.tree), tree=str(options.tree))
 
 
 def text(number: int, version: int) -> bytes:
@@ -77,7 +73,7 @@ EDITS: dict[str, Edit] = {
 }
 
 
-def _measure(name: str, edit: Edit, count: int) -> dict[str, Any]:
+def _measure(edit: Edit, count: int) -> Row:
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as place:
         directory = pathlib.Path(place)
         replica = _replica(directory)
@@ -89,7 +85,7 @@ def _measure(name: str, edit: Edit, count: int) -> dict[str, Any]:
         sent = sum(_sent(applied) for applied in _edits(replica, edit, count))
         replica.close()
         kept = _size(directory) - before
-    return {"edit": name, "sent": round(sent / count), "kept": round(kept / count)}
+    return {"edits": count, "sent": round(sent / count), "kept": round(kept / count)}
 
 
 def _edits(replica: Replica, edit: Edit, count: int) -> Iterator[Applied]:
@@ -114,12 +110,12 @@ def _replica(directory: pathlib.Path) -> Replica:
     return replica
 
 
-def _copy(tree: pathlib.Path) -> dict[str, Any]:
+def _copy(tree: pathlib.Path) -> Row:
     """A tree copied into a mount once, and again with nothing changed."""
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as place, Node.temporary(pathlib.Path(place)) as node:
         node.basefs("bootstrap", "conf")
         point = node.mount("conf", "--owners")
-        row: dict[str, Any] = {"tree": str(tree), "its bytes": _bytes_of(tree)}
+        row: Row = {"its bytes": _bytes_of(tree)}
         for what in ("first", "again"):
             subprocess.run(["cp", "-aT", tree, point / "copy"], check=True)
             row[f"entries after {what}"] = node.entries("conf")

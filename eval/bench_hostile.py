@@ -23,8 +23,8 @@ from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from eval.rows import Tables, tables_option
-from eval.tables import print_table
+from eval.benchmark import Benchmark
+from eval.rows import Row
 
 ROOT, ALICE, MALLORY, BOB, CAROL = (SigningKey.from_seed(bytes((number,)) * 32) for number in range(5))
 #: A file of another directory, and one below the directory of the key holder.
@@ -245,19 +245,27 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--count", type=int, default=5000, help="entries, and twice as many (%(default)s)")
-    tables_option(parser)
-    options = parser.parse_args()
-    rows = [_measure(name, options.count) for name in SHAPES]
-    print_table(rows)
-    Tables(options.results, run=options.run).keep("bench_hostile", rows)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (%(default)s)")
+    with Benchmark(parser) as benchmark:
+        options = benchmark.options
+        rows = benchmark.rows("bench_hostile", ("shape", "entries"))
+        for name, shape in SHAPES.items():
+            rows.measure(
+                lambda shape=shape: _measure(shape, options.count, options.rounds),  # type: ignore[misc]
+                shape=name,
+                entries=2 * options.count,
+            )
 
 
-def _measure(name: str, count: int) -> dict[str, str]:
-    few, many = (_times(SHAPES[name], number) for number in (count, 2 * count))
-    row = {"shape": name, "entries": str(2 * count)}
-    for what, seconds in many.items():
-        row[f"{what} ms"] = f"{1000 * seconds:.1f}"
-        row[f"{what} 2n/n"] = f"{seconds / few[what]:.2f}"
+def _measure(shape: Callable[[Victim, int], list[Entry]], count: int, rounds: int) -> Row:
+    """Medians of some rounds, the least and the most of the ratios."""
+    pairs = [(_times(shape, count), _times(shape, 2 * count)) for _ in range(rounds)]
+    row: Row = {"rounds": rounds}
+    for what in pairs[0][0]:
+        ratios = [many[what] / few[what] for few, many in pairs]
+        row[f"{what} ms"] = 1000 * statistics.median(many[what] for _, many in pairs)
+        row[f"{what} 2n/n"] = statistics.median(ratios)
+        row[f"{what} 2n/n least"], row[f"{what} 2n/n most"] = min(ratios), max(ratios)
     return row
 
 

@@ -1,44 +1,39 @@
 """What entries cost: `make bench-log`.
 
 Entries are applied as sync applies them: decoded, placed, verified, stored and shown, `ENTRIES_PER_SLICE` in a
-transaction.  Beside that, in the same run: verifying their signatures and nothing else, and inserting rows of the same
-bytes into SQLite and nothing else.  Rates are per second of processor time, so that what else the machine does counts
-for none of them; the seconds on the clock stand beside them.  Then a daemon mounts the log, beside its Serf agent: time
-from the command to the first read, and memory.  Several rounds; a figure is their median, with the least and the most.
+transaction.  Beside that, in the same run: verifying their signatures and nothing else, as BaseFS does and as OpenSSL
+does, and inserting rows of the same bytes into SQLite and nothing else.  Rates are per second of processor time, so
+that what else the machine does counts for none of them; the seconds on the clock stand beside them.  Then a daemon
+mounts the log, beside its Serf agent: time from the command to the first read, and memory.  Several rounds; a figure is
+their median, with the least and the most.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from basefs.daemon.config import Home
-from basefs.log.entries import Entry
-from basefs.log.keys import SigningKey, verify
+from basefs.log.ed25519 import LIBRARIES
+from basefs.log.entries import DOMAIN, Entry
+from basefs.log.keys import verify
 from basefs.replica.replica import Replica
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE
-from eval.ending import end_cleanly
-from eval.histories import history
+from eval.benchmark import Benchmark
+from eval.histories import KEY, history, keeper
 from eval.net.scenario import serf_pid
-from eval.rows import Tables, tables_option
-from eval.tables import print_table
+from eval.rows import Row
 from tests.support.cluster import NAME
 from tests.support.node import Node
-from tests.support.ports import free_port
-
-Row = dict[str, Any]
 
 COUNTS = (1_000, 10_000, 130_000)
-KEY = SigningKey.from_seed(bytes(32))
 
 
 def main() -> None:
@@ -46,23 +41,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="how many entries (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (%(default)s)")
-    tables_option(parser)
-    options = parser.parse_args()
-    end_cleanly()
-    tables = Tables(options.results, run=options.run)
-    rows = [
-        _summary([{"entries": count, **measure(count)} for _ in range(options.rounds)])
-        for count in (0, *options.counts)
-    ]
-    print_table(rows)
-    tables.keep("bench_log", rows)
+    with Benchmark(parser) as benchmark:
+        rows, rounds = benchmark.rows("bench_log", ("entries",)), benchmark.options.rounds
+        for count in (0, *benchmark.options.counts):
+            rows.measure(lambda count=count: _summary([measure(count) for _ in range(rounds)]), entries=count)  # type: ignore[misc]
 
 
 def measure(count: int) -> Row:
     """The figures of one round: rates (1/s) of processor time, seconds on the clock, MiB."""
-    raw = [(entry.encode(), [block.encode() for block in blocks]) for entry, blocks in history(KEY, count or 2)]
-    with tempfile.TemporaryDirectory(prefix="bench-log-") as directory, _node(Path(directory)) as node:
+    raw = [(entry.encode(), [block.encode() for block in blocks]) for entry, blocks in history(count or 2)]
+    with tempfile.TemporaryDirectory(prefix="bench-log-") as directory, keeper(Path(directory)) as node:
         verifying, verifying_wall = _verify([entry for entry, _ in raw])
+        openssl = _verify_with_openssl([entry for entry, _ in raw])
         inserting, _ = _seconds(lambda: _insert(Path(directory) / "plain.db", raw))
         log = Home(node.home).directory(NAME)
         log.mkdir(parents=True)
@@ -72,9 +62,11 @@ def measure(count: int) -> Row:
     rates: Row = (
         {
             "verify 1/s": count / verifying,
+            "OpenSSL 1/s": count / openssl,
             "insert 1/s": count / inserting,
             "apply 1/s": count / applying,
             "apply/verify": verifying / applying,
+            "apply/OpenSSL": openssl / applying,
             "us an entry": applying / count * 1e6,
             "verify wall s": verifying_wall,
             "apply wall s": applying_wall,
@@ -82,11 +74,14 @@ def measure(count: int) -> Row:
         if count
         else dict.fromkeys(_RATES, "")
     )
-    return {**rates, "log MiB": size / 2**20, **daemon}
+    return {"verified by": [*LIBRARIES][-1], **rates, "log MiB": size / 2**20, **daemon}
 
 
 #: What an empty log does not have.
-_RATES = ("verify 1/s", "insert 1/s", "apply 1/s", "apply/verify", "us an entry", "verify wall s", "apply wall s")
+_RATES = (
+    *("verify 1/s", "OpenSSL 1/s", "insert 1/s", "apply 1/s"),
+    *("apply/verify", "apply/OpenSSL", "us an entry", "verify wall s", "apply wall s"),
+)
 
 
 def _summary(rounds: Sequence[Row]) -> Row:
@@ -99,23 +94,11 @@ def _summary(rounds: Sequence[Row]) -> Row:
             row[f"{name} least"], row[f"{name} most"] = min(values), max(values)
         elif name in _SPREAD:
             row[f"{name} least"] = row[f"{name} most"] = ""
-    return {"entries": row.pop("entries"), "rounds": len(rounds), **row}
+    return {"rounds": len(rounds), **row}
 
 
 #: What is told with its spread.
-_SPREAD = ("apply/verify", "first read s", "daemon MiB", "daemon MiB with the tree")
-
-
-@contextlib.contextmanager
-def _node(directory: Path) -> Iterator[Node]:
-    """A node on the loopback address that has the key of the histories."""
-    node = Node(directory, "127.0.0.1", free_port())
-    node.home.mkdir(mode=0o700)
-    KEY.save(Home(node.home).default_key)
-    try:
-        yield node
-    finally:
-        node.clean_up()
+_SPREAD = ("apply/verify", "apply/OpenSSL", "first read s", "daemon MiB", "daemon MiB with the tree")
 
 
 def _daemon(node: Node) -> Row:
@@ -157,6 +140,17 @@ def _verify(raw: list[bytes]) -> tuple[float, float]:
             verify(entry, KEY.public)
 
     return _seconds(work)
+
+
+def _verify_with_openssl(raw: list[bytes]) -> float:
+    """Seconds of processor time of the signatures alone, as OpenSSL verifies them."""
+    entries, is_signed = [Entry.decode(entry) for entry in raw], LIBRARIES["OpenSSL"]
+
+    def work() -> None:
+        for entry in entries:
+            assert is_signed(DOMAIN + entry.body, entry.signature, KEY.public)
+
+    return _seconds(work)[0]
 
 
 def _apply(log: Path, raw: list[tuple[bytes, list[bytes]]]) -> None:

@@ -8,14 +8,11 @@ not measured again without `--again`.
 from __future__ import annotations
 
 import argparse
-import sys
 
-from eval.ending import end_cleanly
+from eval.benchmark import Benchmark
 from eval.net import changes, closed, copying, healing, hostile, idle, large, newcomer, returning, rotating, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
-from eval.origin import Origin, UncommittedCode
-from eval.rows import Rows, tables_option
 from tests.support.shaping import Condition
 
 SCENARIOS: dict[str, Scenario] = {
@@ -41,8 +38,7 @@ def main() -> None:
         epilog="\n".join(f"{name:10} {scenario.about}" for name, scenario in SCENARIOS.items()),
     )
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all of them")
-    parser.add_argument("--again", action="store_true", help="measure again what was measured")
-    tables_option(parser)
+    parser.add_argument("--seed", type=int, default=1, help="of contents and pauses (default: 1)")
     parser.add_argument("--nodes", type=int, action="append", help="default: what the scenario says")
     parser.add_argument("--repeat", type=int, default=3, help="of which the median counts (default: 3)")
     parser.add_argument("--profile", choices=["wan", "lan", "local"], action="append", help="Serf's timing")
@@ -56,35 +52,29 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.0, help="of a cut, or of watching")
     parser.add_argument("--changes", type=int, default=0, help="on each side of a cut")
     parser.add_argument("--attack", choices=KINDS, action="append", metavar="KIND", help="default: all kinds")
-    arguments = parser.parse_args()
-    options = Options(
-        nodes=arguments.nodes or (),
-        repeat=arguments.repeat,
-        profiles=arguments.profile or (),
-        modes=arguments.mode or (),
-        conditions=arguments.condition or (),
-        blocks=arguments.blocks or (),
-        size=arguments.size,
-        entries=arguments.entries,
-        seconds=arguments.seconds,
-        changes=arguments.changes,
-        attacks=arguments.attack or (),
-    )
-    here = Origin.here(run=arguments.run)
-    end_cleanly()
-    try:
+    with Benchmark(parser) as benchmark:
+        arguments = benchmark.options
+        options = Options(
+            seed=arguments.seed,
+            nodes=arguments.nodes or (),
+            repeat=arguments.repeat,
+            profiles=arguments.profile or (),
+            modes=arguments.mode or (),
+            conditions=arguments.condition or (),
+            blocks=arguments.blocks or (),
+            size=arguments.size,
+            entries=arguments.entries,
+            seconds=arguments.seconds,
+            changes=arguments.changes,
+            attacks=arguments.attack or (),
+        )
         for name in arguments.scenario or SCENARIOS:
             scenario = SCENARIOS[name]
             print(f"\n{name}: {scenario.about}", flush=True)
-            rows = Rows(arguments.results / f"bench_net_{name}.csv", scenario.keys, here, again=arguments.again)
-            scenario.run(options, rows)
-            rows.show()
-    except KeyboardInterrupt:
-        sys.exit(f"interrupted: what was measured is in {arguments.results}")
-    except UncommittedCode as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(f"{name}: {error}; what was measured is in {arguments.results}")
+            rows = benchmark.rows(f"bench_net_{name}", scenario.keys)
+            # What fails does not keep the other scenarios from being measured.
+            with benchmark.going_on(name):
+                scenario.run(options, rows)
 
 
 def _condition(text: str) -> str:

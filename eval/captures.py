@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from basefs.management.main import COMMANDS, basefs, summary
+from eval.ending import end_cleanly
 from eval.transcript import Player, contradictions, machines, parse, render
 
 ROOT = Path(__file__).parent.parent
@@ -66,6 +67,7 @@ def capture(path: Path) -> bool:
 
 def main() -> None:
     """Write the help texts anew, and play the documents that are named, or all."""
+    end_cleanly()
     COMMANDS_DOCUMENT.write_text(with_help(COMMANDS_DOCUMENT.read_text()))
     for path in [Path(name) for name in sys.argv[1:]] or documents():
         changed = capture(path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -13,6 +15,16 @@ def end_cleanly() -> None:
     """From now on SIGTERM and SIGHUP leave all `with` blocks, as Ctrl-C does."""
     for number in _SIGNALS:
         signal.signal(number, _end)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Signals that end the program wait until the block is left."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_SIGNALS, signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(number: int, _: FrameType | None) -> None:

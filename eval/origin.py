@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Origin:
 
     Attributes:
         run: the number of the repetition, from 1: rows of several runs stand beside each other.
-        seed: of contents, orders and bad networks of `python -m eval`.  Benchmarks have none, and say 1.
+        seed: of contents, orders and bad networks.
         commit: of the code, with `-dirty` behind it if the tree differs from that; empty outside of a repository.
         machine: processors, memory and kernel.
     """
@@ -61,6 +62,44 @@ class Origin:
 
 #: The names of these columns, which tell rows apart in every file.
 COLUMNS = tuple(Origin.__dataclass_fields__)
+
+
+#: Columns of what else the machine did while a row was measured, its own processes included.
+STRAIN = ("load", "steal %", "waiting %")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Counters of the machine at one moment.
+
+    Attributes:
+        at: `time.monotonic`.
+        stolen: seconds that the host has taken processors away, all of them together (proc(5), `steal`).
+        waiting: seconds in which some process waited for a processor; `None` where the kernel does not count them.
+    """
+
+    at: float
+    stolen: float
+    waiting: float | None
+
+    @classmethod
+    def now(cls) -> Moment:
+        """The counters now."""
+        stolen = psutil.cpu_times().steal
+        try:
+            waiting = re.search(r"^some .*total=(\d+)", Path("/proc/pressure/cpu").read_text())
+        except OSError:
+            waiting = None
+        return cls(time.monotonic(), stolen, int(waiting[1]) / 1e6 if waiting else None)
+
+    def strain(self, since: Moment) -> dict[str, Any]:
+        """The columns `STRAIN` of the time between another moment and this one."""
+        passed = max(self.at - since.at, 1e-9)
+        stolen = 100 * (self.stolen - since.stolen) / passed / (os.cpu_count() or 1)
+        waiting: float | str = ""
+        if self.waiting is not None and since.waiting is not None:
+            waiting = round(100 * (self.waiting - since.waiting) / passed, 1)
+        return {"load": load(), "steal %": round(stolen, 1), "waiting %": waiting}
 
 
 def versions() -> dict[str, Any]:

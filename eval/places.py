@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from eval.ending import uninterrupted
 from tests.support.node import Node, detach
 
 #: The name of the filesystem in a BaseFS place.
@@ -30,8 +31,10 @@ def bindfs(directory: Path) -> Iterator[Path]:
     below, mountpoint = directory / "below", directory / "mnt"
     below.mkdir(parents=True)
     mountpoint.mkdir()
-    subprocess.run(["bindfs", str(below), str(mountpoint)], check=True)
     try:
+        # A signal that came between the mount and here would find a mount that nobody ends.
+        with uninterrupted():
+            subprocess.run(["bindfs", str(below), str(mountpoint)], check=True)
         yield mountpoint
     finally:
         detach(mountpoint)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from eval.ending import end_cleanly
 from eval.saves import FILES, PROGRAMS, Program, prepare
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import COMMAND, Node
@@ -118,6 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("docs/saving.md"), help="default: docs/saving.md")
     arguments = parser.parse_args()
+    end_cleanly()
     rows = []
     with tempfile.TemporaryDirectory(prefix="basefs-saving-") as text, NamespaceNetwork(Path(text), 2) as network:
         writer, reader = network.nodes

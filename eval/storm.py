@@ -22,10 +22,9 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from basefs.daemon.api.control import call
-from eval.ending import end_cleanly
+from eval.benchmark import Benchmark
 from eval.places import PLACES
-from eval.rows import Tables, tables_option
-from eval.tables import Row, print_table
+from eval.rows import Row
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
 from tests.support.wait import wait_until
@@ -42,6 +41,7 @@ PING_SECONDS = 0.01
 QUIET_SECONDS = 10.0
 #: Seconds for everything to arrive.
 PATIENCE = 600.0
+_STORM = "BaseFS, changes arriving"
 
 
 def make_content(name: str, revision: int) -> bytes:
@@ -148,7 +148,7 @@ def storm(
     for one in reading.seen:
         for line in [*one.errors[:3], *(f"torn: {name}" for name in one.torn[:3])]:
             print(line, file=sys.stderr)
-    read.append({"place": "BaseFS, changes arriving", **_row(reading.seen, damaged)})
+    read.append({"place": _STORM, **_row(reading.seen, damaged)})
     figures: dict[str, object] = {
         "readers": readers,
         "changes": changes,
@@ -261,25 +261,24 @@ def _milliseconds(ordered: list[float], part: float) -> float:
 
 
 def main() -> None:
-    """Run a storm, print what came of it, write it as CSV; exit code 1 where a reader met an error or a torn file."""
+    """Run a storm, write rows and print them; exit code 1 where a reader met an error or a torn file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readers", type=int, default=READERS, help=f"processes (default: {READERS})")
     parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes (default: {CHANGES})")
     parser.add_argument("--files", type=int, default=FILES, help=f"files (default: {FILES})")
-    tables_option(parser)
-    arguments = parser.parse_args()
-    end_cleanly()
-    tables = Tables(arguments.results, run=arguments.run)
-    with tempfile.TemporaryDirectory(prefix="basefs-storm-") as text:
-        sizes = {"readers": arguments.readers, "changes": arguments.changes, "files": arguments.files}
-        read, figures = storm(Path(text), **sizes, places=("disk", "bindfs"), quiet=QUIET_SECONDS)
-    print_table(read)
-    print()
-    print_table(figures)
-    tables.keep("storm", read)
-    tables.keep("storm_daemon", figures)
-    if any(row["errors"] or row["torn"] for row in read):
-        sys.exit("readers met errors, or files that were no revision")
+    with Benchmark(parser) as benchmark, tempfile.TemporaryDirectory(prefix="basefs-storm-") as text:
+        options = benchmark.options
+        rows, daemon = benchmark.rows("storm", ("place",)), benchmark.rows("storm_daemon", ("what",))
+        if rows.has(place=_STORM):
+            return
+        sizes = {"readers": options.readers, "changes": options.changes, "files": options.files}
+        # What ends the storm early is a row of it.
+        with benchmark.going_on("the storm"), rows.recording(place=_STORM):
+            read, figures = storm(Path(text), **sizes, places=("disk", "bindfs"), quiet=QUIET_SECONDS)
+            rows.add_all(read)
+            daemon.add_all(figures)
+            if any(row["errors"] or row["torn"] for row in read):
+                raise OSError("readers met errors, or files that were no revision")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 import subprocess
 import time
 
-from basefs.log.keys import SigningKey
-from basefs.replica.replica import Replica
-from eval.histories import history
+from eval.histories import KEY, make_log
 from eval.net.scenario import Options, Scenario, cpu_seconds, network_of, peak_mib, reset_peak, say
 from eval.net.verifying import verify_seconds
 from eval.rows import Row, Rows
@@ -20,18 +17,11 @@ from tests.support.node import COMMAND, CommandFailed, Node
 
 #: Entries of the history (docs/network.md).
 ENTRIES = 130_000
-#: Entries given to the log at once while the history is made.
-_SLICE = 512
-
-#: Which signs all of it, and by which both nodes are members.
-_KEY = SigningKey.from_seed(bytes(32))
 
 
 def _run(options: Options, rows: Rows) -> None:
     entries = options.entries or ENTRIES
-    if not rows.has(entries=entries):
-        with rows.recording(entries=entries):
-            rows.add({"entries": entries, **_measure(entries)})
+    rows.measure(lambda: _measure(entries), entries=entries)
 
 
 def _measure(entries: int) -> Row:
@@ -40,9 +30,9 @@ def _measure(entries: int) -> Row:
         for node in network.nodes:
             # Only members read it.
             node.home.mkdir(parents=True, exist_ok=True)
-            _KEY.save(node.home / "key")
+            KEY.save(node.home / "key")
         say(f"making a history of {entries} entries")
-        _make(server, entries)
+        make_log(server.home / "fs" / NAME, entries)
         server.mount(NAME)
         pid = server.daemon(NAME)
         reset_peak(pid)
@@ -66,20 +56,6 @@ def _measure(entries: int) -> Row:
             "bytes of sync a differing entry": sent.sync / entries,
             "entries there": newcomer.summary(NAME)["entries"],
         }
-
-
-def _make(node: Node, entries: int) -> None:
-    directory = node.home / "fs" / NAME
-    directory.mkdir(parents=True)
-    pairs = history(_KEY, entries)
-    first = next(pairs)
-    replica = Replica.create(directory, first[0].hash)
-    pairs = itertools.chain([first], pairs)
-    while batch := list(itertools.islice(pairs, _SLICE)):
-        replica.add([entry.encode() for entry, _ in batch], [block.encode() for _, blocks in batch for block in blocks])
-        replica.sync_to_disk()
-    assert replica.totals()["entries"] == entries
-    replica.close()
 
 
 def _get(node: Node, server: Node) -> tuple[float, resource.struct_rusage]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ class Options:
     """What the command line asks for; empty: the scenario's own choice.
 
     Attributes:
+        seed: of contents and pauses.
         nodes: of each cluster; several numbers where a scenario compares them.
         repeat: measurements of which the median counts.
         profiles: Serf's timing.
@@ -41,6 +43,7 @@ class Options:
         attacks: of a hostile peer, by name.
     """
 
+    seed: int = 1
     nodes: Sequence[int] = ()
     repeat: int = 3
     profiles: Sequence[str] = ()
@@ -52,6 +55,10 @@ class Options:
     seconds: float = 0.0
     changes: int = 0
     attacks: Sequence[str] = ()
+
+    def chance(self, what: str) -> random.Random:
+        """The contents, or pauses, of something by name: the same in each run with this seed."""
+        return random.Random(f"{self.seed} {what}")
 
 
 @dataclass(frozen=True)

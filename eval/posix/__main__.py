@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from eval.benchmark import Benchmark
 from eval.places import PLACES
 from eval.posix.deviations import is_known
 from eval.posix.outcome import Outcome, Status
@@ -19,8 +20,7 @@ from eval.posix.python import python
 from eval.posix.rust import find, fsx, pjdfstest
 from eval.posix.stress import stress
 from eval.posix.tools import git, make, sqlite
-from eval.rows import Tables, tables_option
-from eval.tables import Row, print_table
+from eval.rows import Row
 
 Program = Callable[[Path, Path], list[Outcome]]
 
@@ -39,29 +39,22 @@ _FROM_CARGO = ("pjdfstest", "fsx")
 
 
 def main() -> None:
-    """Run what was asked for, print a table, write it as CSV, list every deviation."""
+    """Run what was asked for, write tables of the programs and of every deviation as CSV, and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=PROGRAMS, help="run this program; repeatable")
-    tables_option(parser)
-    arguments = parser.parse_args()
-    tables = Tables(arguments.results, run=arguments.run)
-    rows: list[Row] = []
-    deviations: list[Row] = []
-    for name in arguments.only or PROGRAMS:
-        if name in _FROM_CARGO and find(name) is None:
-            print(f"{name} is not here: 'cargo install {name}' brings it", file=sys.stderr)
-            continue
-        row, found = compare(name, PROGRAMS[name])
-        rows.append(row)
-        deviations.extend(found)
-        print_table([row])
-        print_table(found)
-        print(flush=True)
-    if rows:
-        print_table(rows)
-        tables.keep("posix", rows)
-    if deviations:
-        tables.keep("posix_deviations", deviations)
+    with Benchmark(parser) as benchmark:
+        rows = benchmark.rows("posix", ("program",))
+        deviations = benchmark.rows("posix_deviations", ("program", "case"))
+        for name in benchmark.options.only or PROGRAMS:
+            if rows.has(program=name):
+                continue
+            if name in _FROM_CARGO and find(name) is None:
+                print(f"{name} is not here: 'cargo install {name}' brings it", file=sys.stderr)
+                continue
+            with benchmark.going_on(name), rows.recording(program=name):
+                row, found = compare(name, PROGRAMS[name])
+                rows.add({"program": name, **row})
+                deviations.add_all({"program": name, **deviation} for deviation in found)
 
 
 def compare(name: str, program: Program) -> tuple[Row, list[Row]]:
@@ -72,11 +65,11 @@ def compare(name: str, program: Program) -> tuple[Row, list[Row]]:
         results[place], seconds[place] = _run(program, place)
     disk, ours = results["disk"], results["BaseFS"]
     found: list[Row] = [
-        {"program": name, "case": case, "listed": "yes" if is_known(name, case) else "no", "detail": outcome.detail}
+        {"case": case, "listed": "yes" if is_known(name, case) else "no", "detail": outcome.detail}
         for case, outcome in ours.items()
         if outcome.status is Status.FAILED and (case not in disk or disk[case].status is not Status.FAILED)
     ]
-    row: dict[str, object] = {"program": name}
+    row: Row = {}
     for place, outcomes in results.items():
         for status in Status:
             row[f"{place} {status.value}"] = sum(outcome.status is status for outcome in outcomes.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from eval.origin import Origin, UncommittedCode
+from eval.origin import Moment, Origin, UncommittedCode
 from eval.report.data import Results
-from eval.rows import Rows, Tables
+from eval.rows import Rows
 from tests.support.project import ROOT
 
 HERE = Origin(run=1, seed=1, commit="0123456789ab", machine="2 x processor, 24 GiB, Linux 6.1")
@@ -29,7 +30,8 @@ def test_a_row_is_in_the_file_at_once_to_its_last_digit_and_counts_in_the_next_r
     rows = Rows(path, ("nodes", "mode"), HERE)
     assert not rows.has(nodes=5, mode="push")
     rows.add({"nodes": 5, "mode": "push", "seconds": 1.23456789012345})
-    assert _read(path) == [{"nodes": "5", "mode": "push", "seconds": "1.23456789012345", **COLUMNS}]
+    (row,) = _read(path)
+    assert row.items() >= {"nodes": "5", "mode": "push", "seconds": "1.23456789012345", **COLUMNS}.items()
     assert Rows(path, ("nodes", "mode"), HERE).has(nodes=5, mode="push")
     assert not Rows(path, ("nodes", "mode"), HERE).has(nodes=15, mode="push")
 
@@ -106,14 +108,50 @@ def test_rows_of_uncommitted_code_are_not_kept(tmp_path: Path) -> None:
             Rows(kept, ("nodes",), replace(HERE, commit=commit))
         Rows(tmp_path / "rows.csv", ("nodes",), replace(HERE, commit=commit)).add({"nodes": 5})
     assert not kept.exists()
-    Tables(tmp_path).keep("table", [{"seconds": 0.1 + 0.2}])
-    assert _read(tmp_path / "table.csv")[0]["seconds"] == "0.30000000000000004"
 
 
-def test_a_table_stands_beside_those_of_other_runs_and_replaces_its_own(tmp_path: Path) -> None:
-    for run, seconds in ((1, 1), (2, 2), (1, 3)):
-        Tables(tmp_path, run=run).keep("table", [{"seconds": seconds}])
-    assert [(row["run"], row["seconds"]) for row in _read(tmp_path / "table.csv")] == [("2", "2"), ("1", "3")]
+def test_what_fails_is_a_row_and_does_not_keep_the_rest_from_being_measured(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    rows = Rows(path, ("nodes",), HERE)
+
+    def fail() -> dict[str, object]:
+        raise TimeoutError("not within 30 s")
+
+    rows.measure(fail, nodes=5)
+    rows.measure(lambda: {"seconds": 1}, nodes=15)
+    assert [(row["nodes"], row["seconds"], row["failed"]) for row in _read(path)] == [
+        ("5", "", "not within 30 s"),
+        ("15", "1", ""),
+    ]
+    assert rows.failures == 1
+    rows.measure(fail, nodes=15)
+    assert rows.failures == 1, "what was measured is not measured again"
+
+
+def test_a_mistake_of_ours_is_a_row_and_ends_the_run(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.csv", ("nodes",), HERE)
+    with pytest.raises(ZeroDivisionError):
+        rows.measure(lambda: {"seconds": 1 / 0}, nodes=5)
+    assert _read(tmp_path / "rows.csv")[0]["failed"] == "division by zero"
+
+
+def test_each_row_says_what_the_machine_did_meanwhile(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.csv", ("nodes",), HERE)
+    rows.measure(lambda: {"seconds": 1}, nodes=5)
+    (row,) = _read(tmp_path / "rows.csv")
+    assert float(row["load"]) >= 0 and float(row["steal %"]) >= 0
+    earlier, later = Moment(10.0, 1.0, 2.0), Moment(20.0, 1.5, 4.5)
+    strain = later.strain(earlier)
+    assert strain["steal %"] == round(5 / (os.cpu_count() or 1), 1) and strain["waiting %"] == 25.0
+    assert replace(later, waiting=None).strain(earlier)["waiting %"] == "", "not every kernel counts it"
+
+
+def test_a_row_of_an_unknown_commit_goes_when_its_measurement_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for nodes in (5, 15):
+        Rows(path, ("nodes",), replace(HERE, commit="", machine="another")).add({"nodes": nodes, "seconds": 1})
+    Rows(path, ("nodes",), HERE).add({"nodes": 5, "seconds": 2})
+    assert [(row["nodes"], row["commit"]) for row in _read(path)] == [("15", ""), ("5", HERE.commit)]
 
 
 def test_a_clone_with_changed_code_is_told_apart_and_one_with_new_rows_is_not(tmp_path: Path) -> None:
