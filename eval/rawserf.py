@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import queue
+import random
 import threading
 import time
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Listeners:
 
     def send(self, number: int) -> float:
         """Send an event from the first node; seconds until the last agent has told it.  Raises `TimeoutError`."""
-        payload = os.urandom(PAYLOAD)
+        payload = random.Random(number).randbytes(PAYLOAD)
         start = time.monotonic()
         with in_namespace(str(self._nodes[0].namespace)):
             asyncio.run(_send(self._nodes[0], f"{_PREFIX}{number}", payload))
@@ -64,7 +64,7 @@ class Listeners:
             asyncio.run(self._listen(node))
 
     async def _listen(self, node: Node) -> None:
-        async with await _connect(node) as client:
+        async with await connect(node) as client:
             stream = await client.subscribe("user")
             self._ready.wait()
             while not self._stop.is_set():
@@ -75,11 +75,12 @@ class Listeners:
 
 
 async def _send(node: Node, name: str, payload: bytes) -> None:
-    async with await _connect(node) as client:
+    async with await connect(node) as client:
         await client.call("event", {"Name": name, "Payload": payload, "Coalesce": False})
 
 
-async def _connect(node: Node) -> Client:
+async def connect(node: Node) -> Client:
+    """A client of a node's Serf agent; to be used in the node's network namespace.  Raises as `Client.connect`."""
     config = json.loads((node.home / "run" / NAME / "serf.json").read_text())
     host, _, port = config["rpc_addr"].rpartition(":")
     return await Client.connect(host, int(port), config["rpc_auth"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -38,23 +36,24 @@ _SMALL = "small change"
 
 
 def _run(options: Options, rows: Rows) -> None:
-    profiles, modes = options.profiles or ("wan", "lan"), options.modes or ("push", "gossip")
-    conditions = options.conditions or ("none",)
-    for count, profile, mode in itertools.product(options.nodes or (30,), profiles, modes):
-        cells = {
-            condition: [
-                change
-                for change in _changes(condition, options.blocks or BLOCKS)
-                if not rows.has(nodes=count, profile=profile, mode=mode, condition=condition, change=change)
-            ]
-            for condition in conditions
-        }
-        if not any(cells.values()):
-            continue
-        with running(count, mode=mode, profile=profile) as cluster:
-            for condition, changes in cells.items():
-                if changes:
-                    _measure(_Place(cluster, Meter(cluster.nodes), profile, mode, condition), changes, options, rows)
+    # A cluster for each condition, so that none meets what another one has left behind.
+    where = itertools.product(
+        options.nodes or (30,),
+        options.profiles or ("wan", "lan"),
+        options.modes or ("push", "gossip"),
+        options.conditions or ("none",),
+    )
+    for count, profile, mode, condition in where:
+        key = {"nodes": count, "profile": profile, "mode": mode, "condition": condition}
+        changes = [
+            title for title in _changes(condition, options.blocks or BLOCKS) if not rows.has(**key, change=title)
+        ]
+        if changes:
+            with contextlib.ExitStack() as stack:
+                # What keeps a cluster from starting is a row of the first change.
+                with rows.recording(**key, change=changes[0]):
+                    cluster = stack.enter_context(running(count, mode=mode, profile=profile))
+                _measure(_Place(cluster, Meter(cluster.nodes), profile, mode, condition, options), changes, rows)
 
 
 def _changes(condition: str, blocks: Sequence[int]) -> list[str]:
@@ -78,6 +77,7 @@ class _Place:
     profile: str
     mode: str
     condition: str
+    options: Options
 
     @property
     def key(self) -> Row:
@@ -89,8 +89,9 @@ class _Place:
         }
 
 
-def _measure(place: _Place, changes: Sequence[str], options: Options, rows: Rows) -> None:
-    nodes = place.cluster.nodes
+def _measure(place: _Place, changes: Sequence[str], rows: Rows) -> None:
+    nodes, repeat = place.cluster.nodes, place.options.repeat
+    pauses = place.options.chance("pauses")
     place.cluster.network.shape(Condition.parse(place.condition))
     say(f"{place.condition}: what an idle cluster sends")
     idle = Rate.measure(place.meter, IDLE)
@@ -98,16 +99,16 @@ def _measure(place: _Place, changes: Sequence[str], options: Options, rows: Rows
     try:
         with Listeners(nodes, PATIENCE) if _RAW in changes else contextlib.nullcontext() as listeners:
             # In turn, so that what else the machine does meets all of them alike.
-            for number in range(options.repeat):
+            for number in range(repeat):
                 for change in changes:
                     # Serf sends in fixed intervals, which should not always begin together with a change.
-                    time.sleep(random.uniform(0, _SERF_INTERVAL))
+                    time.sleep(pauses.uniform(0, _SERF_INTERVAL))
                     send = listeners.send if listeners is not None and change == _RAW else None
                     with rows.recording(**place.key, change=change):
                         # A median without the round that fails would be one of the rounds that did not.
                         before = taken.pop(change)
                         taken[change] = [*before, _take(place, number, change, send)]
-                say(f"{place.condition}: {number + 1} of {options.repeat} rounds")
+                say(f"{place.condition}: {number + 1} of {repeat} rounds")
     finally:
         for change, found in taken.items():
             if found:
@@ -148,7 +149,8 @@ def _row(place: _Place, change: str, found: list[_Taken], idle: Rate, raw: list[
 
 def _write(place: _Place, blocks: int, number: int) -> float:
     """Write a file on the first node; seconds until it is complete on all."""
-    name, content = f"{place.condition}-{blocks}-{number}", os.urandom(blocks * BLOCK_BYTES or SMALL)
+    name = f"{place.condition}-{blocks}-{number}"
+    content = place.options.chance(name).randbytes(blocks * BLOCK_BYTES or SMALL)
     return seconds_to_all(place.cluster.nodes, name, content, PATIENCE)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import subprocess
 import tempfile
@@ -28,7 +27,7 @@ from tests.support.node import COMMAND, Node
 
 #: Nodes that news and a copy go to.
 NODES = 10
-#: Handshakes of which the median counts, and the keys that each side trusts.
+#: Handshakes of one round, of which the median counts, and the keys that each side trusts.
 _HANDSHAKES = 300
 _TRUSTED = 30
 #: Changes in a cluster, bytes of one, and seconds between two.
@@ -37,13 +36,16 @@ _SMALL = 100
 _PAUSE = 0.3
 PATIENCE = 300.0
 _SOURCE = Path("/etc")
-_HANDSHAKE = "handshake, processor s of both ends"
+_HANDSHAKE = "handshake, processor ms of both ends"
 _NEWS, _COPY, _JOIN, _MOUNT = "small change, s", "/etc, s", "join, s", "join and mount, s"
 
 
 def _run(options: Options, rows: Rows) -> None:
     if not rows.has(nodes=2, what=_HANDSHAKE):
-        rows.add({"nodes": 2, "what": _HANDSHAKE, **_compared([_plain()], [_under_tls()]), "rounds": _HANDSHAKES})
+        with rows.recording(nodes=2, what=_HANDSHAKE):
+            pairs = [(_plain(), _under_tls()) for _ in range(options.repeat)]
+            plain, under_tls = ([1000 * seconds for seconds in each] for each in zip(*pairs, strict=True))
+            rows.add({"nodes": 2, "what": _HANDSHAKE, **_compared(plain, under_tls)})
     for count in options.nodes or (NODES,):
         if all(rows.has(nodes=count, what=what) for what in (_NEWS, _COPY, _JOIN, _MOUNT)):
             continue
@@ -51,7 +53,7 @@ def _run(options: Options, rows: Rows) -> None:
         with rows.recording(nodes=count, what=_NEWS):
             for _ in range(options.repeat):
                 for closed in (False, True):
-                    for what, seconds in _measure(count, closed=closed).items():
+                    for what, seconds in _measure(count, options, closed=closed).items():
                         found[what][closed].append(seconds)
         for what, (plain, under_tls) in found.items():
             rows.add({"nodes": count, "what": what, **_compared(plain, under_tls)})
@@ -76,7 +78,7 @@ def _compared(plain: list[float], closed: list[float]) -> Row:
     return row
 
 
-def _measure(count: int, *, closed: bool) -> dict[str, float]:
+def _measure(count: int, options: Options, *, closed: bool) -> dict[str, float]:
     say(f"starting {count} nodes, {'closed' if closed else 'open'}")
     found = {}
     with network_of(count + 1) as network:
@@ -84,10 +86,10 @@ def _measure(count: int, *, closed: bool) -> dict[str, float]:
         cluster = Cluster.start(network, nodes, closed=closed)
         cluster.wait_for_sessions()
         say("small changes")
-        seconds = []
+        seconds, chance = [], options.chance("small")
         for number in range(_CHANGES):
             time.sleep(_PAUSE)
-            seconds.append(seconds_to_all(nodes, f"small{number}", os.urandom(_SMALL), PATIENCE))
+            seconds.append(seconds_to_all(nodes, f"small{number}", chance.randbytes(_SMALL), PATIENCE))
         found[_NEWS] = statistics.median(seconds)
         say("a copy of /etc")
         found[_COPY] = _copy(nodes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -61,19 +61,37 @@ def _run(options: Options, rows: Rows) -> None:
     for count, readable in itertools.product(options.nodes or (NODES,), READABLE):
         where = {"nodes": count, "filesystem": readable}
         missing = [kind for kind in options.attacks or KINDS if not rows.has(**where, attack=kind)]
-        if missing:
-            say(f"starting {count} nodes and an attacker, {readable}")
-            with network_of(count + 1) as network:
-                *honest, bad = network.nodes
-                cluster = Cluster.start(network, honest, closed=readable == "closed")
-                cluster.wait_for_sessions()
-                for number in range(_FILES):
-                    (honest[0].mountpoint / f"file{number}").write_bytes(os.urandom(_SMALL))
-                prepare(cluster, bad, missing, closed=readable == "closed")
-                for kind in missing:
-                    key = {**where, "attack": kind}
-                    with rows.recording(**key):
-                        rows.add({**key, **_measure(cluster, bad, kind, options.seconds or ATTACK)})
+        found: dict[str, list[_Round]] = {kind: [] for kind in missing}
+        try:
+            for number in range(options.repeat if missing else 0):
+                _attack_all(options, rows, where, found, number)
+        finally:
+            for kind, rounds in found.items():
+                if rounds:
+                    rows.add({**where, "attack": kind, **_row(rounds)})
+
+
+def _attack_all(options: Options, rows: Rows, where: Row, found: dict[str, list[_Round]], number: int) -> None:
+    """One round of all attacks, on a cluster of its own: in the one before attackers have been banned."""
+    kinds, closed = list(found), where["filesystem"] == "closed"
+    options.chance(f"order {number}").shuffle(kinds)
+    chance = options.chance(f"files {number}")
+    say(f"round {number + 1} of {options.repeat}: {where['nodes']} nodes and an attacker, {where['filesystem']}")
+    with contextlib.ExitStack() as stack:
+        # What keeps a cluster from starting is a row of the first attack.
+        with rows.recording(**where, attack=kinds[0]):
+            network = stack.enter_context(network_of(where["nodes"] + 1))
+            *honest, bad = network.nodes
+            cluster = Cluster.start(network, honest, closed=closed)
+            cluster.wait_for_sessions()
+            for file in range(_FILES):
+                (honest[0].mountpoint / f"file{file}").write_bytes(chance.randbytes(_SMALL))
+            prepare(cluster, bad, kinds, closed=closed)
+        for kind in kinds:
+            with rows.recording(**where, attack=kind):
+                # Figures without the round that fails would be those of the rounds that did not.
+                before = found.pop(kind)
+                found[kind] = [*before, _measure(cluster, bad, kind, options.seconds or ATTACK, chance)]
 
 
 def prepare(cluster: Cluster, bad: Node, kinds: Sequence[str], *, closed: bool) -> None:
@@ -126,7 +144,7 @@ class _Found:
     peak: float
 
     @classmethod
-    def during(cls, nodes: Sequence[Node], name: str, least: int, until: float = 0.0) -> _Found:
+    def during(cls, nodes: Sequence[Node], name: str, chance: random.Random, least: int, until: float = 0.0) -> _Found:
         """Write `least` changes, and more until that time."""
         pids = [node.daemon(NAME) for node in nodes]
         for pid in pids:
@@ -134,35 +152,68 @@ class _Found:
         before = _Used.by(nodes)
         seconds: list[float] = []
         while len(seconds) < least or time.monotonic() < until:
-            seconds.append(seconds_to_all(nodes, f"{name}-{len(seconds)}", os.urandom(_SMALL), PATIENCE))
+            seconds.append(seconds_to_all(nodes, f"{name}-{len(seconds)}", chance.randbytes(_SMALL), PATIENCE))
             time.sleep(_PAUSE)
         daemon, serf = before.until(_Used.by(nodes), len(nodes))
         return cls(seconds, daemon, serf, max(map(peak_mib, pids)))
 
 
-def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float) -> Row:
+@dataclass(frozen=True)
+class _Round:
+    """One attack, and right before it the same nodes without it.
+
+    Attributes:
+        quiet, attacked: what was found without it and in it.
+        cores: that the attacker was given.
+        attempts: a second, that it managed.
+    """
+
+    quiet: _Found
+    attacked: _Found
+    cores: float
+    attempts: float
+
+    @property
+    def slower(self) -> float:
+        """How many times as long a change took, by the medians."""
+        return statistics.median(self.attacked.seconds) / statistics.median(self.quiet.seconds)
+
+
+def _measure(cluster: Cluster, bad: Node, kind: str, seconds: float, chance: random.Random) -> _Round:
     say(kind)
     word = kind.replace(" ", "-")
-    quiet = _Found.during(cluster.nodes, f"{word}-before", _CHANGES)
+    quiet = _Found.during(cluster.nodes, f"{word}-before", chance, _CHANGES)
     with attacking(cluster.nodes, bad, kind, seconds, "--yield-cores") as attack:
         time.sleep(_START)
-        found = _Found.during(cluster.nodes, f"{word}-during", 1, time.monotonic() + seconds - 2 * _START)
+        attacked = _Found.during(cluster.nodes, f"{word}-during", chance, 1, time.monotonic() + seconds - 2 * _START)
         done = attack()
-        given = done.pop(PROCESSOR, 0.0)
-    medians = statistics.median(quiet.seconds), statistics.median(found.seconds)
+    given = done.pop(PROCESSOR, 0.0)
+    return _Round(quiet, attacked, given / seconds, sum(done.values()) / seconds)
+
+
+def _row(rounds: Sequence[_Round]) -> Row:
+    """Medians of the rounds, with the least and the most of the ratio."""
+
+    def median(of: Callable[[_Round], float]) -> float:
+        return statistics.median(map(of, rounds))
+
+    slower = [each.slower for each in rounds]
     return {
-        "changes": len(found.seconds),
-        "quiet s": medians[0],
-        "attacked s": medians[1],
-        "x quiet": medians[1] / medians[0],
-        "longest s": max(found.seconds),
-        "daemon MiB": quiet.peak,
-        "MiB more": found.peak - quiet.peak,
-        "daemon cores": found.daemon,
-        "quiet cores": quiet.daemon,
-        "serf cores": found.serf,
-        "attacker cores": given / seconds,
-        "attempts a second": sum(done.values()) / seconds,
+        "rounds": len(rounds),
+        "changes in attacks": sum(len(each.attacked.seconds) for each in rounds),
+        "quiet s": median(lambda each: statistics.median(each.quiet.seconds)),
+        "attacked s": median(lambda each: statistics.median(each.attacked.seconds)),
+        "x quiet": statistics.median(slower),
+        "x quiet least": min(slower),
+        "x quiet most": max(slower),
+        "longest s": max(max(each.attacked.seconds) for each in rounds),
+        "daemon MiB": median(lambda each: each.quiet.peak),
+        "MiB more": max(each.attacked.peak - each.quiet.peak for each in rounds),
+        "daemon cores": median(lambda each: each.attacked.daemon),
+        "quiet cores": median(lambda each: each.quiet.daemon),
+        "serf cores": median(lambda each: each.attacked.serf),
+        "attacker cores": median(lambda each: each.cores),
+        "attempts a second": median(lambda each: each.attempts),
     }
 
 

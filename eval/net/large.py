@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import itertools
 import time
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from eval.net.scenario import Options, Scenario, peak_mib, reset_peak, running, 
 from eval.rows import Row, Rows
 from eval.traffic import Meter
 from tests.support.cluster import NAME, Cluster
+from tests.support.shaping import Condition
 
 #: Megabytes of the file, and nodes that get it (the one that writes it included).
 SIZE = 200
@@ -22,27 +23,28 @@ _PIECE = 1_000_000
 
 def _run(options: Options, rows: Rows) -> None:
     size = options.size or SIZE
-    for count in options.nodes or (_NODES,):
-        for mode in options.modes or ("push",):
-            key = {"nodes": count, "mode": mode, "megabytes": size}
-            if not rows.has(**key):
-                with rows.recording(**key), running(count, mode=mode) as cluster:
-                    rows.add({**key, **_measure(cluster, size)})
+    where = itertools.product(options.nodes or (_NODES,), options.modes or ("push",), options.conditions or ("none",))
+    for count, mode, condition in where:
+        key = {"nodes": count, "mode": mode, "condition": condition, "megabytes": size}
+        if not rows.has(**key):
+            with rows.recording(**key), running(count, mode=mode) as cluster:
+                rows.add({**key, **_measure(cluster, condition, size, options)})
 
 
-def _measure(cluster: Cluster, size: int) -> Row:
+def _measure(cluster: Cluster, condition: str, size: int, options: Options) -> Row:
     first, *others = cluster.nodes
     wait_for_root(cluster.nodes, settled_root(first), PATIENCE)
+    cluster.network.shape(Condition.parse(condition))
     pids = [node.daemon(NAME) for node in cluster.nodes]
     for pid in pids:
         reset_peak(pid)
     meter = Meter(cluster.nodes)
     say(f"writing {size} MB")
     start = time.monotonic()
-    written = hashlib.sha256()
+    written, chance = hashlib.sha256(), options.chance("large")
     with (first.mountpoint / "large").open("wb") as file:
         for _ in range(size):
-            piece = os.urandom(_PIECE)
+            piece = chance.randbytes(_PIECE)
             written.update(piece)
             file.write(piece)
     copied = time.monotonic() - start
@@ -76,4 +78,8 @@ def _hash(path: Path) -> str:
     return found.hexdigest()
 
 
-SCENARIO = Scenario("a file of 200 MB to 5 nodes: seconds, bytes sent, memory", ("nodes", "mode", "megabytes"), _run)
+SCENARIO = Scenario(
+    "a file of 200 MB to 5 nodes: seconds, bytes sent, memory (--size, --condition: a narrow link)",
+    ("nodes", "mode", "condition", "megabytes"),
+    _run,
+)

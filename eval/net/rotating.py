@@ -1,14 +1,23 @@
-"""A new gossip key in a closed cluster while some members are away: how soon everybody has it, and is in the gossip."""
+"""A new gossip key in a closed cluster while some members are away.
+
+How soon everybody has it and is in the gossip, and for how long members that stayed counted as lost meanwhile.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Sequence
 
 from basefs.daemon.gossipkeys import KeptKey
+from basefs.errors import AgentError
 from eval.net.scenario import Options, Scenario, network_of, say
+from eval.rawserf import connect
 from eval.rows import Row, Rows
 from tests.support.cluster import NAME, Cluster
+from tests.support.namespaces import in_namespace
 from tests.support.node import Node
 from tests.support.wait import wait_until
 
@@ -17,6 +26,8 @@ NODES = 30
 AWAY = 3
 SECONDS = 60.0
 PATIENCE = 600.0
+#: Seconds between two looks at the members that a node's Serf agent knows.
+_LOOK = 0.2
 
 
 def _run(options: Options, rows: Rows) -> None:
@@ -28,7 +39,61 @@ def _run(options: Options, rows: Rows) -> None:
             with rows.recording(**key), network_of(count) as network:
                 cluster = Cluster.start(network, closed=True)
                 cluster.wait_for_sessions()
-                rows.add({**key, **measure(cluster, away, options.seconds or SECONDS)})
+                with Losses(cluster.nodes[:-away]) as losses:
+                    found = measure(cluster, away, options.seconds or SECONDS)
+                rows.add({**key, **found, **losses.columns()})
+
+
+class Losses:
+    """For how long nodes count as lost by the Serf agents of each other while the block runs; a context manager.
+
+    One thread a node, in the node's network namespace.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._stop = threading.Event()
+        self._lost: dict[tuple[str, str], float] = {}
+        self._threads = [threading.Thread(target=self._run, args=(node,), daemon=True) for node in nodes]
+
+    def __enter__(self) -> Losses:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def columns(self) -> Row:
+        """The longest time that one node counted as lost by another one, and pairs in which one did."""
+        return {"stayed, but lost s": max(self._lost.values(), default=0.0), "pairs that lost": len(self._lost)}
+
+    def _run(self, node: Node) -> None:
+        with in_namespace(str(node.namespace)):
+            asyncio.run(self._watch(node))
+
+    async def _watch(self, node: Node) -> None:
+        others = {str(other.address) for other in self._nodes} - {str(node.address)}
+        since: dict[str, float] = {}
+        while not self._stop.is_set():
+            # An agent that starts again is asked again; it has lost nobody by that.
+            with contextlib.suppress(OSError, AgentError):
+                async with await connect(node) as client:
+                    while not self._stop.is_set():
+                        alive = {member.addr for member in await client.members() if member.status == "alive"}
+                        self._note(str(node.address), others - alive, since)
+                        await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK)
+
+    def _note(self, node: str, lost: set[str], since: dict[str, float]) -> None:
+        now = time.monotonic()
+        for other in lost:
+            passed = now - since.setdefault(other, now)
+            self._lost[node, other] = max(self._lost.get((node, other), 0.0), passed)
+        for other in since.keys() - lost:
+            del since[other]
 
 
 def measure(cluster: Cluster, away: int, seconds: float) -> Row:

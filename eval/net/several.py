@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,17 +29,18 @@ def _run(options: Options, rows: Rows) -> None:
             key = {"peers": count - 1, "condition": condition, "megabytes": size}
             if not rows.has(**key):
                 with rows.recording(**key), running(count) as cluster:
-                    rows.add({**key, **_measure(cluster, condition, size)})
+                    rows.add({**key, **_measure(cluster, condition, size, options)})
 
 
-def _measure(cluster: Cluster, condition: str, size: int) -> Row:
+def _measure(cluster: Cluster, condition: str, size: int, options: Options) -> Row:
     *peers, away = cluster.nodes
     wait_for_root(cluster.nodes, settled_root(peers[0]), PATIENCE)
     away.basefs("unmount", NAME)
     say(f"writing {size} MB")
+    chance = options.chance("large")
     with (peers[0].mountpoint / "large").open("wb") as file:
         for _ in range(size):
-            file.write(os.urandom(_PIECE))
+            file.write(chance.randbytes(_PIECE))
     root = settled_root(peers[0])
     wait_for_root(peers, root, PATIENCE)
     shape = Condition.parse(condition)
