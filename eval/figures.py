@@ -28,6 +28,8 @@ Cell = str | Callable[[Runs], str]
 _COLUMNS = 120
 #: Columns that say how often one run measured: a figure of it is a median then.
 _ROUNDS = ("rounds", "runs", "changes")
+#: The column of a measurement that failed, which says why.
+_FAILED = "failed"
 
 
 class NoFigures(Exception):
@@ -52,11 +54,13 @@ class Table:
 
     def lines(self) -> list[str]:
         """The table in Markdown, and where its rows come from."""
-        measured = select(self.file, self.where, self.keys)
+        measured, failed = select(self.file, self.where, self.keys), _failures(self.file, self.where, self.keys)
         if not measured:
-            return ["Not measured yet: no rows are kept."]
+            return ["Not measured yet: no rows are kept.", *failed]
         cells = [[_cell(runs, cell) for cell in self.columns.values()] for runs in measured]
-        return [*_markdown(list(self.columns), cells), "", _source(self.file, measured)]
+        single = [count(runs) == "1" for runs in measured]
+        notes = [_SINGLE[all(single)]] if any(single) else []
+        return [*_markdown(list(self.columns), cells), "", _source(self.file, measured), *notes, *failed]
 
 
 @dataclass(frozen=True)
@@ -110,13 +114,30 @@ def select(file: str, where: Mapping[str, str], keys: Sequence[str]) -> list[Run
     """
     found: dict[tuple[str, ...], list[Row]] = {}
     for number, row in enumerate(_read(file)):
-        if not all(row.get(name) == value for name, value in where.items()) or row.get("failed"):
+        if not all(row.get(name) == value for name, value in where.items()) or row.get(_FAILED):
             continue
         runs = found.setdefault(tuple(row[name] for name in keys) if keys else (str(number),), [])
         if not row.get("commit") or any(runs[-1].get(name) != row[name] for name in ("commit", "machine") if runs):
             runs.clear()
         runs.append(row)
     return list(found.values())
+
+
+def _failures(file: str, where: Mapping[str, str], keys: Sequence[str]) -> list[str]:
+    """A line for each measurement that failed when it was last made."""
+    last: dict[tuple[str, ...], Row] = {}
+    for row in _read(file):
+        if all(row.get(name) == value for name, value in where.items()):
+            last[tuple(row.get(name, "") for name in keys)] = row
+    return [
+        _filled(f"Failed: {', '.join(key)}, commit `{row.get('commit')}`: {row[_FAILED]}.")
+        for key, row in last.items()
+        if row.get(_FAILED)
+    ]
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, _COLUMNS, break_on_hyphens=False)
 
 
 def _read(file: str) -> list[Row]:
@@ -147,7 +168,7 @@ def count(runs: Runs) -> str:
 
 
 def spread(name: str, form: str = ".2f", least: str = "", most: str = "", scale: float = 1.0) -> Cell:
-    """A median with the least and the most of all runs and their rounds, as `0.14 (0.12 to 0.30)`.
+    """A median with the least and the most of all runs and their rounds, as `0.14 (0.12 to 0.30)`; alone if n is 1.
 
     Args:
         name: column of the figure.
@@ -163,7 +184,8 @@ def spread(name: str, form: str = ".2f", least: str = "", most: str = "", scale:
             return _EMPTY
         low, high = _numbers(runs, least) or middle, _numbers(runs, most) or middle
         shown = [format(number / scale, form) for number in (statistics.median(middle), min(low), max(high))]
-        return shown[0] if shown[1] == shown[2] else f"{shown[0]} ({shown[1]} to {shown[2]})"
+        is_known = count(runs) not in ("1", _EMPTY) and (len(middle) > 1 or bool(_numbers(runs, least)))
+        return f"{shown[0]} ({shown[1]} to {shown[2]})" if is_known else shown[0]
 
     return text
 
@@ -177,13 +199,21 @@ def _source(file: str, measured: Sequence[Runs]) -> str:
     commits = list(dict.fromkeys(f"`{row['commit']}`" for row in rows if row.get("commit")))
     machines = list(dict.fromkeys(row["machine"] for row in rows if row.get("machine")))
     if len(commits) == 0:
-        return f"*Rows:* `eval/results/{file}`, which do not name the commit that they measure: an earlier one."
-    text = f"*Rows:* `eval/results/{file}`, commit {', '.join(commits)}, {'; '.join(machines)}."
-    text = textwrap.fill(text, _COLUMNS, break_on_hyphens=False)
+        return _filled(
+            f"*Rows:* `eval/results/{file}`, commit unknown, an earlier one, {'; '.join(machines) or _NOWHERE}."
+        )
+    text = _filled(f"*Rows:* `eval/results/{file}`, commit {', '.join(commits)}, {'; '.join(machines)}.")
     if all(row.get("commit") for row in rows):
         return text
     return f"{text}\nSome rows of this table name no commit: they are of earlier ones."
 
+
+#: Below a table: whether all of its measurements were made once only.
+_SINGLE = {
+    False: "Where n is 1, it was measured once, and its spread is not known.",
+    True: "n is 1: each was measured once, and its spread is not known.",
+}
+_NOWHERE = "machine unknown"
 
 _CHANGE_COLUMNS: dict[str, Cell] = {
     "change": "change",
@@ -194,6 +224,7 @@ _CHANGE_COLUMNS: dict[str, Cell] = {
     "paper, seconds": "paper:.3g",
 }
 _CHANGE_KEYS = ("nodes", "profile", "mode", "condition", "change")
+_LARGE_KEYS = ("nodes", "mode", "condition", "megabytes")
 _HEAL_KEYS = ("nodes", "mode", "changes a side", "cut s")
 #: Peers that a large file comes from at once.
 _SEVERAL = 3
@@ -205,8 +236,8 @@ def _changes(nodes: int, profile: str, mode: str) -> Table:
     return Table("bench_net_changes.csv", _CHANGE_COLUMNS, where, _CHANGE_KEYS)
 
 
-def _change_target(text: str, mode: str, change: str, column: str, most: float) -> Target:
-    where = {"nodes": "30", "profile": "wan", "mode": mode, "condition": "none", "change": change}
+def _change_target(text: str, mode: str, change: str, column: str, most: float, nodes: int = 30) -> Target:
+    where = {"nodes": str(nodes), "profile": "wan", "mode": mode, "condition": "none", "change": change}
     return Target(text, "bench_net_changes.csv", where, column, most, keys=_CHANGE_KEYS)
 
 
@@ -214,12 +245,51 @@ def _log_target(text: str, entries: int, column: str, most: float, shown: str) -
     return Target(text, "bench_log.csv", {"entries": str(entries)}, column, most, shown)
 
 
-def _rate_target(text: str, entries: int) -> Target:
-    return Target(text, "bench_log.csv", {"entries": str(entries)}, "apply/verify", 0.5, "{:.2f}", at_least=True)
+def _rate_target(text: str, entries: int, column: str = "apply/verify", least: float = 0.5) -> Target:
+    return Target(text, "bench_log.csv", {"entries": str(entries)}, column, least, "{:.2f}", at_least=True)
 
 
 def _step_target(text: str, step: str, other: str, most: float) -> Target:
     return Target(text, "bench_fs.csv", {"tree": "etc", "step": step}, f"BaseFS / {other}", most, "{:.2f} x")
+
+
+_SHAPE_KEYS = ("shape", "entries")
+_SHAPE_TARGETS = (
+    ("10 000 hostile entries, x the time of 5000, in the worst shape, to take in: 2.3 x", "take"),
+    ("... to look at what lies beside them: 2.3 x", "look"),
+    ("... to write a file elsewhere: 2.3 x", "elsewhere"),
+)
+
+
+def _shape_target(text: str, what: str) -> Target:
+    where = {"entries": "10000"}
+    return Target(text, "bench_hostile.csv", where, f"{what} 2n/n", 2.3, "{:.2f} x", _SHAPE_KEYS)
+
+
+def _closed_target(text: str, nodes: int, what: str, column: str, most: float, shown: str = "{:.2f} x") -> Target:
+    where = {"nodes": str(nodes), "what": what}
+    return Target(text, "bench_net_closed.csv", where, column, most, shown, ("nodes", "what"))
+
+
+def _attack_target(text: str, filesystem: str) -> Target:
+    where = {"filesystem": filesystem}
+    return Target(text, "bench_net_hostile.csv", where, "x quiet", 1.5, "{:.1f} x", ("nodes", "filesystem", "attack"))
+
+
+def _narrow_target(text: str, blocks: int) -> Target:
+    where = {
+        "nodes": "10",
+        "profile": "wan",
+        "mode": "push",
+        "condition": "bw-32",
+        "change": f"file of {blocks} blocks",
+    }
+    return Target(text, "bench_net_changes.csv", where, "seconds", 9.0, "{:.1f} s", _CHANGE_KEYS)
+
+
+def _large_target(text: str, megabytes: int, condition: str, most: float) -> Target:
+    where = {"nodes": "5", "megabytes": str(megabytes), "condition": condition}
+    return Target(text, "bench_net_large.csv", where, "first node sent x the file", most, "{:.2f} x", _LARGE_KEYS)
 
 
 #: All tables, by the name in their mark.
@@ -229,7 +299,13 @@ TABLES: Mapping[str, Table | Targets] = {
             _rate_target(
                 "entries applied per second, of those that are only verified: 0.5, with 130 000 entries", 130_000
             ),
-            _rate_target("... with 300 000 entries", 300_000),
+            _rate_target(
+                "... of those whose signatures OpenSSL alone verifies: 0.75, with 130 000 entries",
+                130_000,
+                "apply/OpenSSL",
+                0.75,
+            ),
+            _rate_target("... 0.5 of those that are only verified, with 300 000 entries", 300_000),
             _log_target(
                 "a daemon with 130 000 entries, from the command to the first read: 3 s",
                 130_000,
@@ -247,6 +323,16 @@ TABLES: Mapping[str, Table | Targets] = {
                 100,
                 "{:.0f} MiB",
             ),
+            Target(
+                "... after 40 000 files have come and gone: 100 MB",
+                "bench_churn.csv",
+                {"entries": "130000", "files": "40000"},
+                "daemon MiB",
+                100e6 / (1 << 20),
+                "{:.0f} MiB",
+                ("entries", "files"),
+            ),
+            *(_shape_target(*target) for target in _SHAPE_TARGETS),
             _step_target("a copy of `/etc` into the mount: 2 x bindfs", "copy", "bindfs", 2.0),
             _step_target("a warm read of `/etc`: 3 x the disk", "warm read", "disk", 3.0),
             Target(
@@ -288,9 +374,12 @@ TABLES: Mapping[str, Table | Targets] = {
         {
             "entries": "entries",
             "n": count,
+            "verified by": "verified by",
             "verify 1/s": "verify 1/s:.0f",
+            "OpenSSL 1/s": "OpenSSL 1/s:.0f",
             "apply 1/s": "apply 1/s:.0f",
             "apply / verify (least to most)": spread("apply/verify"),
+            "apply / OpenSSL (least to most)": spread("apply/OpenSSL"),
             "us an entry": "us an entry:.0f",
             "verify, s on the clock": "verify wall s:.3g",
             "apply, s on the clock": "apply wall s:.3g",
@@ -312,6 +401,37 @@ TABLES: Mapping[str, Table | Targets] = {
         },
         keys=("entries",),
     ),
+    "churn": Table(
+        "bench_churn.csv",
+        {
+            "entries": "entries",
+            "files that come and go": "files",
+            "n": count,
+            "live files": "live files:.0f",
+            "entries after": "entries after:.0f",
+            "daemon before, MiB": "daemon MiB before:.0f",
+            "after, MiB (least to most)": spread("daemon MiB", ".0f"),
+            "at most, MiB (least to most)": spread("peak MiB", ".0f"),
+            "Serf, MiB": "serf MiB:.0f",
+            "seconds": "seconds:.0f",
+        },
+        keys=("entries", "files"),
+    ),
+    "shapes": Table(
+        "bench_hostile.csv",
+        {
+            "shape": "shape",
+            "entries": "entries",
+            "n": count,
+            "take in, ms": "take ms:.0f",
+            "x half as many (least to most)": spread("take 2n/n"),
+            "look, ms": "look ms:.0f",
+            "x half as many (least to most) ": spread("look 2n/n"),
+            "write elsewhere, ms": "elsewhere ms:.2f",
+            "x half as many (least to most)  ": spread("elsewhere 2n/n"),
+        },
+        keys=_SHAPE_KEYS,
+    ),
     "contents": Table(
         "bench_contents.csv",
         {
@@ -332,6 +452,7 @@ TABLES: Mapping[str, Table | Targets] = {
         "bench_contents_edits.csv",
         {
             "lines": "lines",
+            "n": count,
             "bytes": "bytes",
             "one line changed": "changed: bytes",
             "one line added": "more: bytes",
@@ -341,13 +462,20 @@ TABLES: Mapping[str, Table | Targets] = {
     ),
     "growth": Table(
         "bench_growth.csv",
-        {"edit": "edit", "sent, bytes": "sent", "kept, bytes": "kept"},
+        {
+            "edit": "edit",
+            "n": count,
+            "edits of one run": "edits",
+            "sent, bytes, mean": spread("sent", ".0f"),
+            "kept, bytes, mean": spread("kept", ".0f"),
+        },
         keys=("edit",),
     ),
     "growth-copy": Table(
         "bench_growth_copy.csv",
         {
             "tree": "tree",
+            "n": count,
             "its bytes": "its bytes",
             "entries after the first copy": "entries after first",
             "after copying it again": "entries after again",
@@ -405,6 +533,23 @@ TABLES: Mapping[str, Table | Targets] = {
         {"what": "what", "n": count, "value (least to most)": spread("value", ".4g")},
         keys=("what",),
     ),
+    "posix": Table(
+        "posix.csv",
+        {
+            "program": "program",
+            "n": count,
+            "passed, disk": "disk passed",
+            "failed, disk": "disk failed",
+            "passed, mount": "BaseFS passed",
+            "failed, mount": "BaseFS failed",
+            "skipped, mount": "BaseFS skipped",
+            "deviations": "deviations",
+            "not listed": "not listed",
+            "disk, s": spread("disk s", ".0f"),
+            "mount, s": spread("BaseFS s", ".0f"),
+        },
+        keys=("program",),
+    ),
     "network": Targets(
         (
             _change_target("a small change on 30 nodes: 0.2 s", "push", "small change", "seconds", 0.2),
@@ -421,15 +566,9 @@ TABLES: Mapping[str, Table | Targets] = {
                 "{:.1f} s",
                 ("nodes", "profile", "mode"),
             ),
-            Target(
-                "32 kbit/s, 16 blocks on 10 nodes: 9 s",
-                "bench_net_changes.csv",
-                {"nodes": "10", "condition": "bw-32", "change": "file of 16 blocks"},
-                "seconds",
-                9.0,
-                "{:.1f} s",
-                _CHANGE_KEYS,
-            ),
+            _change_target("254 blocks on 10 nodes: 0.3 s", "push", "file of 254 blocks", "seconds", 0.3, 10),
+            _narrow_target("32 kbit/s, 15 blocks on 10 nodes: 9 s", 15),
+            _narrow_target("... 16 blocks: 9 s", 16),
             Target(
                 "halves of 10 nodes with 1000 changes each are equal after 3 s",
                 "bench_net_heal.csv",
@@ -466,23 +605,40 @@ TABLES: Mapping[str, Table | Targets] = {
                 "{:.2f} x",
                 ("entries",),
             ),
-            Target(
-                "under attack a change takes at most twice as long, in the worst attack",
-                "bench_net_hostile.csv",
-                {},
-                "x quiet",
-                2.0,
-                "{:.1f} x",
-                ("nodes", "filesystem", "attack"),
+            _attack_target(
+                "under attack a change takes 1.5 x as long, in the worst attack on an open filesystem", "open"
+            ),
+            _attack_target("... on a closed one", "closed"),
+            _large_target("a file of 200 MB to 5 nodes: the first node sends it less than 5 times", 200, "none", 5.0),
+            _large_target("... 10 MB, 8 Mbit/s each: 1.39 times", 10, "bw-8000", 1.39),
+            _closed_target(
+                "closed: a handshake, both ends: 2.5 ms of processor time",
+                2,
+                "handshake, processor ms of both ends",
+                "closed",
+                2.5,
+                "{:.2f} ms",
             ),
             Target(
-                "a file of 200 MB to 5 nodes: the first node sends it less than 5 times",
-                "bench_net_large.csv",
-                {},
-                "first node sent x the file",
+                "closed: a new gossip key on 30 nodes, 3 away: one that stays counts as lost for 0 s",
+                "bench_net_rotating.csv",
+                {"nodes": "30", "away": "3"},
+                "stayed, but lost s",
+                0.0,
+                "{:.1f} s",
+                ("nodes", "away", "away s"),
+            ),
+            _closed_target(
+                "closed / open: a small change on 10 nodes: 1.05 x", 10, "small change, s", "closed / open", 1.05
+            ),
+            _closed_target("... `/etc` on 10 nodes: 1.1 x", 10, "/etc, s", "closed / open", 1.1),
+            _closed_target(
+                "closed: a machine has joined and mounted, after the paste: 5 s",
+                10,
+                "join and mount, s",
+                "closed",
                 5.0,
-                "{:.2f} x",
-                ("nodes", "mode", "megabytes"),
+                "{:.1f} s",
             ),
         )
     ),
@@ -573,6 +729,7 @@ TABLES: Mapping[str, Table | Targets] = {
         "bench_net_large.csv",
         {
             "nodes": "nodes",
+            "network": "condition",
             "MB": "megabytes",
             "n": count,
             "in the first node's log, s": spread("published s", ".1f"),
@@ -583,7 +740,7 @@ TABLES: Mapping[str, Table | Targets] = {
             "MiB, others": "peak MiB of others:.0f",
         },
         {},
-        ("nodes", "mode", "megabytes"),
+        _LARGE_KEYS,
     ),
     "several": Table(
         "bench_net_several.csv",
@@ -640,7 +797,7 @@ TABLES: Mapping[str, Table | Targets] = {
             "what": "what",
             "n": count,
             "open": "open:.3g",
-            "closed": spread("closed", ".3g"),
+            "closed (least to most)": spread("closed", ".3g"),
             "closed / open (least to most)": spread("closed / open"),
         },
         keys=("nodes", "what"),
@@ -656,6 +813,8 @@ TABLES: Mapping[str, Table | Targets] = {
             "away, s": "away s:.0f",
             "key with those back, s": spread("key with those back s", ".1f"),
             "all alive, s": spread("all alive s", ".1f"),
+            "stayed, but lost, s": spread("stayed, but lost s", ".1f"),
+            "pairs that lost": spread("pairs that lost", ".0f"),
         },
         keys=("nodes", "away", "away s"),
     ),

@@ -52,6 +52,7 @@ def test_a_table_has_the_runs_of_the_last_commit_their_spread_and_their_origin(r
         "| 5 | 2 | 3.00 (1.50 to 5.00) | 3.0 |",
         "",
         "*Rows:* `eval/results/spread.csv`, commit `bbb`, m.",
+        "Failed: 9, commit `bbb`: too late.",
     ]
     assert "Not measured" in Table("none.csv", {"nodes": "nodes"}).lines()[0]
 
@@ -62,7 +63,31 @@ def test_rows_that_name_no_commit_are_no_runs_and_rounds_count(results: Path) ->
     assert Table("old.csv", columns, keys=("nodes",)).lines()[2] == "| - | 2.00 |"
     rows = [{"nodes": 5, "s": 1.0, "rounds": 3, "run": run, "commit": "a", "machine": "m"} for run in (1, 2)]
     keep(results / "rounds.csv", *rows)
-    assert Table("rounds.csv", columns, keys=("nodes",)).lines()[2] == "| 6 | 1.00 |"
+    assert Table("rounds.csv", columns, keys=("nodes",)).lines()[2] == "| 6 | 1.00 (1.00 to 1.00) |"
+
+
+def test_a_table_says_that_it_was_measured_once(results: Path) -> None:
+    columns: dict[str, figures.Cell] = {"nodes": "nodes", "n": figures.count, "s": figures.spread("s")}
+    once = {"nodes": 5, "s": 1.0, "run": 1, "commit": "a", "machine": "m"}
+    keep(results / "once.csv", once)
+    lines = Table("once.csv", columns, keys=("nodes",)).lines()
+    assert lines[2] == "| 5 | 1 | 1.00 |" and lines[-1].startswith("n is 1")
+    keep(results / "once.csv", once, {**once, "nodes": 9}, {**once, "nodes": 9, "s": 2.0, "run": 2})
+    lines = Table("once.csv", columns, keys=("nodes",)).lines()
+    assert lines[3] == "| 9 | 2 | 1.50 (1.00 to 2.00) |" and lines[-1].startswith("Where n is 1")
+
+
+def test_each_table_has_its_n() -> None:
+    assert not [name for name, table in figures.TABLES.items() if isinstance(table, Table) and "n" not in table.columns]
+
+
+def test_a_failure_that_was_made_good_is_no_longer_told(results: Path) -> None:
+    failed = {"nodes": 5, "s": "", "run": 1, "commit": "a", "machine": "m", "failed": "too late"}
+    keep(results / "good.csv", failed, {**failed, "s": 1.0, "commit": "b", "failed": ""})
+    lines = Table("good.csv", {"nodes": "nodes", "n": figures.count}, keys=("nodes",)).lines()
+    assert not any("Failed" in line for line in lines)
+    keep(results / "good.csv", {**failed, "s": 1.0, "commit": "b", "failed": ""}, failed)
+    assert "Failed: 5, commit `a`: too late." in Table("good.csv", {"nodes": "nodes"}, keys=("nodes",)).lines()
 
 
 def test_a_target_is_judged_by_its_worst_row(results: Path) -> None:
