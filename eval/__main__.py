@@ -85,7 +85,7 @@ def _parse() -> argparse.Namespace:
         epilog="experiments:\n" + "\n".join(f"  {name:10} {item.about}" for name, item in EXPERIMENTS.items()),
     )
     parser.add_argument("experiment", nargs="*", metavar="EXPERIMENT", help="default: all of them")
-    parser.add_argument("--quick", action="store_true", help=f"--size {QUICK}: some minutes")
+    parser.add_argument("--quick", action="store_true", help=f"--size {QUICK}: half an hour")
     parser.add_argument("--size", type=float, default=1.0, help="1 is the paper's: 30 nodes, 560 writes (default)")
     parser.add_argument("--nodes", type=int, default=0, help="instead of what the size says")
     parser.add_argument("--backend", choices=BACKENDS, default="namespaces", help="what nodes are made of")

@@ -86,23 +86,24 @@ class _Cell:
 
 
 def _measure(plan: Plan, rows: Mapping[str, Rows], modes: Sequence[str], conditions: Sequence[str]) -> None:
-    for mode in modes:
-        cells = [_Cell(plan, mode, condition) for condition in conditions]
-        cells = [cell for cell in cells if cell.missing(rows["convergence"])]
-        if not cells or plan.over:
+    cells = [_Cell(plan, mode, condition) for mode in modes for condition in conditions]
+    # In random order, so that what the machine does for a while meets all modes and conditions alike.
+    random.Random(plan.seed).shuffle(cells)
+    for cell in cells:
+        missing = cell.missing(rows["convergence"])
+        if not missing or plan.over:
             continue
-        blocks, number = cells[0].missing(rows["convergence"])[0]
+        blocks, number = missing[0]
         with contextlib.ExitStack() as stack:
             # What keeps a cluster from starting is a row of the first file.
-            with rows["convergence"].recording(**cells[0].key, blocks=blocks, number=number):
-                cluster = stack.enter_context(running(plan, mode))
-            meter = Meter(cluster.nodes)
-            for cell in cells:
-                if not plan.over:
-                    _run_cell(cell, cluster, meter, rows)
+            with rows["convergence"].recording(**cell.key, blocks=blocks, number=number):
+                # A new one each time, as in the paper: after a bad network agents and sessions are still recovering.
+                cluster = stack.enter_context(running(plan, cell.mode))
+            _run_cell(cell, cluster, rows)
 
 
-def _run_cell(cell: _Cell, cluster: Cluster, meter: Meter, rows: Mapping[str, Rows]) -> None:
+def _run_cell(cell: _Cell, cluster: Cluster, rows: Mapping[str, Rows]) -> None:
+    meter = Meter(cluster.nodes)
     begin, before = time.monotonic(), meter.read()
     cluster.network.shape(Condition.parse(cell.condition), seed=cell.plan.seed)
     found = []
@@ -121,7 +122,6 @@ def _run_cell(cell: _Cell, cluster: Cluster, meter: Meter, rows: Mapping[str, Ro
             "number": number,
             **arrival.columns(),
             "waited at most s": cell.wait,
-            "load": origin.load(),
             **shaping(cluster),
             **origin.versions(),
         }
@@ -130,7 +130,6 @@ def _run_cell(cell: _Cell, cluster: Cluster, meter: Meter, rows: Mapping[str, Ro
         time.sleep(PAUSE)
     add_traffic(rows["traffic"], cell.key, before, meter.read(), time.monotonic() - begin, len(found))
     print(summary(f"{cell.mode} {cell.condition}", found, cell.wait), flush=True)
-    cluster.network.shape(Condition())
 
 
 def add_traffic(

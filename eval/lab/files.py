@@ -32,7 +32,7 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
             with PLACES[place](Path(text, "place")) as root:
                 for number in range(1, rounds + 1):
                     measured = _round(source, root)
-                    common = {"load": origin.load(), **origin.versions()}
+                    common = origin.versions()
                     rows["files"].add_all(
                         {"fs": place, "operation": operation, "round": number, "seconds": round(seconds, 4), **common}
                         for operation, seconds in measured.items()

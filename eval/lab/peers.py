@@ -105,7 +105,6 @@ def _changes(change: _Change) -> Row:
         "all s": round(statistics.median(lasts), 4),
         "least s": round(min(lasts), 4),
         "most s": round(max(lasts), 4),
-        "load": origin.load(),
     }
 
 

@@ -56,7 +56,6 @@ def _run(plan: Plan, rows: dict[str, Rows]) -> None:
                         "files": program.files,
                         "entries": found,
                         "seconds": round(seconds, 4),
-                        "load": origin.load(),
                         **origin.versions(),
                     },
                     quiet=True,

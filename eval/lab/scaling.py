@@ -58,7 +58,6 @@ def _measure(plan: Plan, cluster: Cluster) -> Row:
         "most s": max(lasts),
         "idle cores": round(share, 3),
         "cores": os.cpu_count(),
-        "load": origin.load(),
         "daemon MiB": round(statistics.median(_mib(node.daemon(NAME)) for node in cluster.nodes), 1),
         "serf MiB": round(statistics.median(_mib(serf_pid(node)) for node in cluster.nodes), 1),
     }

@@ -98,7 +98,6 @@ def _write(plan: Plan, key: Row, blocks: list[int], cluster: Cluster, rows: Mapp
     common = {
         "spacing s": spacing,
         "root hashes": len(cluster.root_hashes()),
-        "load": origin.load(),
         **shaping(cluster),
         **origin.versions(),
     }

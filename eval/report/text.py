@@ -30,13 +30,14 @@ _FIGURES: Sequence[_Figure] = (
     (
         "Delay (paper, figure 12)",
         "Normally distributed, standard deviation a fifth of the mean, on every packet between any two nodes. An arrow "
-        "is a file that was not on all nodes when the run stopped waiting.",
+        "is a file that was not on all nodes when the run stopped waiting. What delays packets, here and in the next "
+        'two figures, is netem or an emulator: column "shaped by".',
         _condition("delay"),
     ),
     (
         "Loss (paper, figure 13)",
-        "With netem's correlation of 25 %, which loses less than its parameter below one half and more above (10: "
-        "1.8 %, 30: 23 %, 50: 50 %, 70: 77 %), as in the paper.",
+        "With a correlation of 25 % by netem's definition, which loses less than its parameter below one half and more "
+        "above (10: 1.8 %, 30: 23 %, 50: 50 %, 70: 77 %), as in the paper.",
         _condition("loss"),
     ),
     (
@@ -131,7 +132,8 @@ def _lines(results: Results, path: Path, directory: Path) -> Iterator[str]:
     yield from _section("What failed", tables.failures(results))
     for drawn in _FIGURES:
         yield from _figure(drawn, "##", results, path, directory)
-    yield from _section("All conditions", tables.conditions(results), _CONDITIONS)
+    about = fill(" ".join(filter(None, (_CONDITIONS, tables.shaped(results)))), _WIDTH)
+    yield from _section("All conditions", tables.conditions(results), about)
     yield from _section("Peers", tables.peers(results), _PEERS)
     worse = tables.worse(results)
     yield from ("## Where BaseFS is worse", "", *map(_item, worse), "")
