@@ -18,7 +18,7 @@ from tests.support.project import ROOT
 @pytest.mark.fuse
 def test_a_newcomer_fetches_a_history(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eval.bench_net", "--scenario", "newcomer", "--entries", "300"]
-    subprocess.run([*command, "--results", tmp_path], cwd=ROOT, check=True, timeout=DEADLINE, capture_output=True)
+    subprocess.run([*command, "--results", tmp_path], cwd=ROOT, check=True, timeout=5 * DEADLINE, capture_output=True)
     with (tmp_path / "bench_net_newcomer.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["entries"], row["entries there"]) == ("300", "300")
@@ -30,7 +30,7 @@ def test_a_newcomer_fetches_a_history(tmp_path: Path) -> None:
 @pytest.mark.fuse
 def test_a_closed_filesystem_beside_an_open_one(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eval.bench_net", "--scenario", "closed", "--nodes", "2", "--repeat", "1"]
-    subprocess.run([*command, "--results", tmp_path], cwd=ROOT, check=True, timeout=DEADLINE, capture_output=True)
+    subprocess.run([*command, "--results", tmp_path], cwd=ROOT, check=True, timeout=5 * DEADLINE, capture_output=True)
     with (tmp_path / "bench_net_closed.csv").open(newline="") as file:
         rows = {row["what"]: row for row in csv.DictReader(file)}
     assert all(float(row["closed"]) > 0 for row in rows.values())
