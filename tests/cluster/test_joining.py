@@ -169,3 +169,66 @@ def test_a_token_used_in_two_halves_of_the_network_is_seen(network: Callable[[in
     assert {row["fingerprint"][:12] for row in rows} == {digits(beta), digits(delta)}
     # The revoke itself may never reach it: nobody lets its key in.
     wait_until(lambda: "turned away by " in beta.basefs("status", NAME), PATIENCE, "beta's status says so")
+
+
+@pytest.mark.logs("unknown key")
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_a_newcomer_that_is_stopped_until_it_is_adopted(
+    network: Callable[[int], NamespaceNetwork], *, closed: bool
+) -> None:
+    alpha, beta, gamma = network(3).nodes
+    start(alpha, *([] if closed else ["--open"]))
+    join(gamma, invite(alpha, "gamma"))
+    gamma.mount(NAME)
+    # So that the token names gamma as well.
+    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
+    token = invite(alpha, "beta")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    alpha.basefs("unmount", NAME)
+    join(beta, token)
+    beta.mount(NAME)
+    (beta.mountpoint / "first").write_text("x")
+    wait_until((gamma.mountpoint / "first").exists, PATIENCE, "gamma shows what beta wrote")
+    assert not is_adopted(gamma, "beta")
+    # As in a power cut, with something on its disk that nobody else has seen.
+    gamma.basefs("unmount", NAME)
+    (beta.mountpoint / "alone").write_text("y")
+    beta.settle(NAME)
+    beta.kill(NAME)
+    for node in (gamma, alpha):
+        node.mount(NAME)
+    for node in (gamma, alpha):
+        wait_until(lambda node=node: is_adopted(node, "beta"), PATIENCE, "beta is adopted")  # type: ignore[misc]
+    wait_until(lambda: alpha.query("invite", NAME, "--list") == [], PATIENCE, "the invitation is revoked")
+    assert not is_adopted(beta, "beta"), "beta knows nothing of it"
+    beta.basefs("unmount", NAME)
+    beta.mount(NAME)
+    wait_until(lambda: is_adopted(beta, "beta"), PATIENCE, "beta is told")
+    (beta.mountpoint / "second").write_text("z")
+    for node in (alpha, gamma):
+        for name in ("first", "alone", "second"):
+            wait_until((node.mountpoint / name).exists, PATIENCE, f"all show what beta wrote: {name}")
+    assert beta.query("keys")[0]["public"] in {row["public"] for row in alpha.query("keys", NAME)}
+
+
+#: Seconds from the paste of an invitation to the word that the machine has joined.
+_JOINED = 5.0
+
+
+@pytest.mark.alone
+def test_a_machine_has_joined_within_seconds_of_the_paste(network: Callable[[int], NamespaceNetwork]) -> None:
+    alpha, *others = network(4).nodes
+    start(alpha)
+    joined, written = [], []
+    for number, node in enumerate(others):
+        token = invite(alpha, f"node{number}")
+        started = time.monotonic()
+        join(node, token)
+        joined.append(time.monotonic() - started)
+        node.mount(NAME)
+        (node.mountpoint / f"from {number}").write_text("x")
+        written.append(time.monotonic() - started)
+        wait_until((alpha.mountpoint / f"from {number}").exists, PATIENCE, "alpha shows what it wrote")
+    for what, took in (("joined", joined), ("first change on a mount", written)):
+        sys.stdout.write(f"seconds from the paste: {what}: {', '.join(f'{one:.1f}' for one in took)}\n")
+    assert min(joined) <= _JOINED
