@@ -23,7 +23,7 @@ VECTORS = json.loads((ROOT / "tests" / "data" / "signatures.json").read_text())
 ORDER = 2**252 + 27742317777372353535851937790883648493
 #: The points of small order, in all encodings that a library may take for one.
 SMALL = [bytes.fromhex(row["public"]) for row in VECTORS if "small order:" in row["label"]]
-#: Crafted signatures: BASEFS_SIGNATURES=1000000 takes two minutes.
+#: Crafted signatures: BASEFS_SIGNATURES=1000000 takes a minute of the processor.
 COUNT = int(os.environ.get("BASEFS_SIGNATURES", "3000"))
 
 
