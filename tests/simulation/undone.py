@@ -130,7 +130,9 @@ def _hunt(mend: Mend, seeds: int) -> str:
             command = [sys.executable, "-m", "tests.simulation", "--seeds", "1", "--from", str(seed)]
             done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
             if done.returncode:
-                return f"{(done.stdout or done.stderr).splitlines()[0]} ({played} played)"
+                found = done.stdout.partition("\n")[0]
+                assert found.startswith("seed "), done.stderr
+                return f"{found} ({played} played)"
     return f"none of {len(order)} seeds"
 
 
