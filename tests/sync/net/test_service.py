@@ -146,6 +146,8 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
         for each in (stranger, node):
             each.sync._throttle = Throttle(10 * DEADLINE)
         async with running(stranger, node):
+            # Otherwise it would call only now and then.
+            stranger.sync.meet((HOST, node.port))
             for count in range(5):
                 stranger.request((HOST, node.port), "test")
                 await until(lambda count=count: len(node.ends) == len(stranger.ends) == count + 1)
