@@ -53,7 +53,12 @@ def started(module: str, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield bench
         finally:
-            bench.kill()
+            # In order, also where the test fails: a benchmark that is killed leaves its nodes.
+            bench.terminate()
+            try:
+                bench.wait(DEADLINE)
+            except subprocess.TimeoutExpired:
+                bench.kill()
 
 
 def mounts(scratch: Path) -> list[str]:
