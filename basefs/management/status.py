@@ -74,7 +74,7 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     status, name = look.answer, look.name
     lines = {name: "unknown" if status is None else status.summary.identity, "state": _state(look)}
     if status is not None:
-        lines["members"], lines["in step"] = _members(name, status.node), _in_step(status.node)
+        lines["members"], lines["in step"] = _members(name, status.node), in_step_in_words(status.node)
         lines["access"] = _access(status.summary)
         lines["contents"] = _contents(name, status)
         lines["last change"] = _latest(status.latest)
@@ -138,7 +138,7 @@ def _absent(member: ClusterMember) -> str:
     return f"{member.name} {member.status} ({last})"
 
 
-def _in_step(node: RunningNode | None) -> str:
+def in_step_in_words(node: RunningNode | None) -> str:
     """Which members have told a moment ago that they have the same log, and how far the others are apart."""
     if node is None or node.members is None:
         return "-"

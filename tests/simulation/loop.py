@@ -117,6 +117,10 @@ class Loop(asyncio.SelectorEventLoop):
         self.call_later(process.rng.uniform(0.0, process.disk), run)
         return future
 
+    def remove_reader(self, fd: Any) -> bool:
+        # A simulated server has no descriptor.
+        return fd != -1 and super().remove_reader(fd)
+
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
         return self.network.listen(factory, host, port)
 

@@ -109,7 +109,7 @@ class Network:
         async def nothing() -> None:
             pass
 
-        sockets = [SimpleNamespace(getsockname=lambda: (host, port))]
+        sockets = [SimpleNamespace(getsockname=lambda: (host, port), fileno=lambda: -1)]
         return SimpleNamespace(sockets=sockets, close=close, wait_closed=nothing)
 
     async def connect(self, factory: Any, host: str, port: int) -> Any:

@@ -584,7 +584,8 @@ class SyncProtocol:
         wanted = [] if self._is_full else self._receiver.missing_blocks()
         if self.role is Role.INITIATOR:
             return self._queue.ask(wanted)
-        settled = root == their_root and theirs.identity == self._log.identity
+        # Equal trees do not mean equal logs: an entry whose blocks are arriving is in no tree.
+        settled = log.same_entries(theirs.log) and theirs.identity == self._log.identity
         if settled and not (wanted or log.waiting or self._is_full):
             self._follow(SessionEvent.SETTLE)
             return self._queue.control(encode(Same(self._port)))

@@ -55,6 +55,12 @@ def test_equal_logs_need_one_round_trip():
     assert pair.bytes < 200
 
 
+def test_equal_trees_of_unequal_logs_are_told_apart():
+    """An entry whose blocks are arriving is in no tree, and the number of entries tells of it."""
+    greeting = encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 2), 0))
+    assert talk(responder(), greeting).startswith(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)))
+
+
 @pytest.mark.parametrize("newer", ["left", "right"])
 def test_one_new_file(newer):
     writer = Writer()
