@@ -29,7 +29,7 @@ from basefs.view.walk import Forest, Outcome, Walk
 
 #: Entries from which on a path is kept: resolving fewer takes less than a millisecond.
 LEAST = 8
-#: Entries of all crowds that are kept, about 1.5 kB each.
+#: Entries of all paths that are kept, about 600 bytes each.
 MOST = 32_768
 
 
@@ -414,6 +414,10 @@ class Crowds:
             self._size += len(crowd)
             self._bound()
         return step
+
+    def outcomes(self) -> list[tuple[int, Outcome | None]]:
+        """What is kept, as the ids of the paths with their outcomes."""
+        return [(path_id, crowd.outcome()) for path_id, crowd in self._known.items()]
 
     def drop_above(self, path_ids: Iterable[int]) -> None:
         """Forget those of these paths that look at what is below them, where something is another one."""

@@ -722,7 +722,7 @@ class Tree:
         return True
 
     def check(self) -> list[Path]:
-        """Compare every loaded node with one resolved from scratch; returns the paths that differ (a bug if any)."""
+        """Compare what is loaded or kept with paths resolved anew; returns those that differ (a bug if any)."""
         fresh = Tree(self._store, self.resolver)
         differing: list[Path] = []
         todo: list[tuple[Path, Node, Node]] = [((), self.root, fresh.root)]
@@ -736,7 +736,18 @@ class Tree:
             differing.extend((*path, name) for name in expected.keys() ^ live.children.keys())
             common = expected.keys() & live.children.keys()
             todo.extend(((*path, name), live.children[name], expected[name]) for name in common)
+        differing.extend(self._differing_crowds())
         return sorted(differing)
+
+    def _differing_crowds(self) -> Iterator[Path]:
+        """The paths that are kept with another outcome than a new one, in directories that are loaded."""
+        for path_id, outcome in self._crowds.outcomes():
+            path = self._store.paths.path_of(path_id)
+            directory = self._loaded(path[:-1])
+            if path and directory is not None and directory.is_directory:
+                is_kept = self._crowd_of(directory, path_id) is not None
+                if is_kept and outcome != self._resolve(directory, path_id):
+                    yield path
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:
