@@ -54,6 +54,32 @@ class TestMountOfAnotherProcess:
 
 
 class TestErrors:
+    @pytest.mark.root
+    @pytest.mark.fuse
+    @pytest.mark.process
+    def test_a_device_that_may_not_be_used(self, node: Node, conf: Cli, point: Path) -> None:
+        """As in a container that has the node of the device, and no permission for it."""
+        forbid = "mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse"
+        command = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            f'{forbid} && exec "$@"',
+            "sh",
+            COMMAND,
+            "mount",
+            "-s",
+            "conf",
+            point,
+        ]
+        done = subprocess.run(command, env=node.environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            f"basefs: cannot mount on {point}: cannot open /dev/fuse (Permission denied): load the module 'fuse'; "
+            "in a container, allow this device\n"
+        )
+
     def test_no_such_filesystem(self, cli: Cli) -> None:
         assert "there is no filesystem conf" in cli.fails("mount", "conf", cli.base)
         assert "is neither NAME:/PATH nor" in cli.fails("mount", "../conf", cli.base, code=2)

@@ -90,6 +90,19 @@ def test_what_lost_and_what_is_incomplete(conf: Cli) -> None:
     assert len(json.loads(conf("conflicts", "conf", "--json"))) == 1
 
 
+def test_the_last_change_is_what_arrived_last_and_not_what_was_signed_last(conf: Cli) -> None:
+    keys = default_keys(conf.home)
+    with conf.replica("conf") as here:
+        other = copy_replica(here, conf.base / "other", keys)
+        before = other.commit(lambda author: author.write((b"early",), b"there"))
+        other.close()
+        here.commit(lambda author: author.write((b"late",), b"here"))
+        here.apply(before.entries, before.blocks)
+    found = told(conf)["latest"]
+    assert found["path"] == "/early" and found["arrived"] > found["time"]
+    assert lines(conf("status", "conf"))["last change"].startswith("write of /early by ")
+
+
 def test_without_a_key_that_may_write(conf: Cli) -> None:
     assert conf.run("genkey", "-f")[0] == 0
     assert told(conf)["may_write"] == []
