@@ -62,8 +62,6 @@ MENDS = (
         "",
         12,
     ),
-    Mend("late greeting", "sync/net/server.py", "self._silent.punish(who", "self._penalties.punish(who", 23),
-    Mend("idle revert", "view/tree.py", "if is_idle and not (is_shown and", "if is_idle or not (True or", 123),
     Mend("waited for a parent", "log/intake.py", "is_theirs = sender == self._peer", "is_theirs = True"),
     Mend(
         "overtakes its grant",
@@ -84,7 +82,6 @@ MENDS = (
         "if self._replica.missing_blocks(1)",
     ),
     Mend("lost cancellation", "tasks.py", _IS_SET_WITHIN, _WAIT_FOR),
-    Mend("awaited revert", "view/tree.py", "            or outcome.awaited\n", ""),
     Mend(
         "link that rests on nothing",
         "view/walk.py",
@@ -101,8 +98,8 @@ MENDS = (
     Mend(
         "commits of a killed process",
         "log/database.py",
-        "        self._unsynced = True\n        try:",
-        "        self._unsynced = False\n        try:",
+        "        self._unsynced = True\n        with contextlib",
+        "        self._unsynced = False\n        with contextlib",
     ),
 )
 
