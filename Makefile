@@ -14,12 +14,15 @@ TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc l
   libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl \
   openssh-client bindfs
 
+# The tests of `make check`.
+QUICK := not (root or fuse or serf or cluster or process or slow or alone)
+
 # Tells a test that the others disturb from one that fails: the first is a bug as well, but no reason to stop.
 AGAIN = echo "The failed tests once more, one at a time; what passes now is disturbed by others: please report it" && \
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
-.PHONY: help install demo check pythons test simulate lint format bench bench-fs bench-log bench-contents bench-growth \
-  bench-churn bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
+.PHONY: help install demo check pythons test test-pythons simulate lint format bench bench-fs bench-log bench-contents \
+  bench-growth bench-churn bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +30,7 @@ help:
 	@echo "make check           run ruff, mypy, and the tests without root, mounts and daemons: two minutes"
 	@echo "make test            run all tests"
 	@echo "make pythons         make environments of the other Pythons here, in which tests play clusters as well"
+	@echo "make test-pythons    run the tests of make check on each of them"
 	@echo "make simulate        play clusters in virtual time, with faults (SEEDS=100 FROM=0)"
 	@echo "make lint            run ruff and mypy"
 	@echo "make format          apply the fixes of ruff"
@@ -88,8 +92,7 @@ check: $(VENV)/.checkable
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	@$(PYTHON) -m compileall -q basefs eval
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTHON) -m pytest -q -n $(CORES) --dist worksteal \
-		-m 'not (root or fuse or serf or cluster or process or slow or alone)'
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTHON) -m pytest -q -n $(CORES) --dist worksteal -m '$(QUICK)'
 
 # Of those on the PATH, and of pyenv's, one of each version.
 pythons: $(VENV)/.checkable
@@ -108,6 +111,16 @@ test: install
 	@# Half of the workers wait, for a daemon or a network.
 	@$(PYTHON) -m pytest -n $$((2 * $(CORES))) --dist loadgroup -m 'not alone' || { test $$? = 1 && $(AGAIN); }
 	@$(PYTHON) -m pytest -m alone
+
+test-pythons: pythons
+	@failed=; for python in $(VENV)/pythons/*/bin/python; do \
+		test -x $$python || continue; \
+		$$python -V; \
+		$$python -m pip install --quiet --disable-pip-version-check --editable '.[test,eval]' || exit 1; \
+		$$python -m compileall -q basefs eval; \
+		HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $$python -m pytest -q -n $(CORES) --dist worksteal -m '$(QUICK)' || \
+			failed="$$failed $$python"; \
+	done; test -z "$$failed" || { echo "tests failed on$$failed" >&2; exit 1; }
 
 simulate: $(VENV)/.checkable
 	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --from $(FROM) --jobs $(CORES) $(TRACE)

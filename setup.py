@@ -17,6 +17,18 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
+    # CONTRIBUTING.md says which tests were run on each.
+    classifiers=[
+        "Environment :: Console",
+        "Intended Audience :: System Administrators",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: System :: Clustering",
+        "Topic :: System :: Filesystems",
+    ],
     python_requires=">=3.10",
     packages=find_packages(include=["basefs", "basefs.*"]),
     package_data={"basefs": ["py.typed"]},
