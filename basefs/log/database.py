@@ -205,13 +205,24 @@ class Database:
 
 def as_store_error(path: Path, error: Exception) -> StoreError:
     """The `StoreError` for an error of SQLite or the system, about the log at `path`."""
-    name = getattr(error, "sqlite_errorname", "")
+    name = getattr(error, "sqlite_errorname", "") or _name_of(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DamagedLog(f"the log {path} is damaged, {error}: see 'basefs check'")
     # Where there is no room for its side files SQLite speaks of an input/output error.
     if name == "SQLITE_FULL" or _is_full(path.parent):
         return NoSpace(f"the disk that holds {path} is full: free some space")
     return StoreError(f"cannot use the log {path}: {error}")
+
+
+def _name_of(error: Exception) -> str:
+    """The name of an error of SQLite; Python has it from 3.11 on.
+
+    Before that its class has to do: `DatabaseError` itself stands for SQLITE_CORRUPT and codes without a class of
+    their own, of which only SQLITE_NOTADB occurs here (`_pysqlite_seterror` in Modules/_sqlite/util.c).
+    """
+    if type(error) is sqlite3.DatabaseError:
+        return "SQLITE_CORRUPT"
+    return "SQLITE_FULL" if str(error) == "database or disk is full" else ""
 
 
 def _is_full(directory: Path) -> bool:
