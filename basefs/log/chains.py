@@ -30,7 +30,7 @@ from basefs.log.database import Database
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, stalled_hash
 from basefs.log.paths import Paths
 from basefs.log.placement import Placed
-from basefs.log.reaches import Reach, Reaches
+from basefs.log.reaches import Reaches, Run
 
 #: The row of a block.
 BLOCK_QUERY = "SELECT data FROM blocks WHERE hash = ?"
@@ -176,7 +176,7 @@ class Chains:
         source.writes -= count
         return count
 
-    def _advance(self, tail: _Tail, reach: Reach, state: int, now: float) -> None:
+    def _advance(self, tail: _Tail, reach: Run, state: int, now: float) -> None:
         """Blocks came that a row has waited for; it may become one with another row."""
         self._drop(tail)
         tail.missing, tail.last, tail.state = reach.missing, reach.last, state
@@ -310,7 +310,7 @@ class Chains:
         (due,) = self._db.execute("SELECT max(due) FROM waiting WHERE chain = ?", (tail.id,)).fetchone()
         return int(due) - tail.held
 
-    def _complete(self, tail: _Tail, behind: Reach) -> list[EntryHash]:
+    def _complete(self, tail: _Tail, behind: Run) -> list[EntryHash]:
         """Let the writes of a row wait no longer that need no more than these blocks, or may have no more bytes."""
         which, values = "FROM waiting WHERE chain = ?", [tail.id]
         if behind.missing != ZERO_HASH:

@@ -19,7 +19,7 @@ _STRIDE = 64
 _REMEMBERED = 50_000
 
 
-class Reach(NamedTuple):
+class Run(NamedTuple):
     """The blocks that are here without a gap, from one on.
 
     Attributes:
@@ -41,13 +41,13 @@ class Reaches:
     def __init__(self, step: Callable[[BlockHash], tuple[bytes, int] | None]) -> None:
         """`step`: the next hash of a block, and its bytes of data; `None` if it is not in the set."""
         self._step = step
-        self._known: Remembered[BlockHash, Reach] = Remembered(_REMEMBERED)
+        self._known: Remembered[BlockHash, Run] = Remembered(_REMEMBERED)
 
     def clear(self) -> None:
         """Blocks may have vanished."""
         self._known.clear()
 
-    def of(self, first: BlockHash, most: int) -> Reach:
+    def of(self, first: BlockHash, most: int) -> Run:
         """Walk from a block on, no farther than `most` bytes need; what was remembered may lead farther."""
         hash, last = first, BlockHash(ZERO_HASH)
         blocks = held = steps = 0
@@ -60,7 +60,7 @@ class Reaches:
                 found = self._step(hash)
                 if found is None:
                     break
-                way = Reach(BlockHash(found[0]), hash, 1, found[1])
+                way = Run(BlockHash(found[0]), hash, 1, found[1])
                 if steps % _STRIDE == 0:
                     passed.append((hash, blocks, held))
                 steps += 1
@@ -68,5 +68,5 @@ class Reaches:
             blocks, held = blocks + way.blocks, held + way.held
         for start, before, bytes_before in passed:
             if blocks - before >= _STRIDE:
-                self._known.keep(start, Reach(hash, last, blocks - before, held - bytes_before))
-        return Reach(hash, last, blocks, held)
+                self._known.keep(start, Run(hash, last, blocks - before, held - bytes_before))
+        return Run(hash, last, blocks, held)

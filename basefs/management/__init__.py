@@ -3,5 +3,5 @@
 `main` lists and loads them.  Each parses its options, calls the `api` of the daemon's room, and prints through
 `output`: tables, JSON, one line for an error.  `doctor` diagnoses a node, and `resources` shows what it uses.
 
-Imports errors, path, durable and daemon.
+Imports errors, path, durable, tasks and daemon.
 """

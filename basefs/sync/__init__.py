@@ -4,5 +4,5 @@
 `SyncProtocol` as its surface; `net` the connections and the sessions of a node, with `SyncService` as its surface.  A
 `push session` stays open for changes.  docs/sync-protocol.md specifies the protocol; the log offers `LogState`.
 
-Imports errors, path and log.
+Imports errors, path, tasks and log.
 """

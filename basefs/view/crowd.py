@@ -57,7 +57,7 @@ class _Branch(NamedTuple):
     first: EntryHash
 
 
-class Step(enum.Enum):
+class Impact(enum.Enum):
     """What one more entry does to what is kept of its path."""
 
     #: The outcome of the path stays.
@@ -150,20 +150,20 @@ class Crowd:
             first,
         )
 
-    def add(self, placed: Placed) -> Step:
+    def add(self, placed: Placed) -> Impact:
         """Take a new entry of the path in."""
         entry = placed.entry
         if placed.kind is EntryKind.ANNOTATION or placed.directory not in self.directories:
-            return Step.TAKEN
+            return Impact.TAKEN
         if (
             placed.kind is EntryKind.KEY
             or entry.action is Action.MKDIR
             or (placed.kind is EntryKind.SUCCESSOR and entry.parent not in self._forest.states)
         ):
-            return Step.ENDS
+            return Impact.ENDS
         self._has_links |= entry.action is Action.LINK
         if self._has_links and self._walk.has_quotas:
-            return Step.ENDS
+            return Impact.ENDS
         if placed.kind is EntryKind.CHILD:
             self._forest.heads.append(placed)
         else:
@@ -173,13 +173,13 @@ class Crowd:
             self._named.setdefault(EntryHash(entry.content), []).append(placed)
         changed = self._update_states(placed)
         if changed is None:
-            return Step.ENDS
+            return Impact.ENDS
         forks: dict[EntryHash | None, None] = {}
         for one in changed:
             self._count(one, forks)
         for fork in forks:
             self._follow(fork)
-        return Step.TAKEN if entry.hash in self._counting or len(changed) > 1 else Step.IDLE
+        return Impact.TAKEN if entry.hash in self._counting or len(changed) > 1 else Impact.IDLE
 
     def _update_states(self, placed: Placed) -> list[Placed] | None:
         """Find the state of a new entry, and of those that depend on it; returns these.
@@ -316,16 +316,16 @@ class Idlers:
         if placed.entry.action is Action.REVERT:
             self._named.setdefault(EntryHash(placed.entry.content), []).append(placed)
 
-    def add(self, placed: Placed) -> Step:
+    def add(self, placed: Placed) -> Impact:
         """Take a new entry of the path in."""
         if placed.kind is EntryKind.ANNOTATION or placed.directory not in self.directories:
-            return Step.TAKEN
+            return Impact.TAKEN
         if placed.kind is EntryKind.KEY:
-            return Step.IDLE if self._add_key(placed.entry) else Step.ENDS
+            return Impact.IDLE if self._add_key(placed.entry) else Impact.ENDS
         if not self._add_state(placed):
-            return Step.ENDS
+            return Impact.ENDS
         # Links may name a revert whose state that changes.
-        return Step.TAKEN if placed.entry.hash in self._named else Step.IDLE
+        return Impact.TAKEN if placed.entry.hash in self._named else Impact.IDLE
 
     def _add_key(self, entry: Entry) -> bool:
         owner = self._owners.get(entry.parent, entry.parent)
@@ -402,14 +402,14 @@ class Crowds:
         self._size += len(crowd)
         self._bound()
 
-    def add(self, placed: Placed) -> Step:
+    def add(self, placed: Placed) -> Impact:
         """Take a new entry of the log in where its path is kept."""
         crowd = self._known.pop(placed.path_id, None)
         if crowd is None:
-            return Step.ENDS
+            return Impact.ENDS
         self._size -= len(crowd)
         step = crowd.add(placed)
-        if step is not Step.ENDS:
+        if step is not Impact.ENDS:
             self._known[placed.path_id] = crowd
             self._size += len(crowd)
             self._bound()

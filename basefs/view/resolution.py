@@ -20,7 +20,7 @@ from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import LINKABLE, Below, Files, Forest, Incarnation, Outcome, Unproven, Walk, unite
+from basefs.view.walk import LINKABLE, Below, FilesAlone, Forest, Incarnation, Outcome, Unproven, Walk, unite
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
@@ -508,7 +508,7 @@ class Resolver:
         walk = files.walks.get(led)
         if walk is None:
             authority, depth = self._ancestry.authority(placed, self.root_authority())
-            walk = Walk(self, files.forest, authority, depth, files=Files(basis, hops + 1))
+            walk = Walk(self, files.forest, authority, depth, files=FilesAlone(basis, hops + 1))
             files.walks[led] = walk
         return walk
 

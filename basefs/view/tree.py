@@ -26,7 +26,7 @@ from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
-from basefs.view.crowd import Crowd, Crowds, Idlers, Step
+from basefs.view.crowd import Crowd, Crowds, Idlers, Impact
 from basefs.view.permissions import Authority
 from basefs.view.resolution import ROOT_DIRECTORIES, Resolver
 from basefs.view.states import Kind, State, step
@@ -338,7 +338,7 @@ class Tree:
         self._resolved.clear()
         named: set[int] = set()
         pushed = self.resolver.quotas.pushed()
-        self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Step.IDLE}
+        self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
         for placed in (*completed, *pushed):
             self._crowds.drop(placed.path_id)
         for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):

@@ -137,7 +137,7 @@ class Below(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FilesAlone:
     """What a walk over the files of a path alone is about.
 
     Attributes:
@@ -220,7 +220,7 @@ class Walk:
         authority: Authority,
         depth: int,
         *,
-        files: Files | None = None,
+        files: FilesAlone | None = None,
         below: Below = Below.NOW,
         unlimited: bool = False,
     ) -> None:

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.log.hashes import ZERO_HASH, BlockHash, sha224
-from basefs.log.reaches import Reach, Reaches
+from basefs.log.reaches import Reaches, Run
 
 HASHES = [BlockHash(sha224(b"%d" % number)) for number in range(3000)]
 
 
-def walked(here: dict[BlockHash, tuple[bytes, int]], hash: BlockHash, most: int) -> Reach:
+def walked(here: dict[BlockHash, tuple[bytes, int]], hash: BlockHash, most: int) -> Run:
     """The same, step by step."""
     last, blocks, held = BlockHash(ZERO_HASH), 0, 0
     while hash != ZERO_HASH and held < most and hash in here:
         last, (following, size) = hash, here[hash]
         hash, blocks, held = BlockHash(following), blocks + 1, held + size
-    return Reach(hash, last, blocks, held)
+    return Run(hash, last, blocks, held)
 
 
 @given(st.integers(0, 2**32))

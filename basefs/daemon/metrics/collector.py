@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 STATUS_SECONDS = 2.0
 
 
-class Ask(Protocol):
+class AskDaemon(Protocol):
     """Answers a request, in any thread."""
 
     def __call__(self, request: Request[_Answer], /) -> _Answer: ...
@@ -39,7 +39,7 @@ class Ask(Protocol):
 class DaemonCollector(Collector):
     """Asks the daemon for what is scraped, no more often than every `STATUS_SECONDS`."""
 
-    def __init__(self, name: str, version: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, version: str, ask: AskDaemon, clock: Callable[[], float] = time.monotonic) -> None:
         """`name` of the filesystem, `version` of this program."""
         self._clock = clock
         self._lock = threading.Lock()

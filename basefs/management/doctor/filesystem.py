@@ -238,7 +238,7 @@ class FilesystemExamination:
             # It would not show the key that the daemon shows.
             return []
         granted = self._client.ask(ListKeys(every=True))
-        access = peers.Access(
+        access = peers.Standing(
             name=self._name,
             identity=status.summary.identity,
             fingerprint="" if key is None else key.fingerprint.hex(),

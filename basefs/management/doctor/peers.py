@@ -133,7 +133,7 @@ def examine(name: str, found: Sequence[Reached]) -> list[Diagnosis]:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Standing:
     """What this node knows of who may read a filesystem.
 
     Attributes:
@@ -163,12 +163,12 @@ class Access:
         return f"{printable(name)} ({fingerprint[:SHORT]})" if name else fingerprint[:SHORT]
 
 
-def explain(access: Access, greetings: Sequence[Greeting]) -> list[Diagnosis]:
+def explain(access: Standing, greetings: Sequence[Greeting]) -> list[Diagnosis]:
     """Why peers that answer and this node do not let each other in."""
     return [problem("peers", *why) for each in greetings if (why := _why(access, each)) is not None]
 
 
-def _why(access: Access, one: Greeting) -> tuple[str, str] | None:
+def _why(access: Standing, one: Greeting) -> tuple[str, str] | None:
     """What a greeting says that is wrong, and what to do."""
     name, where = access.name, str(one.address)
     forget = f"if no node of {name} is there any more: basefs members {name} --forget {where}"
@@ -197,7 +197,7 @@ def _why(access: Access, one: Greeting) -> tuple[str, str] | None:
     return None
 
 
-def _turned_away(access: Access, where: str) -> tuple[str, str]:
+def _turned_away(access: Standing, where: str) -> tuple[str, str]:
     """Why a peer does not know the key of this node."""
     name, key = access.name, access.fingerprint[:SHORT]
     if access.is_member(access.fingerprint):
