@@ -182,6 +182,9 @@ class Survey:
         shown = [tip.hash for tip in self.outcome.tips]
         while any(hash in acceptances for hash in shown):
             shown = [EntryHash(entries[hash].content) if hash in acceptances else hash for hash in shown]
+        # A directory that a revert has brought back on another branch is merged with itself.
+        named = {entries[hash].content for hash in shown if entries[hash].action is Action.REVERT}
+        shown = [hash for hash in shown if hash not in named]
         way: set[EntryHash] = set()
         todo = [tip.hash for tip in self.outcome.tips]
         while todo:

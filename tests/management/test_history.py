@@ -118,6 +118,31 @@ def test_what_won_is_accepted(conf: Cli) -> None:
         assert replica.read(path("/f")) == shown
 
 
+def test_a_directory_that_was_brought_back_on_another_branch_is_current_once(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        key = replica.keys[0]
+        (made,) = replica.commit(lambda author: author.make_directory(path("/t"))).entries
+        replica.commit(lambda author: author.write(path("/t/x"), b"x"))
+        (saved,) = replica.commit(lambda author: author.write(path("/g"), b"new")).entries
+        beside = next(
+            entry
+            for moment in range(1000)
+            if (entry := key.sign(made.parent, moment, Action.WRITE, b"t", saved.content, saved.extensions)).hash
+            > made.hash
+        )
+        replica.apply([beside], [])
+    assert conf("revert", "conf:/t", made.hash.hex()).startswith("1 ")
+    standings = [(row["action"], row["standing"]) for row in revisions(conf, "conf:/t")]
+    assert standings == [("revert", "current"), ("mkdir", "past"), ("write", "past")]
+    assert "no conflicts" in conf.empty("conflicts", "conf")
+    assert conf("cat", "conf:/t/x") == "x"
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.remove(path("/t/x"), directory=False))
+        replica.commit(lambda author: author.remove(path("/t"), directory=True))
+    assert [row["standing"] for row in revisions(conf, "conf:/t")].count("current") == 1
+    assert "no conflicts" in conf.empty("conflicts", "conf")
+
+
 def test_what_was_changed_while_its_directory_was_removed_is_listed_and_comes_back(conf: Cli) -> None:
     with conf.replica("conf") as replica:
         key = replica.keys[0]
