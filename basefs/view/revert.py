@@ -87,7 +87,7 @@ class Reverter:
             raise NotFound(f"the log has nothing at {display(path)}")
         for revision in found.revisions():
             if revision.standing is RevisionStatus.LAST and revision.state and revision.state.kind is Kind.DIRECTORY:
-                return self._follow(path, found.outcome, Action.REVERT, revision.entry.hash)
+                return self._restore(path, found.outcome, revision.entry.hash, revision.state)
         raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
     def _path(self, tree: Tree, path: Path, target: EntryHash) -> list[Entry]:
@@ -109,7 +109,7 @@ class Reverter:
         # What is withheld comes once a revert that counts names it.
         if not revision.state.complete and revision.standing not in (RevisionStatus.WITHHELD, RevisionStatus.OVER):
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
-        return self._follow(path, found.outcome, Action.REVERT, target)
+        return self._restore(path, found.outcome, target, revision.state)
 
     def accept(self, path: Path) -> Draft:
         """End the losing branches of a path with the state of the winner, so that no conflict is left.
@@ -129,9 +129,13 @@ class Reverter:
             if linked & found.branch_of(conflict):
                 continue
             won = conflict.won.hash
-            # A revert is a change of the file, unless it says that its time stays.
-            entries.extend(self._follow(path, conflict.branch, Action.REVERT, won, mtime=found.states[won].mtime))
+            entries.extend(self._restore(path, conflict.branch, won, found.states[won]))
         return Draft(entries)
+
+    def _restore(self, path: Path, outcome: Outcome, target: EntryHash, state: State) -> list[Entry]:
+        """The reverts that give a path a state, that after `target`, with the time that the file had then."""
+        mtime = None if state.kind is Kind.ABSENT else state.mtime
+        return self._follow(path, outcome, Action.REVERT, target, mtime=mtime)
 
     def _follow(
         self, path: Path, outcome: Outcome, action: Action, target: EntryHash | None = None, *, mtime: int | None = None
@@ -214,19 +218,19 @@ class Reverter:
         """
         first = self._made(then.tips[0])
         if len(then.directories) < 2:
-            return self._follow(path, now, Action.REVERT, first)
+            return self._restore(path, now, first, then.state)
         found = survey(self._store, tree, path)
         entries: list[Entry] = []
         followed: set[EntryHash] = set()
         for end in then.tips:
             branch = None if found is None else found.outcomes.get(end.hash)
             if branch is not None:
-                entries.extend(self._follow(path, branch, Action.REVERT, self._made(end)))
+                entries.extend(self._restore(path, branch, self._made(end), then.state))
                 followed.update(tip.hash for tip in branch.tips)
         for tip, authority in zip(now.tips, now.authorities, strict=True):
             if tip.hash not in followed:
                 other = replace(now, tips=(tip,), authorities=(authority,))
-                entries.extend(self._follow(path, other, Action.REVERT, first))
+                entries.extend(self._restore(path, other, first, then.state))
         return entries
 
     def _made(self, end: Entry) -> EntryHash:
@@ -249,7 +253,7 @@ class Reverter:
         removal = tree.resolver.past(found, above.outcome.directories, above.authority, len(path), None)
         if removal is None:
             return []
-        return [entry for tip in then.tips for entry in self._follow(path, removal, Action.REVERT, self._made(tip))]
+        return [entry for tip in then.tips for entry in self._restore(path, removal, self._made(tip), then.state)]
 
     def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
         """The mode entries that give a directory its mode and owner again, where it cannot or need not be reverted."""
@@ -266,7 +270,7 @@ def _is_merged_again(now: Outcome, then: Outcome) -> bool:
 
 
 def _alike(now: Outcome, then: Outcome) -> bool:
-    """Whether a path is the same but for the time of the last change, which a revert is itself.
+    """Whether a path is the same but for the time of the last change: no revert is made for that alone.
 
     A directory that was created again is another one: it does not hold the contents of the first one.
     """

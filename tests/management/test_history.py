@@ -277,7 +277,7 @@ def test_a_revision_of_an_earlier_name_is_written_at_the_new_one(conf: Cli) -> N
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/d")))
         replica.commit(lambda author: author.write(path("/d/old"), large, mode=0o640))
-        replica.commit(lambda author: author.write(path("/d/old"), b"two", mode=0o600))
+        replica.commit(lambda author: author.write(path("/d/old"), b"two", mode=0o600, mtime=5 * 10**9))
         replica.commit(lambda author: author.rename(path("/d/old"), path("/new")))
         replica.commit(lambda author: author.write(path("/new"), b"three", mode=0o644))
         replica.commit(lambda author: author.write(path("/d/old"), b"another file"))
@@ -289,6 +289,8 @@ def test_a_revision_of_an_earlier_name_is_written_at_the_new_one(conf: Cli) -> N
     assert conf("cat", "conf:/new") == "two" and conf("cat", "conf:/d/old") == "another file"
     assert "nothing to do" in conf.empty("revert", "conf:/new", two)
     assert conf("show", "-l", "conf:/new").split("\t")[1] == "0640", "the mode of the file when it was written"
+    with conf.replica("conf") as replica:
+        assert replica.attributes(path("/new")).mtime == 5 * 10**9, "and the time"
     conf("revert", "conf:/new", first)
     with conf.replica("conf") as replica:
         assert replica.read(path("/new")) == large

@@ -148,6 +148,27 @@ def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: pathl
     replica.close()
 
 
+def test_what_comes_back_has_the_time_that_it_had(tmp_path: pathlib.Path) -> None:
+    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    (first,) = replica.commit(lambda author: author.write(path("/d/f"), b"one", mtime=7)).entries
+    replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f", mtime=8))
+    moment = replica._clock()
+
+    def times() -> list[int]:
+        return [replica.attributes(path(text)).mtime for text in ("/d/f", "/d/l")]
+
+    replica.commit(lambda author: author.write(path("/d/f"), b"two", mtime=9))
+    replica.commit(lambda author: author.reverter.path(path("/d/f"), first.hash))
+    assert times() == [7, 8]
+    for text, directory in (("/d/f", False), ("/d/l", False), ("/d", True)):
+        replica.commit(lambda author, t=text, d=directory: author.remove(path(t), directory=d))
+    replica.commit(lambda author: author.reverter.tree(path("/d"), author.past.sequence_at(moment)))
+    assert times() == [7, 8] and replica.read(path("/d/f")) == b"one"
+    assert replica.check_view() == []
+    replica.close()
+
+
 def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: pathlib.Path) -> None:
     """A machine begins in 1970, or in 2100, until somebody tells it the time."""
     clock = Clock(1_000_000_000)

@@ -169,9 +169,10 @@ class HistoryServices:
         """Write what a file was under another name.  Raises `NotPermitted` where that is no content."""
         state, entry = revision.state, revision.entry
         if state is not None and state.kind is Kind.SYMLINK:
-            return author.make_symlink(path, state.target, replace=True)
+            return author.make_symlink(path, state.target, mtime=state.mtime, replace=True)
         if state is not None and state.kind is Kind.FILE:
-            return author.write(path, self._replica.open_at(entry.hash), mode=state.mode, owner=state.owner)
+            content = self._replica.open_at(entry.hash)
+            return author.write(path, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
         if state is None and entry.action is Action.WRITE:
             # Its directory is gone, and the mode with it.
             return author.write(path, self._replica.open_at(entry.hash))
