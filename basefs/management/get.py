@@ -46,8 +46,9 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
             pinned,
             lambda so_far: show(f"{amounts(so_far)}, {size(so_far.bytes)}"),
             note,
-            f"this machine is no member: ask for an invitation ('basefs invite' there, 'basefs join' here), or for: "
-            f"{grant_line(home, name)}",
+            # That filesystem may have another name there.
+            f"this machine is no member: ask for an invitation ('basefs invite NAME' there, 'basefs join' here), or "
+            f"for: {grant_line(home, 'NAME')}",
         )
     if as_json:
         print_json({"name": name, "identity": found.identity, "entries": found.entries, "blocks": found.blocks})

@@ -16,6 +16,7 @@ from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.config import SYNC_PORT_OFFSET
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
+from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext
 from tests.fs.local import Local
 from tests.support.commands import Cli
@@ -116,6 +117,17 @@ def test_a_key_that_is_there_stays(cli: Cli, remote: Local) -> None:
     with served(remote.replica) as address:
         cli("get", "conf", address)
     assert cli.home.default_key.read_bytes() == key
+
+
+def test_a_node_that_does_not_know_the_key_refuses_it_and_the_local_name_is_not_suggested_there(
+    cli: Cli, remote: Local
+) -> None:
+    shared = SessionContext(credentials=Credentials(ROOT_KEY, [ROOT_KEY.public]))
+    with served(remote.replica, shared=shared) as address:
+        message = cli.fails("get", "mine", address)
+    own = (cli.home.path / "key.pub").read_text().split()[0]
+    assert "'basefs invite NAME' there, 'basefs join' here" in message and message.endswith(f" {own}\n")
+    assert "basefs grant NAME:/ " in message and "mine" not in message
 
 
 def test_the_identity_may_be_given(cli: Cli, remote: Local) -> None:
