@@ -108,7 +108,7 @@ def _state(look: Look[Status]) -> str:
     where = f"mounted on {printable(look.mountpoint)}" if look.mountpoint else "running without a mount"
     text = f"{where} for {span(time.time() - status.node.started)}, process {look.pid}"
     if status.node.disk_full:
-        text += "; no room: its disk is full, and nothing new is stored until there is room"
+        text += "; no room: its disk is full, and what does not fit waits until there is room"
     if status.summary.damaged:
         text += f"; read-only, because the log is damaged: 'basefs check {name}'"
     for other in status.differing[:1]:

@@ -58,7 +58,7 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
 
         wait_until(lambda: f"{name} 3 behind for " in status(one)["in step"], PATIENCE, "one says what two lacks")
         wait_until(lambda: "(disk full there)" in status(one)["in step"], PATIENCE, "and why")
-        assert "no room: its disk is full" in status(two)["state"]
+        assert "no room: its disk is full, and what does not fit waits until there is room" in status(two)["state"]
         assert status(two)["in step"].startswith("with 0 of 1; ") and "3 ahead for" in status(two)["in step"]
         assert "\tdisk full there\n" in one.basefs("members", NAME)
         assert "\tthis node: its disk is full\n" in two.basefs("members", NAME)
@@ -73,7 +73,8 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
         doctor = one.spawn("doctor", NAME).stdout
         assert f"{name} has no room: its disk is full" in doctor
         there = two.spawn("doctor", NAME).stdout
-        assert f"the disk of {two.home} is full" in there and "internal error" not in doctor + there
+        assert f"the disk of {two.home} is full" in there and there.count("\tdisk\t") == 1
+        assert "internal error" not in doctor + there
 
         wait_until(lambda: not ask(one, "network")["standing"], PATIENCE, "no session stands")
         before = sent(one)

@@ -193,12 +193,13 @@ class TestHome:
         assert "set BASEFS_HOME to a shorter path" in only(findings(cli), "home")
 
     @pytest.mark.fuse
-    def test_a_disk_that_is_nearly_full(self, node: Node, well: Cli) -> None:
+    @pytest.mark.parametrize(("fill", "how"), [("3900k", "nearly full"), ("4060k", "full")])
+    def test_a_disk_that_fills_up(self, node: Node, well: Cli, fill: str, how: str) -> None:
         small = well.base / "small"
         small.mkdir()
-        prepare = f"mount -t tmpfs -o size=4m none {small}; head -c 3900k /dev/zero > {small}/fill"
+        prepare = f"mount -t tmpfs -o size=4m none {small}; head -c {fill} /dev/zero > {small}/fill"
         prepare += f"; export BASEFS_HOME={small}"
-        assert "nearly full" in only(in_namespace(node, prepare), "disk")
+        assert f"the disk of {small} is {how}: " in only(in_namespace(node, prepare), "disk")
 
 
 class TestLog:

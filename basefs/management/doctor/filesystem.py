@@ -33,7 +33,7 @@ from basefs.daemon.lock import is_held
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
-from basefs.management.doctor.machine import POLICY, examine_ports
+from basefs.management.doctor.machine import POLICY, disk, examine_ports
 from basefs.management.grant import permission
 from basefs.management.members import clones_in_words, namesakes_in_words
 from basefs.management.output import SHORT, counted, printable
@@ -195,9 +195,8 @@ class FilesystemExamination:
                 remedy = "are their ports open, and is a key of this node a member: basefs keys, on one of them?"
             yield problem("peers", what, remedy)
         for member in alive:
-            if member.own and member.disk_full:
-                what = f"the disk of {self._home.path} is full: {name} stores nothing new here"
-                yield problem("disk", what, f"make room there ('du -x {self._home.path}')")
+            if member.own:
+                yield from self._own_disk(full=member.disk_full)
             elif member.disk_full:
                 yield problem("peers", f"{member.name} has no room: its disk is full", f"basefs doctor {name}, there")
             elif member.lag is not None and member.lag.contents_waiting:
@@ -207,6 +206,13 @@ class FilesystemExamination:
             elif member.trouble:
                 what = f"the last sync of {name} with {member.name} failed: {printable(member.trouble)}"
                 yield problem("peers", what, f"basefs doctor {name}, there")
+
+    def _own_disk(self, *, full: bool) -> list[Diagnosis]:
+        """Whether something did not fit, where the examination of this machine does not say so of its disk."""
+        if not full or disk(self._home.path):
+            return []
+        what = f"something of {self._name} did not fit on the disk of {self._home.path}"
+        return [problem("disk", what, f"make room there ('du -x {self._home.path}')")]
 
     def _peers(self, status: Status) -> list[Diagnosis]:
         """Try the ports of every known node that has not left."""

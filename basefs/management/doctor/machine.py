@@ -119,6 +119,8 @@ def _port_user(port: int, kind: socket.SocketKind) -> str:
 #: room for its own files.
 LOW_BYTES = 100_000_000
 LOW_SHARE = 0.02
+#: Bytes below which hardly anything fits.
+FULL_BYTES = 64 * 1024
 #: Longest path of a UNIX socket, bytes: unix(7), without the NUL.
 _MAX_SOCKET = 107
 
@@ -189,7 +191,8 @@ def disk(path: Path) -> list[Diagnosis]:
     low = min(LOW_BYTES, int(usage.total * 0.1)) if usage.total else LOW_BYTES
     if usage.free >= max(low, int(usage.total * LOW_SHARE)):
         return []
-    what = f"the disk of {path} is nearly full: {size(usage.free)} of {size(usage.total)} are free"
+    how = "full" if usage.free < FULL_BYTES else "nearly full"
+    what = f"the disk of {path} is {how}: {size(usage.free)} of {size(usage.total)} are free"
     return [problem("disk", what, f"make room there ('du -x {path}'), or move BASEFS_HOME to another disk")]
 
 
