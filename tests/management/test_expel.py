@@ -38,7 +38,8 @@ def test_a_key_is_revoked_everywhere(tree: Cli, key: str) -> None:
         "revoked: alice at /d",
         "fallen with it: bob at /d",
         "revoked: alice at /gone",
-        f"alice ({ALICE.fingerprint.hex()[:12]}) is no member of conf any more",
+        f"alice ({ALICE.fingerprint.hex()[:12]}) is no member of conf any more; its machine counts "
+        "until 'basefs members conf --forget MEMBER'",
     }
     assert members(tree).isdisjoint({ALICE.public, BOB.public})
     with tree.replica("conf") as replica:
