@@ -86,5 +86,6 @@ def lack_of(name: str, lag: Lag | None, *, answers: bool, refuses: bool = False)
     what = " and ".join(lacks)
     if lag is None or not answers or refuses:
         how = "turned this node away" if refuses else "does not answer"
-        return f"{name} {how}" + (f", and lacked {what} at its last answer" if lacks else "")
+        # What has come from the member itself since is among these.
+        return f"{name} {how}" + (f", and has not confirmed {what}" if lacks else "")
     return f"{name} lacks {what}" if lacks else f"{name} has another log"
