@@ -90,7 +90,7 @@ def revert(
         if entry is not None and any(change.path == path and _is_new_directory(change) for change in outcome.changed):
             note("this is the directory alone: revert with --at to restore what was in it")
     elif not outcome.kept:
-        note("nothing to do: the path is in that state already")
+        note(f"nothing to do: {printable(f'{parsed.name}:{path}')} is in that state already")
 
 
 def _where(target: Target) -> str:

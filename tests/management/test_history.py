@@ -62,7 +62,8 @@ def test_revert_brings_a_deleted_file_back(edited: Cli) -> None:
         assert replica.read(path("/f")) == b"one\ntwo"
     current = revisions(edited, "conf:/f")[0]
     assert (current["action"], current["standing"]) == ("revert", "current")
-    assert "nothing to do" in edited.empty("revert", "conf:/f", current["entry"])
+    said = edited.empty("revert", "conf:/f", current["entry"])
+    assert said == "nothing to do: conf:/f is in that state already\n"
 
 
 def test_revert_says_why_it_cannot(edited: Cli) -> None:
@@ -233,7 +234,9 @@ def test_times(removed: Cli) -> None:
     assert "is in the future" in removed.fails("revert", "conf:/d", "--at", "2106-01-01", code=2)
     message = removed.fails("revert", "conf:/d", "--at", "1999-12-31 23:59")
     assert "this node has no history before" in message and message.count("\n") == 1
-    assert "nothing to do" in removed.empty("revert", "conf:/d", "--at", "now")
+    assert "nothing to do: conf:/d is" in removed.empty("revert", "conf:/d", "--at", "now")
+    # The name alone is all of it, which the answer says.
+    assert "nothing to do: conf:/ is" in removed.empty("revert", "conf", "--at", "now")
     assert "is not a time: write 15m" in removed.fails("revert", "conf:/d", "--at", "some day", code=2)
     assert "this node has no history before" in removed.fails("revert", "conf:/d", "--at", "yesterday")
     assert "give either" in removed.fails("revert", "conf:/d", code=2)
