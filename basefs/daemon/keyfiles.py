@@ -77,7 +77,7 @@ def keep_key(key: SigningKey, path: Path, *, overwrite: bool = False, passphrase
 
     `overwrite`: an earlier key stays as `path`.old-FINGERPRINT; a file that is no key, as `path`.old- and a hash of it.
 
-    Raises `UsageError`, OSError.
+    Raises `Exists`, `UsageError`, `StoreError`, OSError.
     """
     kept = None
     if overwrite and path.exists():

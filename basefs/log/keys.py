@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from basefs.durable import write_file
-from basefs.errors import Exists, InvalidEntry, UsageError
+from basefs.errors import Exists, InvalidEntry, StoreError, UsageError
 from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed, is_sound
 from basefs.log.entries import DOMAIN, Action, Entry, check_fields, signed_part
 from basefs.log.extensions import NO_EXTENSIONS, Extensions
@@ -149,7 +149,7 @@ class SigningKey:
 
         `passphrase`: encrypts the private key, unless it is empty.
 
-        Raises `Exists` if there is a file and `overwrite` is not set, and `UsageError` if it cannot be written.
+        Raises `Exists` if there is a file and `overwrite` is not set, and `StoreError` if it cannot be written.
         """
         if path.exists() and not overwrite:
             raise Exists(f"{path} exists already: -f replaces it, and files that only it may write become read-only")
@@ -161,7 +161,7 @@ class SigningKey:
             write_file(path, pem, mode=0o600)
             write_file(path.with_name(path.name + ".pub"), self.public.hex().encode() + b"\n", mode=0o644)
         except OSError as error:
-            raise UsageError(f"cannot write the key {path}: {os.strerror(error.errno or 0)}") from None
+            raise StoreError(f"cannot write the key {path}: {os.strerror(error.errno or 0)}") from None
 
     def sign(
         self,
