@@ -107,8 +107,8 @@ class _Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`basefs help [COMMAND]` is `basefs [COMMAND] --help`, and `basefs version` is `basefs --version`."""
-        if args[:1] == ["help"]:
+        """`help [COMMAND]` and `--help [COMMAND]` are `[COMMAND] --help`, and `version` is `--version`."""
+        if args and args[0] in ("help", *ctx.help_option_names):
             if len(args) > 2:
                 raise UsageError(f"help describes one command: write 'basefs help {args[1]}'")
             args = [*(word for word in args[1:] if word not in _WORDS), "--help"]
