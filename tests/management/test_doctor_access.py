@@ -18,6 +18,7 @@ from basefs.daemon.keyfiles import default_keys
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from basefs.sync.net.parties import party
 from basefs.sync.net.peers import PenaltyBox
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext
@@ -77,17 +78,17 @@ def own_key(cli: Cli) -> SigningKey:
 
 @contextlib.contextmanager
 def peer(
-    cli: Cli, *, key: SigningKey | None = None, trusts: tuple[SigningKey, ...] = (), banned: str = ""
+    cli: Cli, *, key: SigningKey | None = None, trusts: tuple[SigningKey, ...] = (), bans: SigningKey | None = None
 ) -> Iterator[str]:
     """A node with the log of conf as it is now, at an address of its own.
 
-    `key`: that it shows, under TLS; `trusts`: that it lets in; `banned`: a host, or a public key in hex.
+    `key`: that it shows, under TLS; `trusts`: that it lets in; `bans`: one of these, which it has banned.
     """
     directory = cli.base / "peer"
     shutil.copytree(cli.home.directory("conf"), directory)
     penalties = PenaltyBox(first=DEADLINE)
-    if banned:
-        penalties.punish(banned, time.monotonic())
+    if bans is not None:
+        penalties.punish(party(PEER, bans.public), time.monotonic())
     credentials = None if key is None else Credentials(key, [each.public for each in trusts])
     shared = SessionContext(credentials=credentials, penalties=penalties)
     with contextlib.closing(Replica(directory, [])) as replica, served(replica, PEER, shared) as address:
@@ -194,8 +195,8 @@ class TestClosed:
             (said,) = findings_of_peers(closed, address)
         assert f"{address} does not speak TLS" in said
 
-    def test_a_ban_by_key(self, closed: Cli) -> None:
-        with peer(closed, key=ALICE, trusts=(own_key(closed),), banned=own_key(closed).public.hex()) as address:
+    def test_a_ban(self, closed: Cli) -> None:
+        with peer(closed, key=ALICE, trusts=(own_key(closed),), bans=own_key(closed)) as address:
             (said,) = findings_of_peers(closed, address)
         assert f"{address} has banned this node for a while, because it broke the protocol | it ends by itself" in said
 
@@ -223,11 +224,6 @@ class TestOpen:
         with answering(newer) as address:
             (said,) = findings_of_peers(is_open, address)
         assert f"{address} speaks another version of the sync protocol | install the same version" in said
-
-    def test_a_ban_by_address(self, is_open: Cli) -> None:
-        with peer(is_open, banned="127.0.0.1") as address:
-            (said,) = findings_of_peers(is_open, address)
-        assert f"{address} has banned this node" in said
 
 
 class TestPolicies:

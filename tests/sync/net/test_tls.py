@@ -23,6 +23,8 @@ from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
 from basefs.sync.net.connection import Connection
 from basefs.sync.net.keys import exchange_keys
+from basefs.sync.net.parties import party
+from basefs.sync.net.peers import PenaltyBox
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
 from basefs.sync.net.transport import Session, SessionContext, core_of, sync_with
@@ -348,7 +350,8 @@ def test_a_closed_filesystem_answers_a_stranger_with_no_byte_of_its_own() -> Non
     async def main() -> None:
         writer = writer_with(b"canary")
         log = writer.log()
-        async with serving(log, SessionContext(credentials=credentials(B, A))) as server:
+        shared = SessionContext(credentials=credentials(B, A))
+        async with serving(log, shared) as server:
             for stranger in (credentials(STRANGER, B), Credentials(STRANGER, None)):
                 result = await sync_with(Writer().log(), HOST, server.port, shared=SessionContext(credentials=stranger))
                 assert result.reason is Reason.UNKNOWN_KEY and result.by_peer
@@ -357,8 +360,10 @@ def test_a_closed_filesystem_answers_a_stranger_with_no_byte_of_its_own() -> Non
             greeting = encode(Hash(VERSION, bytes(28), Writer().log().digest(), 0))
             told = await raw(server.port, greeting)
             assert told.startswith(b"CLOSE NO tls ") and ROOT.hash.hex().encode() not in told
-            # Nobody was banned: a member behind the same address comes in.
-            assert server._penalties.remaining(HOST, 0.0) is None
+            await raw(server.port, b"rubbish\n" * 10)
+            # Nobody was banned, nor has anybody to wait: a member behind the same address comes in.
+            now = asyncio.get_running_loop().time()
+            assert not shared.penalties.banned(party(HOST, b""), now) and shared.pace.delay(party(HOST, b""), now) == 0
             ours = SessionContext(credentials=credentials(A, B))
             assert (await sync_with(log, HOST, server.port, shared=ours)).equal
 
@@ -392,7 +397,8 @@ def test_another_filesystem_of_the_same_keys_is_refused_as_before() -> None:
 
 def test_a_member_that_breaks_a_rule_is_banned_by_its_key_alone() -> None:
     async def main() -> None:
-        async with serving(Writer().log(), SessionContext(credentials=credentials(B, A, STRANGER))) as server:
+        shared = SessionContext(credentials=credentials(B, A, STRANGER), penalties=PenaltyBox(DEADLINE))
+        async with serving(Writer().log(), shared) as server:
             other = Credentials(STRANGER, [B.public])
             connection = await Connection.open(HOST, server.port, other)
             connection.write(b"rubbish\n" * 10)
