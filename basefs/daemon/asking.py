@@ -24,16 +24,16 @@ from basefs.view.past import GrantRecord
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks whether the log has changed otherwise: what hangs on a directory ends with it.
+#: Seconds between checks for other changes: removing a directory also ends the grants on it.
 _LOOK_SECONDS = 10.0
-#: Seconds until an agent is told again that could not be told.
+#: Seconds before retrying an agent that did not answer.
 _AGAIN_SECONDS = 1.0
 #: Share of the time that looks may take: a key holder can sign any number of grants, each of which asks for a look.
 _SHARE = 0.1
 
 
 def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -> bytes | None:
-    """The raw public key that a node with these keys asks the members to grant, the first; `None` where it does not."""
+    """The first key of this node (raw public bytes) if none of its keys is granted, else `None`."""
     mine = {key.fingerprint for key in keys}
     if any(one.standing == "valid" and one.fingerprint in mine for one in granted):
         return None
@@ -41,7 +41,7 @@ def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -
 
 
 def asked_key(replica: Replica) -> str:
-    """The same of a log, in hex; '' where the node does not ask."""
+    """That key for the node of a log, in hex; '' if none."""
     keys = replica.keys
     found = key_to_ask_for(replica.plan(lambda author: author.past.grants()), keys) if keys else None
     return "" if found is None else found.hex()
@@ -75,10 +75,9 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
 
 
 async def believed(gossip: Gossip, sync: SyncService, *, is_open: bool) -> list[Ask]:
-    """The peers that ask to write, as far as they are believed.
+    """The requests that this node accepts as genuine.
 
-    A tag is the claim of a member, in an open filesystem of anybody, about any machine.  In a closed one it is believed
-    of a machine that has proved the key in a session with this node.
+    All in an open filesystem; in a closed one those whose key the peer has proved.
     """
     asks = gossip.asks()
     if is_open:

@@ -19,7 +19,7 @@ from basefs.tasks import is_set_within
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks whether the log has changed otherwise: what hangs on a directory ends with it.  A revoke ends
+#: Seconds between checks for other changes: removing a directory also ends the grants on it.  A revoke ends
 #: sessions within 2 s of its arrival, at once as a rule.
 _LOOK_SECONDS = 1.0
 #: Seconds after which the members are asked for in any case: an invitation expires without a change of the log.

@@ -174,7 +174,10 @@ class Ask:
 
 
 class Asks:
-    """Since when members ask to write.  As many are remembered as Serf lists."""
+    """When this node first saw each request to write.
+
+    Requests of members that Serf no longer lists are dropped.
+    """
 
     def __init__(self) -> None:
         #: By the name of the agent and the key.

@@ -23,7 +23,7 @@ from basefs.management.target import parse_changed
 )
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("who", metavar="MACHINE|FINGERPRINT|PUBKEY")
-@click.option("--name", "keyname", metavar="KEYNAME", help="What the key is called; by default as the machine.")
+@click.option("--name", "keyname", metavar="KEYNAME", help="Name of the key (default: the name of the machine).")
 @click.option("--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M.")
 @click.option("--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; takes a whole fingerprint or public key.")
@@ -51,7 +51,7 @@ def accept(
     if keyname is None:
         keyname = _claimed_name(found)
     if not yes and not sys.stdin.isatty():
-        raise UsageError("nothing was granted: without a terminal, -y and the whole fingerprint or public key do it")
+        raise UsageError("nothing was granted: without a terminal, give -y and the whole fingerprint or public key")
     if yes and who.lower() not in (found[0].fingerprint, found[0].public):
         raise UsageError("nothing was granted: -y takes the whole fingerprint or public key, no name and no part of it")
     if not yes:
@@ -96,8 +96,8 @@ def _find(home: Home, name: str, who: str) -> list[PendingKey]:
         near = suggestion(who, (one.name for one in pending))
         others = "" if ask(home, name, GetSummary()).open else "; one that is no member needs a 'basefs invite'"
         raise NotFound(
-            f"no machine {who} asks to write{near}: 'basefs keys {name} --pending' lists those that do{others}"
+            f"no machine called '{who}' asks to write{near}: 'basefs keys {name} --pending' lists those that do{others}"
         )
     if len({one.public for one in found}) > 1:
-        raise UsageError(f"more than one key is meant by {who}: give the whole fingerprint")
+        raise UsageError(f"{who} matches more than one key: give the whole fingerprint")
     return found

@@ -39,18 +39,18 @@ def keys(target: str | None, directories: bool, every: bool, pending: bool, as_j
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
     on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
-    revoked; fallen (the granter's own grant was revoked, or has a quota); or gone (the path was deleted). USED, if any
-    of the grants has a quota, is the part of it that the key has used. Recovery keys, if the filesystem has
-    any, are listed below, with the present root key.
+    revoked; fallen (the granter's own grant was revoked, or has a quota); or gone (the path was deleted). USED is shown
+    where a grant has a quota: how much of it is used up. Recovery keys, if the filesystem has any, are listed below,
+    with the present root key.
 
-    --pending lists the machines whose keys may write nowhere, with the time at which this node saw that, since its
-    start; 'basefs accept' lets one of them write. A machine that joined with an invitation to read does not ask. In an
-    open filesystem anyone can claim to be such a machine.
+    --pending lists the machines that ask to write. SINCE is when the running daemon first saw the request. 'basefs
+    accept' lets one of them write. A machine that joined with an invitation to read does not ask. In an open filesystem
+    anyone can claim to be such a machine.
     """
     home = Home.from_environment()
     if pending:
         if target is None:
-            raise UsageError("--pending is of a filesystem: write 'basefs keys NAME --pending'")
+            raise UsageError("--pending needs NAME: write 'basefs keys NAME --pending'")
         _print_pending(home, parse_name(home, target), as_json)
         return
     if target is None:

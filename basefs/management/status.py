@@ -206,5 +206,5 @@ def _writable(name: str, status: Status) -> str:
     if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
     asks = status.node is not None and status.node.asks is not None
-    state = "nowhere, and asks to" if asks else "nowhere"
+    state = "nowhere (has asked to write)" if asks else "nowhere"
     return f"{state}; to permit it, type {permission(Home.from_environment(), name, status)}"

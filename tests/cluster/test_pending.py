@@ -65,9 +65,9 @@ def test_a_machine_asks_until_its_key_is_granted(network: Callable[[int], Namesp
     (row,) = alpha.query("keys", NAME, "--pending")
     assert (row["fingerprint"], row["address"], row["proved"]) == (key["fingerprint"], beta.endpoint, False)
     line = f"basefs accept {NAME} {key['fingerprint']}"
-    assert may_write(beta).startswith("nowhere, and asks to; ") and may_write(beta).endswith(line)
+    assert may_write(beta).startswith("nowhere (has asked to write); ") and may_write(beta).endswith(line)
     found = beta.spawn("doctor", NAME, "--json").stdout
-    assert "may write anywhere in cluster, and it asks to" in found and line in found
+    assert "may write anywhere in cluster; it has asked to" in found and line in found
     assert own(alpha)["public"] not in asking(beta)
 
     for words in (["gamma"], [key["fingerprint"][:12], "-y"], [row["name"], "-y"], [key["fingerprint"]]):

@@ -145,7 +145,7 @@ class TestClosed:
             (said,) = findings_of_peers(closed, address)
         digits = own_key(closed).fingerprint.hex()[:12]
         assert f"{address} does not know the key {digits} of this node: it was revoked, or its grant has not" in said
-        assert said.endswith(" | basefs keys conf --all, there")
+        assert said.endswith(" | run there: basefs keys conf --all")
 
     def test_a_key_that_never_was_a_member(self, closed: Cli) -> None:
         closed.run("genkey", "-f")
@@ -198,7 +198,10 @@ class TestClosed:
     def test_a_ban(self, closed: Cli) -> None:
         with peer(closed, key=ALICE, trusts=(own_key(closed),), bans=own_key(closed)) as address:
             (said,) = findings_of_peers(closed, address)
-        assert f"{address} has banned this node for a while, because it broke the protocol | it ends by itself" in said
+        assert (
+            f"{address} has banned this node for a while, because it broke the protocol | the ban ends by itself"
+            in said
+        )
 
 
 class TestOpen:

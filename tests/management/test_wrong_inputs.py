@@ -200,7 +200,7 @@ STOPPED = [
     ("grant", 2, "see 'basefs grant --help'"),
     ("accept etc", 2, "see 'basefs accept --help'"),
     ("accept etc bob", 1, "etc is not running"),
-    ("keys --pending", 2, "--pending is of a filesystem: write 'basefs keys NAME --pending'"),
+    ("keys --pending", 2, "--pending needs NAME: write 'basefs keys NAME --pending'"),
     ("grant etc:/ bob", 2, "see 'basefs grant --help'"),
     (
         "grant etc:/ bob 1234",

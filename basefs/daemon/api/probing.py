@@ -1,4 +1,4 @@
-"""Trying what TLS and the sync port of other nodes do: whether they let this node in, and if not, why."""
+"""Probes the sync ports of other nodes: do they let this node in, and if not, why?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answer(enum.Enum):
     NO_TLS = "no TLS"
     ONLY_TLS = "only TLS"
     BANNED = "banned"
-    NOTHING = "nothing"  # or nothing from which anything follows
+    NOTHING = "nothing"  # no answer, or an inconclusive one
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class FilesystemExamination:
             )
         else:
             asks = status.node is not None and status.node.asks is not None
-            what = f"no key of this node may write anywhere in {self._name}" + (", and it asks to" if asks else "")
+            what = f"no key of this node may write anywhere in {self._name}" + ("; it has asked to" if asks else "")
             yield kind("keys", what, permission(self._home, self._name, status))
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:

@@ -31,7 +31,10 @@ DEVICE = Path("/dev/fuse")
 #: The library that the binding loads, see `basefs/fs/fuse/binding.py`.
 _LIBRARY = "fuse3"
 #: What to do where OpenSSL refuses Ed25519.
-POLICY = "have the system's policy allow Ed25519: see 'fips-mode-setup --check', 'update-crypto-policies --show'"
+POLICY = (
+    "allow Ed25519 in the crypto policy of this machine; these commands show it: "
+    "'fips-mode-setup --check', 'update-crypto-policies --show'"
+)
 
 
 def examine_fuse() -> list[Diagnosis]:

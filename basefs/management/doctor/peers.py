@@ -190,7 +190,7 @@ def _why(access: Standing, one: Greeting) -> tuple[str, str] | None:
             return f"{where} speaks TLS only, and {name} is open: a closed filesystem is there", compare
         case Answer.BANNED:
             what = f"{where} has banned this node for a while, because it broke the protocol"
-            return what, f"it ends by itself, within an hour; the log of {name} there says why"
+            return what, f"the ban ends by itself within an hour; the log of {name} there says why"
     if one.fingerprint and not access.is_member(one.fingerprint):
         what = f"{where} shows the key {access.called(one.fingerprint)}, which is no member any more"
         return what, f"it stays out until a member that may grant grants it again; {forget}"
@@ -202,8 +202,8 @@ def _turned_away(access: Standing, where: str) -> tuple[str, str]:
     name, key = access.name, access.fingerprint[:SHORT]
     if access.is_member(access.fingerprint):
         what = f"{where} does not know the key {key} of this node: it was revoked, or its grant has not arrived there"
-        return what, f"basefs keys {name} --all, there"
+        return what, f"run there: basefs keys {name} --all"
     if "revoked" in access.standings(access.fingerprint):
         return f"{where} turns this node away, since its key {key} was revoked", access.permission
-    what = f"{where} turns this node away: only members read {name}, and the key {key} of this node is none"
+    what = f"{where} turns this node away: only members read {name}, and the key {key} of this node is not a member"
     return what, f"basefs invite {name} there and basefs join here, or {access.permission}"

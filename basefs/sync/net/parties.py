@@ -1,4 +1,4 @@
-"""By what a node tells its peers apart: a key where one is proved, a place in the network where none is.
+"""Parties: a peer counts by its proved key, or by its network address if it has proved none.
 
 What one party does is held against nobody else, and what each party gets of a node is bounded.
 """
@@ -19,7 +19,7 @@ def party(host: str, key: bytes) -> str:
 
 
 def place_of(host: str) -> tuple[bytes, bytes]:
-    """What counts as one address, and as the network around it."""
+    """The prefixes that identify a host and its network."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

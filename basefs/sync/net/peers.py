@@ -23,7 +23,7 @@ LONGEST = 3600.0
 LONGEST_UNMET = 30.0
 #: Seconds in which the second line of a kind is not logged; doubles like a ban.
 FIRST_SILENCE = 10.0
-#: Sessions that one host may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five
+#: Sessions that one party may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five
 #: seconds; comparing equal logs costs 1 ms.
 BEGINNINGS = 10.0
 BEGINNINGS_AT_ONCE = 60
@@ -44,7 +44,7 @@ class _Interval:
 class _Intervals:
     """Growing intervals by key: twice as long each time, forgotten when as long as the longest has passed in peace.
 
-    What happens while one is running belongs to it.
+    An offence during a running interval does not extend it.
     """
 
     def __init__(self, first: float, longest: float, max_keys: int) -> None:
@@ -84,7 +84,7 @@ class _Intervals:
 
 
 class PenaltyBox:
-    """Parties that are refused for a while: those of a key, and those that were called where they answer."""
+    """Bans: by key, or by endpoint where no key was proved."""
 
     def __init__(self, first: float = FIRST_BAN, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
         self._bans = _Intervals(first, longest, max_keys)

@@ -1,4 +1,4 @@
-"""The places that a node has for what others begin, shared out fairly: nobody takes them all.
+"""Slots for sessions that others open, shared fairly among parties.
 
 Where all are taken, the party that has most of them loses one to a party that would still have fewer.  Those that are
 known come first: for one of them a stranger loses its only place.  So two hosts, or two keys, with any number of
@@ -19,7 +19,7 @@ class Places(Generic[Guest]):
     """Some places, and who has them.  A party is a name of `basefs/sync/net/parties.py`."""
 
     def __init__(self, most: int, per_party: int, is_known: Callable[[str], bool] = lambda who: True) -> None:
-        """`most`: places, and those that one party may have; `is_known`: whether a party is no stranger."""
+        """`most`: slots in all; `per_party`: slots for one party; `is_known`: whether a party is no stranger."""
         self._most = most
         self._per_party = per_party
         self._is_known = is_known
@@ -35,7 +35,7 @@ class Places(Generic[Guest]):
         return self._counts[who] < self._per_party and (len(self) < self._most or self._loser(who) is not None)
 
     def enter(self, guest: Guest, who: str) -> Guest | None:
-        """Give a place to one that may have it; returns whom that has cost its own."""
+        """Give a place to a guest that may have it; returns the guest that was evicted for it, if any."""
         loser = self._loser(who) if len(self) >= self._most else None
         unlucky = None
         if loser is not None:

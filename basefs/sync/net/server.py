@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 _TOLD_PER_PARTY = 4
 #: Handshakes at once of an address at which a member has proved its key before: several nodes may share it.
 _RETURNING_PER_ADDRESS = 4
-#: Turns of the event loop after which a connection that was accepted has its task here.  Where the server is closed in
-#: between, asyncio leaves the connection open (github.com/python/cpython/issues/109564).
+#: Loop turns until an accepted connection has its task.  Closing the server earlier would leak the connection
+#: (python/cpython issue 109564).
 _ACCEPTING = 5
 
 

@@ -111,9 +111,9 @@ class SyncService:
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
-        #: Where somebody of this filesystem has answered, or has called from, the one met first at the beginning; and
-        #: the pauses of other addresses.
+        #: Addresses at which a node of this filesystem is known to be, oldest first.
         self._met: OrderedDict[Address, None] = OrderedDict()
+        #: Backoff before the next call of any other address.
         self._unmet = PenaltyBox(FIRST_BAN, LONGEST_UNMET)
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
@@ -235,12 +235,12 @@ class SyncService:
         return address in self._met
 
     def _party_at(self, address: Address) -> str:
-        """The party that answers at an address: where it has proved no key, nobody else than what listens there."""
+        """The party that answers at an address: its key if proved, otherwise that endpoint."""
         key = self.key_at(address)
         return party(address[0], key) if key else "{}:{}".format(*address)
 
     def _is_known(self, who: str) -> bool:
-        """Whether a party is a member; without keys, whether a member is where it is."""
+        """Whether a party is a member; in an open filesystem, whether gossip lists a member at its address."""
         return self._shared.credentials is not None or any(party(host, b"") == who for host, _ in self._peers())
 
     # Who is let in
@@ -316,9 +316,9 @@ class SyncService:
         return self._shared.claims.parts.asks(address)
 
     def avoids(self, address: Address) -> bool:
-        """Whether no session with a peer is wanted yet: a ban, or a full disk here, or there and nothing to get.
+        """Whether to leave a peer alone for now.
 
-        Nor is one at once with an address at which nobody of this filesystem has answered.
+        It is banned, one of the disks is full, or its address is unverified and was tried recently.
         """
         now = asyncio.get_running_loop().time()
         if not self.has_met(address) and self._unmet.banned("{}:{}".format(*address), now):

@@ -159,7 +159,7 @@ class RemotePeer:
         identity: hash of the root entry that it gave, `ZERO_HASH` if it gave none yet.
         port: its own sync port, 0 if unknown.
         host: where it is, '' if unknown.
-        party: who it is, or which of those that nobody can tell apart; what waits for its parent waits in its room.
+        party: party of the peer (`parties.py`); its orphans count against that party.
     """
 
     def __init__(

@@ -96,8 +96,8 @@ class Limits:
             a few when it and we learn a new key at the same moment; each may cost us one signature check (100 us).
         barren: what was asked for, and is not there, although the peer itself has listed it.  No honest peer does that,
             since nothing leaves a log; each costs a request.
-        again: entries sent before it is asked whether they are more than twice the log.  An honest peer asks for
-            nothing twice in a session; each costs 60 us.
+        again: entries sent before the limit of twice the log applies.  An honest peer asks for nothing twice in a
+            session; each costs 60 us.
         known: entries received since one was last new; each costs some 6 us.  An honest peer sends as many only where
             somebody else was quicker, which is no offence (`Progress`).
         useless_bytes: bytes received since an entry or block was last accepted or sent.  Comparing 100 000 paths takes
