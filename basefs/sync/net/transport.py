@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -463,7 +464,10 @@ async def sync_with(
         opening = Connection.open(host, port, shared.credentials)
         connection = await within(connect_timeout, opening, Connection.abort)
     except (OSError, asyncio.TimeoutError) as error:
-        detail = f"cannot reach {host}:{port} ({_why(error)}): is a filesystem running there, and the port open?"
+        question = "is a filesystem running there, and the port open?"
+        if isinstance(error, socket.gaierror):
+            question = "is the name right, and a name server reachable?"
+        detail = f"cannot reach {host}:{port} ({_why(error)}): {question}"
         return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
     except Refused as refused:
         return Result(refused.reason, refused.detail, False, SessionCounters(), by_peer=refused.by_peer)
