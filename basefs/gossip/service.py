@@ -560,7 +560,8 @@ class Gossip:
         lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
         self._book.see([peer for peer in (*met, *lost) if self._has_met(peer.sync_address)], now)
         # Whoever was at the address of one that is there now has made room for it.
-        taken = {self.config.advertise or self.config.bind, *(peer.gossip_address for peer in present)}
+        there = [peer.gossip_address for peer in present if self._has_met(peer.sync_address)]
+        taken = {self.config.advertise or self.config.bind, *there}
         for one in self._missed():
             if one.address in taken:
                 self._note_gone(one.name, one.address, now)

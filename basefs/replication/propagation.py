@@ -286,7 +286,7 @@ class Propagation:
         if self._puller is None:
             return
         self._puller.result(address, result)
-        if self._gossip is not None:
+        if self._gossip is not None and self._sync is not None and self._sync.has_met(address):
             self._gossip.met(address)
         with contextlib.suppress(LocalProtocolError):  # it came from a peer that did not tell where it listens
             self._account(self._puller, Address(*address), result)

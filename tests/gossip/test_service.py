@@ -485,6 +485,28 @@ def test_who_was_at_the_address_of_another_is_gone(tmp_path: Path, is_lost: bool
     run(main())
 
 
+def test_only_a_node_that_has_answered_makes_the_one_gone_that_was_at_its_address(tmp_path: Path) -> None:
+    """Any member of the Serf cluster may name any address as its own."""
+
+    async def main() -> None:
+        met = [("127.0.0.1", 4711)]
+        a = Node(tmp_path, "a", has_met=lambda address: address in met)
+        old = Node(tmp_path, "old", join=(a.address,))
+        async with nodes(a):
+            async with nodes(old):
+                await until(lambda: a.sees("old"), "the old one")
+            await until(lambda: not a.sees("old"), "its end")
+            new = Node(tmp_path, "new", bind=old.address, join=(a.address,), tags={"sync": "4712"})
+            async with nodes(new):
+                await until(lambda: a.sees("new"), "the new one")
+                assert {each.node_name for each in a.gossip.members()} == {"a", "old", "new"}
+                met.append(("127.0.0.1", 4712))
+                a.gossip.met(met[-1])
+                await until(lambda: {each.node_name for each in a.gossip.members()} == {"a", "new"}, "it counts")
+
+    run(main())
+
+
 def test_a_peer_that_no_agent_lists_is_forgotten_by_all(tmp_path: Path) -> None:
     async def main() -> None:
         a = Node(tmp_path, "a")

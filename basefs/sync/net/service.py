@@ -31,7 +31,7 @@ from basefs.sync.net.peers import (
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
 from basefs.sync.session.result import Reason, Result
-from basefs.sync.session.states import Phase
+from basefs.sync.session.states import Phase, Role
 from basefs.sync.wire.limits import DEFAULT_LIMITS
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class SyncService:
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
-        #: Addresses at which a node of this filesystem is known to be, oldest first.
+        #: Addresses at which a node of this filesystem has answered, the one met longest ago first.
         self._met: OrderedDict[Address, None] = OrderedDict()
         #: Backoff before the next call of any other address.
         self._unmet = PenaltyBox(FIRST_BAN, LONGEST_UNMET)
@@ -125,7 +125,7 @@ class SyncService:
             state,
             *address,
             max_sessions=max_sessions,
-            on_result=self._ended,
+            on_result=self._called,
             keeper=self.neighbours,
             shared=self._shared,
             is_known=self._is_known,
@@ -220,13 +220,29 @@ class SyncService:
         """A session that this node began has ended."""
         if result.offends:
             self._penalties.punish(self._party_at(address), asyncio.get_running_loop().time())
+        if self._is_ours(result):
+            self.meet(address)
         self._ended(address, result)
         if not self.has_met(address):
             self._unmet.punish("{}:{}".format(*address), asyncio.get_running_loop().time())
 
+    def _called(self, address: Address, result: Result) -> None:
+        """A session that a peer began has ended, or stands; `address`: where it says that it answers.
+
+        Whoever calls may say any port, so without a key it has to be one of which gossip knows.
+        """
+        if address[1] and self._is_ours(result) and (result.key or address in self._peers()):
+            self.meet(address)
+        self._ended(address, result)
+
+    def _is_ours(self, result: Result) -> bool:
+        """Whether a session was with somebody of this filesystem."""
+        return result.reason is Reason.COMPLETE or result.peer_identity == self._state.identity
+
     def meet(self, address: Address) -> None:
         """Somebody of this filesystem is at an address, as a session has shown."""
         self._met[address] = None
+        self._met.move_to_end(address)
         if len(self._met) > MAX_KEYS:
             self._met.popitem(last=False)
 
@@ -279,7 +295,12 @@ class SyncService:
     def _began(self, session: Session) -> None:
         """A session stands: what it has moved so far counts like any other session's."""
         counters = replace(session.counters, bytes_sent=0, bytes_received=0)  # of the whole session, when it ends
-        self._ended(session.address, Result(Reason.COMPLETE, "it stands", True, counters))
+        result = Result(Reason.COMPLETE, "it stands", True, counters, key=session.key)
+        if session.role is Role.INITIATOR:
+            self.meet(session.address)
+            self._ended(session.address, result)
+        else:
+            self._called(session.address, result)
 
     # What is known (see `Sessions` of `basefs/replication/scheduler.py`)
 
@@ -396,8 +417,6 @@ class SyncService:
         """Account for the end of a session, whoever began it."""
         now = asyncio.get_running_loop().time()
         self._shared.contacts.ended(address, result, now)
-        if address[1] and (result.reason is Reason.COMPLETE or result.peer_identity == self._state.identity):
-            self.meet(address)
         if result.reason is Reason.FULL and not result.by_peer:
             self.neighbours.leave(Reason.FULL)
         elif result.counters.accepted and self._shared.room is not None:

@@ -13,13 +13,15 @@ import pytest
 from basefs.errors import NoSpace
 from basefs.log.hashes import sha224
 from basefs.log.interface import AddResult, Digest
+from basefs.log.keys import SigningKey
 from basefs.log.room import Room
 from basefs.replication.scheduler import MOST_QUEUED
-from basefs.sync.net import neighbours, server
+from basefs.sync.net import neighbours, server, service
 from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
 from basefs.sync.net.parties import party
 from basefs.sync.net.peers import FIRST_BAN, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
+from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext
 from basefs.sync.session.result import MAX_UNGRANTED, Reason
 from basefs.sync.session.states import Role
@@ -163,6 +165,47 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     assert sum("wrong filesystem: this node serves" in line for line in lines) == 1
     assert sum("wrong filesystem: it says: this node serves" in line for line in lines) == 1
     assert any("rubbish" in line and "127.0.0.1" in line for line in lines)
+
+
+def test_no_caller_has_a_port_remembered_that_it_says():
+    """Unless gossip knows it: in an open filesystem anybody may call, also from the address of a member."""
+
+    async def main():
+        node = Syncing(some_log(b"a"))
+        async with running(node):
+            node.peers = lambda: [(HOST, 4713)]
+            for port in (4711, 4712, 4713):
+                reader, writer = await asyncio.open_connection(HOST, node.port)
+                writer.write(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 2), port)))
+                assert await reader.readline()
+                writer.close()
+            await until(lambda: len(node.ends) == 3)
+            assert {address for address, _ in node.ends} == {(HOST, port) for port in (4711, 4712, 4713)}
+            assert [node.has_met((HOST, port)) for port in (4711, 4712, 4713)] == [False, False, True]
+
+    run(main())
+
+
+def test_a_caller_with_a_key_is_remembered():
+    async def main():
+        keys = [SigningKey.generate() for _ in range(2)]
+        contexts = (SessionContext(credentials=Credentials(key, [each.public for each in keys])) for key in keys)
+        _, logs = some_logs(2)
+        one, two = (Syncing(log, shared=shared) for log, shared in zip(logs, contexts, strict=True))
+        async with running(one, two):
+            one.request((HOST, two.port), "test")
+            await until(lambda: one.ends and two.ends)
+            assert one.has_met((HOST, two.port)) and two.has_met((HOST, one.port))
+
+    run(main())
+
+
+def test_who_was_met_longest_ago_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(service, "MAX_KEYS", 2)
+    node = Syncing(some_log(b"a"))
+    for port in (1, 2, 1, 3):
+        node.meet((HOST, port))
+    assert [node.has_met((HOST, port)) for port in (1, 2, 3)] == [True, False, True]
 
 
 def pause(node):
