@@ -2,7 +2,7 @@
 
 Where all are taken, the party that has most of them loses one to a party that would still have fewer.  Those that are
 known come first: for one of them a stranger loses its only place.  So two hosts, or two keys, with any number of
-connections leave a place for everybody else, and connections that come again and again push out nobody.
+connections leave a place for everybody else.  A party loses a place only to one that would still have fewer.
 """
 
 from __future__ import annotations
