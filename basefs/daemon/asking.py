@@ -51,7 +51,7 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
     """Tell the members whether this node asks to write, whenever that changes, for ever."""
     loop, changed = asyncio.get_running_loop(), key_changes(replica)
     seen: Digest | None = None
-    told = gossip.asked
+    told = gossip.requested_key
     while True:
         started, took, pause = loop.time(), 0.0, _LOOK_SECONDS
         is_news = changed.is_set()

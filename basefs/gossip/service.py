@@ -242,7 +242,7 @@ class Gossip:
         return self._asks.of(self.peers, self._members)
 
     @property
-    def asked(self) -> str:
+    def requested_key(self) -> str:
         """The public key (hex) with which this node asks to write, '' if it does not ask."""
         return self.config.tags.get(TAG_ASK, "")
 

@@ -289,7 +289,7 @@ class NodeServices:
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             members = None if self._network is None else list((await self._members(*self._network)).values())
-            asked = "" if self._network is None else self._network[0].asked
+            asked = "" if self._network is None else self._network[0].requested_key
             asks = fingerprint_of(bytes.fromhex(asked)).hex() if asked else None
             node = RunningNode(self._started, self._replica.room.is_short(), members, asks)
             found = dataclasses.replace(found, node=node)

@@ -15,10 +15,10 @@ _NETWORK_BYTES = {4: 3, 6: 6}
 
 def party(host: str, key: bytes) -> str:
     """The party of a peer at a host; `key`: the raw public key that it has proved to hold, empty if none."""
-    return f"key {key.hex()}" if key else f"address {place_of(host)[0].hex()}"
+    return f"key {key.hex()}" if key else f"address {prefixes_of(host)[0].hex()}"
 
 
-def place_of(host: str) -> tuple[bytes, bytes]:
+def prefixes_of(host: str) -> tuple[bytes, bytes]:
     """The prefixes that identify a host and its network."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

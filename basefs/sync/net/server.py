@@ -69,7 +69,7 @@ class SyncServer:
         self._on_result = on_result
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._places: Places[Connection] = Places(max_sessions, self._shared.per_host, is_known)
+        self._places: Places[Connection] = Places(max_sessions, self._shared.per_party, is_known)
         self._strangers = Strangers()
         #: Where members have proved their keys, the oldest first: strangers elsewhere do not keep them out.
         self._met: OrderedDict[str, None] = OrderedDict()

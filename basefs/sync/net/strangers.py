@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from typing import Protocol
 
-from basefs.sync.net.parties import place_of
+from basefs.sync.net.parties import prefixes_of
 
 #: Connections at once: of one address, of the network around it, and of all; 128 kB each at the most.
 PER_ADDRESS = 16
@@ -56,13 +56,13 @@ class Strangers:
 
         Where there are too many then, of its address, of its network or of all, one of these is cut off, at random.
         """
-        place = place_of(host)
-        self._found[stranger] = place
-        self._counts.update(enumerate(place))
+        prefixes = prefixes_of(host)
+        self._found[stranger] = prefixes
+        self._counts.update(enumerate(prefixes))
         crowd: list[Stranger] = []
         for level, most in enumerate((PER_ADDRESS, PER_NETWORK)):
-            if not crowd and self._counts[level, place[level]] > most:
-                crowd = [other for other, theirs in self._found.items() if theirs[level] == place[level]]
+            if not crowd and self._counts[level, prefixes[level]] > most:
+                crowd = [other for other, theirs in self._found.items() if theirs[level] == prefixes[level]]
         if not crowd and len(self._found) > MOST:
             crowd = list(self._found)
         if crowd:

@@ -44,7 +44,7 @@ class SessionContext:
         limits: what it allows each of them.
         penalties: the parties that are refused for a while.
         pace: how often a party may begin a session.
-        per_host: sessions that one party may have with this node at once: enough for several nodes behind one address.
+        per_party: sessions that one party may have with this node at once: enough for several nodes at one address.
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
         claims: which session brings what.
@@ -64,7 +64,7 @@ class SessionContext:
     limits: Limits = DEFAULT_LIMITS
     penalties: PenaltyBox = field(default_factory=PenaltyBox)
     pace: Pace = field(default_factory=Pace)
-    per_host: int = 8
+    per_party: int = 8
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
     claims: RequestTable = field(default_factory=RequestTable)

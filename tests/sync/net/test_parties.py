@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from basefs.sync.net.parties import party, place_of
+from basefs.sync.net.parties import party, prefixes_of
 
 
 def test_places() -> None:
-    assert place_of("10.0.0.1") == place_of("::ffff:10.0.0.1") != place_of("10.0.0.2")
-    assert place_of("10.0.0.1")[1] == place_of("10.0.0.2")[1] != place_of("10.0.1.1")[1]
-    assert place_of("2001:db8::1") == place_of("2001:db8::ffff:1") != place_of("2001:db8:0:1::1")
-    assert place_of("2001:db8::1")[1] == place_of("2001:db8:0:1::1")[1] != place_of("2001:db8:1::1")[1]
-    assert place_of("fe80::1%eth0") == place_of("fe80::2")
-    assert place_of("?") == (b"?", b"?")
+    assert prefixes_of("10.0.0.1") == prefixes_of("::ffff:10.0.0.1") != prefixes_of("10.0.0.2")
+    assert prefixes_of("10.0.0.1")[1] == prefixes_of("10.0.0.2")[1] != prefixes_of("10.0.1.1")[1]
+    assert prefixes_of("2001:db8::1") == prefixes_of("2001:db8::ffff:1") != prefixes_of("2001:db8:0:1::1")
+    assert prefixes_of("2001:db8::1")[1] == prefixes_of("2001:db8:0:1::1")[1] != prefixes_of("2001:db8:1::1")[1]
+    assert prefixes_of("fe80::1%eth0") == prefixes_of("fe80::2")
+    assert prefixes_of("?") == (b"?", b"?")
 
 
 def test_a_proved_key_is_a_party_wherever_it_is() -> None:

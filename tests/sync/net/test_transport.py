@@ -37,7 +37,7 @@ from tests.sync.helpers import ROOT, ROOT_ALONE, STRANGER_ROOT, Writer, random_b
 @contextlib.asynccontextmanager
 async def serving(log, **options):
     """A server on a free port; its results are collected in `results`."""
-    own = {name: options.pop(name) for name in ("limits", "penalties", "pace", "per_host") if name in options}
+    own = {name: options.pop(name) for name in ("limits", "penalties", "pace", "per_party") if name in options}
     shared = dataclasses.replace(options.pop("shared", SessionContext()), **own)
     options = {"max_sessions": 16, "shared": shared, **options}
     server = SyncServer(log, HOST, 0, on_result=lambda address, result: results.append((address, result)), **options)
@@ -454,7 +454,7 @@ def test_the_number_of_sessions_is_limited():
                 writer.close()
             await until(lambda: server.sessions == 0)
             assert (await sync_with(Writer().log(), HOST, server.port)).equal
-        async with serving(Writer().log(), per_host=1) as server:
+        async with serving(Writer().log(), per_party=1) as server:
             _, writer = await asyncio.open_connection(HOST, server.port)
             await until(lambda: server.sessions == 1)
             assert (await sync_with(Writer().log(), HOST, server.port)).reason is Reason.BUSY
@@ -738,7 +738,7 @@ def test_nodes_behind_one_address_get_everything_while_another_one_knocks_there(
         full = filled(50)
         begun = []
         pace = Pace(20, 4)
-        async with serving(full, pace=pace, per_host=8) as server:
+        async with serving(full, pace=pace, per_party=8) as server:
             start = asyncio.get_running_loop().time()
 
             async def knock():
