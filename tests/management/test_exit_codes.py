@@ -17,7 +17,7 @@ DONE, FAILED, WRONG = ExitCode.DONE, ExitCode.FAILED, ExitCode.WRONG_USAGE
 #: Each command -> command lines, with the code with which they end.  `conf` is there, with a file /f in two revisions,
 #: and does not run; alice may write; the working directory is empty but for `junk`.
 LINES: dict[str, list[tuple[str, ExitCode]]] = {
-    "genkey": [("genkey other", DONE), ("genkey", FAILED), ("genkey -f nowhere/key", WRONG)],
+    "genkey": [("genkey other", DONE), ("genkey -f nowhere/key", FAILED), ("genkey a b", WRONG)],
     "bootstrap": [("bootstrap new", DONE), ("bootstrap conf", FAILED), ("bootstrap a/b", WRONG)],
     "get": [("get conf 127.0.0.1:1", FAILED), ("get x 127.0.0.1:1", FAILED), ("get x 127.0.0.1 --id 12", WRONG)],
     "join": [("join x ./nowhere", WRONG), ("join x ./junk", WRONG), ("join a/b c/d", WRONG)],
