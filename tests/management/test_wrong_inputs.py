@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from basefs.daemon.config import Home
+from basefs.daemon.keyfiles import default_keys
 from basefs.management.main import COMMANDS, load
+from basefs.replica.replica import Replica
 from tests.support.commands import Cli
+from tests.support.mounts import temporary_directory
 from tests.support.node import Node
 
 #: A command line, its exit code, and what its line says; BASE is the working directory, with the home in it.
@@ -39,8 +45,30 @@ STOPPED = [
     (
         "get new no.such.host.example",
         1,
-        "no.such.host.example:18374: cannot reach no.such.host.example:18375 (",
+        "): is the name right, and a name server reachable?",
     ),
+    ("genkey nodir/key", 1, "cannot write the key nodir/key: No such file or directory"),
+    ("log etc:/nginx/nginx.conf --cat 123", 2, "no such option '--cat' (did you mean 'basefs cat'?)"),
+    ("log etc:/nginx/nginx.conf --cat ''", 2, "no such option '--cat' (did you mean 'basefs cat'?)"),
+    ("log etc:/nginx/nginx.conf --diff 0096 --cat 0096", 2, "(did you mean 'basefs diff'?): see 'basefs log --help'"),
+    ("log etc:/nginx/nginx.conf 0096", 2, "got unexpected extra argument (0096): see 'basefs log --help'"),
+    ("revert etc:/nginx/nginx.conf 0", 2, "'0' is not a hash: give at least 8 digits of one that 'basefs log' lists"),
+    ("mount conf relative/dir", 1, "BASE/relative/dir is not a directory: make it with 'mkdir"),
+    ("import conf nofile", 1, "No such file or directory: nofile"),
+    ("import x/y conf.backup", 2, "'x/y' is not a filesystem name"),
+    (
+        "get new 127.0.0.1:1 --id 00000000000000000000000000000000000000000000000000000000",
+        1,
+        "127.0.0.1:1: cannot reach 127.0.0.1:2 (Connection refused)",
+    ),
+    (
+        "grant etc:/ root 1635d2be09866fba45068a3df9292c5e23d7487505450a22e28a074e900d6960",
+        1,
+        "root is the name of the key ",
+    ),
+    ("revoke etc:/ root", 1, "cannot be revoked"),
+    ("--help nope", 2, "there is no command nope: 'basefs help' lists them"),
+    ("installserf --version 99", 2, "--version takes three numbers, as in "),
     ("-x", 2, "see 'basefs --help'"),
     ("--versio", 2, "see 'basefs --help'"),
     ("list etc", 2, "see 'basefs list --help'"),
@@ -254,17 +282,37 @@ MOUNTED = [
 ]
 
 
-@pytest.fixture
-def etc(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Filesystems `etc`, with a file, and `conf`; and a directory for a mount."""
-    cli("bootstrap", "etc")
-    cli("bootstrap", "conf")
-    with cli.replica("etc") as replica:
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Path]:
+    """Filesystems `etc`, with a file, and `conf`, with an archive; and a directory for a mount.
+
+    All lines of this module share them: a wrong one changes nothing.
+    """
+    with temporary_directory() as directory, Node.temporary(directory) as node:
+        node.basefs("bootstrap", "etc")
+        node.basefs("bootstrap", "conf")
+        node.basefs("export", "conf", directory / "conf.backup")
+        home = Home(node.home)
+        replica = Replica(home.existing("etc"), default_keys(home))
         replica.commit(lambda author: author.make_directory((b"nginx",)))
         replica.commit(lambda author: author.write((b"nginx", b"nginx.conf"), b"x"))
-    (cli.base / "mnt").mkdir()
-    (cli.base / "key.txt").write_text("no key")
-    monkeypatch.chdir(cli.base)
+        replica.close()
+        (directory / "mnt").mkdir()
+        (directory / "key.txt").write_text("no key")
+        yield directory
+
+
+@pytest.fixture
+def base(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the commands, with BASEFS_HOME in it."""
+    monkeypatch.setenv("BASEFS_HOME", str(machine / "home"))
+    monkeypatch.chdir(machine)
+    return machine
+
+
+@pytest.fixture
+def etc(cli: Cli) -> Cli:
+    """The command line, on that machine."""
     return cli
 
 
