@@ -24,6 +24,7 @@ from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 from tests.support.asynchronous import run, until
 from tests.support.helpers import copy_replica, make_replica
+from tests.support.patience import DEADLINE
 
 HOST = "127.0.0.1"
 
@@ -139,8 +140,11 @@ def test_lost_peers_take_no_places_of_sessions(
     run(main())
 
 
-def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(tmp_path: Path) -> None:
+def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A member may name any address as its own, so that each node connects to it."""
+    monkeypatch.setattr("basefs.sync.net.service.FIRST_BAN", DEADLINE)
     called: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -103,11 +103,11 @@ def test_turns_come_evenly_to_anybody_who_waits() -> None:
 
 def test_a_stranger_that_gives_up_waiting_takes_no_turn() -> None:
     async def main() -> None:
-        strangers = Strangers(turns=20.0, at_once=1)
+        strangers = Strangers(turns=2.0, at_once=1)
         first, impatient, last = entered(strangers, ["10.0.0.1"] * 3)
         await strangers.turn(first)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(strangers.turn(impatient), 0.001)
+            await asyncio.wait_for(strangers.turn(impatient), 0.01)
         strangers.leave(impatient)
         await asyncio.wait_for(strangers.turn(last), DEADLINE)
 

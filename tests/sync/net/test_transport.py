@@ -17,9 +17,10 @@ from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, Wr
 from basefs.log.entries import hash_of
 from basefs.log.hashes import sha224
 from basefs.log.interface import Digest
+from basefs.sync.net import server as server_module
 from basefs.sync.net import transport as shell
 from basefs.sync.net.parties import party
-from basefs.sync.net.peers import FIRST_BAN, Pace
+from basefs.sync.net.peers import Pace
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import SessionContext, sync_with
 from basefs.sync.session.protocol import Awake, SyncProtocol
@@ -32,6 +33,9 @@ from tests.support.asynchronous import HOST, run, until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
 from tests.sync.helpers import ROOT, ROOT_ALONE, STRANGER_ROOT, Writer, random_bytes
+
+#: Seconds that sessions wait after an offence without a key.
+PAUSE = 3.0
 
 
 @contextlib.asynccontextmanager
@@ -161,8 +165,9 @@ def test_random_bytes_end_that_session_only():
     run(main())
 
 
-def test_who_breaks_a_rule_without_a_key_has_nobody_banned():
+def test_who_breaks_a_rule_without_a_key_has_nobody_banned(monkeypatch):
     """Others share its address; sessions from there wait for a moment, whatever number of them it was."""
+    monkeypatch.setattr(server_module, "FIRST_BAN", PAUSE)
 
     async def main():
         async with serving(Writer().log()) as server:
@@ -172,12 +177,10 @@ def test_who_breaks_a_rule_without_a_key_has_nobody_banned():
             began = asyncio.get_running_loop().time()
             others = sync_with(Writer().log(), HOST, server.port), sync_from(server.port, "127.0.0.2")
             same, elsewhere = await asyncio.gather(*(timed(one) for one in others))
-            assert same[0].equal and same[1] - began > FIRST_BAN / 2
-            assert elsewhere[1] - began < same[1] - began, "another address does not wait"
+            assert same[0].equal and same[1] - began > PAUSE / 2
+            assert elsewhere[0] and elsewhere[1] - began < PAUSE / 2, "another address does not wait"
             more = SessionContext(pace=server._shared.pace)
-            assert more.pace.delay(party(HOST, b""), asyncio.get_running_loop().time()) < FIRST_BAN, "nor again"
-
-    run(main())
+            assert more.pace.delay(party(HOST, b""), asyncio.get_running_loop().time()) < PAUSE, "nor again"
 
     run(main())
 
