@@ -172,7 +172,8 @@ class NeighbourSet:
             if session.role is Role.RESPONDER:
                 unlucky = self._places.enter(session, party(session.address[0], session.key))
                 if unlucky is not None:
-                    unlucky.end(Reason.COMPLETE)
+                    # Perhaps this one: others have taken the last places since it was asked whether there are any.
+                    asyncio.get_running_loop().call_soon(unlucky.end, Reason.COMPLETE)
             log.debug("%s:%d: session established", *session.address)
             self._on_began(session)
         elif notice is Notice.GAP:

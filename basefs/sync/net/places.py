@@ -35,7 +35,12 @@ class Places(Generic[Guest]):
         return self._counts[who] < self._per_party and (len(self) < self._most or self._loser(who) is not None)
 
     def enter(self, guest: Guest, who: str) -> Guest | None:
-        """Give a place to a guest that may have it; returns the guest that was evicted for it, if any."""
+        """Give a slot to a guest; returns the guest that was evicted for it, if any.
+
+        Where there is none for it, it is the guest itself that is returned.
+        """
+        if not self.admit(who):
+            return guest
         loser = self._loser(who) if len(self) >= self._most else None
         unlucky = None
         if loser is not None:

@@ -141,9 +141,9 @@ class SyncServer:
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
         if connection.protocol == ALPN_KEY:
             return await self._exchange_keys(who, connection)
-        if not self._places.admit(who):
-            return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
         unlucky = self._places.enter(connection, who)
+        if unlucky is connection:
+            return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
         if unlucky is not None:
             unlucky.abort()
         try:

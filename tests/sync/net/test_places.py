@@ -31,6 +31,13 @@ def test_strangers_make_room_for_those_who_are_known() -> None:
     assert not places.admit("a") and not places.admit("E") and not places.admit("A")
 
 
+def test_who_was_told_of_a_place_that_is_taken_meanwhile_gets_none() -> None:
+    places: Places[int] = Places(4, 2)
+    assert all(places.admit("a") for _ in range(3))
+    assert [places.enter(number, "a") for number in range(3)] == [None, None, 2]
+    assert len(places) == 2
+
+
 def test_who_has_lost_its_place_may_say_that_it_leaves() -> None:
     places: Places[int] = Places(1, 2, str.isupper)
     places.enter(0, "a")
