@@ -163,6 +163,11 @@ def test_in_a_closed_filesystem_a_machine_is_believed_for_its_own_key(
     wait_until(
         lambda: BOB.public.hex() in alpha.basefs("serf", NAME, "members"), PATIENCE, "alpha hears of gamma's claim"
     )
+    # The daemon has heard of it as well when it lists what beta has claimed afterwards.
+    beta.basefs("serf", NAME, "tags", "-delete", "ask")
+    wait_until(lambda: not asking(alpha), PATIENCE, "beta asks no more, and gamma's claim counts for nothing")
+    claim(beta, key["public"])
+    wait_until(lambda: bool(asking(alpha)), PATIENCE, "alpha lists beta again")
     assert asking(alpha) == {key["public"]}
     claim(gamma, own(gamma)["public"])
     wait_until(lambda: asking(alpha) == {key["public"], own(gamma)["public"]}, PATIENCE, "its own one is believed")
