@@ -118,6 +118,9 @@ class SyncService:
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
         self._peers = peers
+        #: The peers as last seen, and their parties.
+        self._placed: tuple[Address, ...] = ()
+        self._known: frozenset[str] = frozenset()
         self.neighbours = NeighbourSet(
             peers, self._began, self._gap, rng or random.Random(), degree, is_known=self._is_known
         )
@@ -257,7 +260,12 @@ class SyncService:
 
     def _is_known(self, who: str) -> bool:
         """Whether a party is a member; in an open filesystem, whether gossip lists a member at its address."""
-        return self._shared.credentials is not None or any(party(host, b"") == who for host, _ in self._peers())
+        if self._shared.credentials is not None:
+            return True
+        peers = tuple(self._peers())
+        if peers != self._placed:
+            self._placed, self._known = peers, frozenset(party(host, b"") for host, _ in peers)
+        return who in self._known
 
     # Who is let in
 
