@@ -18,6 +18,7 @@ FAILED = [
 
 
 @pytest.mark.slow
+@pytest.mark.logs("disk full")
 @pytest.mark.parametrize("first", range(0, 20, CHUNK))
 def test_nodes_agree_whatever_goes_wrong(first: int) -> None:
     failures = {seed: outcome.failure for seed in range(first, first + CHUNK) if (outcome := play(seed)).failure}
@@ -25,6 +26,7 @@ def test_nodes_agree_whatever_goes_wrong(first: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.logs("disk full")
 @pytest.mark.parametrize("seed", FAILED)
 def test_what_has_failed_once_does_not_fail_again(seed: int) -> None:
     assert play(seed).failure == ""
