@@ -154,8 +154,7 @@ class SimulatedNode:
             max_sessions=16,
             degree=3,
             listener=self._propagation,
-            shared=SessionContext(room=room),
-            rng=rng,
+            shared=SessionContext(room=room, rng=rng),
         )
         filesystem = SimpleNamespace(
             working=SimpleNamespace(scratch=ScratchNames()), publish=lambda patient: None, unpublished=lambda: 0

@@ -187,8 +187,7 @@ class Node:
             listener=self.watched,
             degree=self._tuning.degree,
             max_sessions=self._tuning.sessions,
-            shared=SessionContext(limits=self._tuning.limits, room=room),
-            rng=rng,
+            shared=SessionContext(limits=self._tuning.limits, room=room, rng=rng),
         )
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))

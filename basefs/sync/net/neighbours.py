@@ -74,7 +74,7 @@ class NeighbourSet:
         #: Until when each is to stand.
         self._sessions: dict[Session, float] = {}
         #: Those that others have opened.
-        self._places: Places[Session] = Places(MAX_STANDING, MAX_STANDING_PER_PARTY, is_known)
+        self._places: Places[Session] = Places(MAX_STANDING, MAX_STANDING_PER_PARTY, is_known, rng)
 
     def leave(self, reason: Reason = Reason.COMPLETE) -> None:
         """Leave all sessions."""

@@ -18,8 +18,18 @@ Guest = TypeVar("Guest", bound=Hashable)
 class Places(Generic[Guest]):
     """Some places, and who has them.  A party is a name of `basefs/sync/net/parties.py`."""
 
-    def __init__(self, most: int, per_party: int, is_known: Callable[[str], bool] = lambda who: True) -> None:
-        """`most`: slots in all; `per_party`: slots for one party; `is_known`: whether a party is no stranger."""
+    def __init__(
+        self,
+        most: int,
+        per_party: int,
+        is_known: Callable[[str], bool] = lambda who: True,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`most`: slots in all; `per_party`: slots for one party; `is_known`: whether a party is no stranger.
+
+        `rng`: draws the guest that a party loses.
+        """
+        self._rng = rng or random.Random()
         self._most = most
         self._per_party = per_party
         self._is_known = is_known
@@ -44,7 +54,7 @@ class Places(Generic[Guest]):
         loser = self._loser(who) if len(self) >= self._most else None
         unlucky = None
         if loser is not None:
-            unlucky = random.choice([other for other, party in self._found.items() if party == loser])
+            unlucky = self._rng.choice([other for other, party in self._found.items() if party == loser])
             self.leave(unlucky)
         self._found[guest] = who
         self._counts[who] += 1

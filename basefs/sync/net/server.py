@@ -69,8 +69,8 @@ class SyncServer:
         self._on_result = on_result
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._places: Places[Connection] = Places(max_sessions, self._shared.per_party, is_known)
-        self._strangers = Strangers()
+        self._places: Places[Connection] = Places(max_sessions, self._shared.per_party, is_known, self._shared.rng)
+        self._strangers = Strangers(rng=self._shared.rng)
         #: Where members have proved their keys, the oldest first: strangers elsewhere do not keep them out.
         self._met: OrderedDict[str, None] = OrderedDict()
         #: Those of them that prove one again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -97,13 +96,11 @@ class SyncService:
         degree: int = 0,
         listener: Listener | None = None,
         shared: SessionContext | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         """`address`: where to listen.  `peers` lists where others do, without ourselves; it is called at each decision.
 
         `max_sessions`: that others may have with this node at once.  `degree`: sessions that stay open for news, 0:
-        none.  `shared`: what its sessions share; `None`: there is no disk, and the filesystem is open.  `rng`: for all
-        that is left to chance.
+        none.  `shared`: what its sessions share; `None`: there is no disk, and the filesystem is open.
         """
         self._state = state
         self._listener = listener
@@ -121,9 +118,7 @@ class SyncService:
         #: The peers as last seen, and their parties.
         self._placed: tuple[Address, ...] = ()
         self._known: frozenset[str] = frozenset()
-        self.neighbours = NeighbourSet(
-            peers, self._began, self._gap, rng or random.Random(), degree, is_known=self._is_known
-        )
+        self.neighbours = NeighbourSet(peers, self._began, self._gap, self._shared.rng, degree, is_known=self._is_known)
         self._server = SyncServer(
             state,
             *address,

@@ -35,8 +35,9 @@ class Stranger(Protocol):
 class Strangers:
     """The strangers of one server.  Used in the event loop."""
 
-    def __init__(self, turns: float = TURNS, at_once: int = TURNS_AT_ONCE) -> None:
-        """`turns`: handshakes that are begun a second."""
+    def __init__(self, turns: float = TURNS, at_once: int = TURNS_AT_ONCE, rng: random.Random | None = None) -> None:
+        """`turns`: handshakes that are begun a second; `rng`: draws the connections that are cut off or begin."""
+        self._rng = rng or random.Random()
         #: With the address and the network of each.
         self._found: dict[Stranger, tuple[bytes, bytes]] = {}
         self._counts: Counter[tuple[int, bytes]] = Counter()
@@ -66,7 +67,7 @@ class Strangers:
         if not crowd and len(self._found) > MOST:
             crowd = list(self._found)
         if crowd:
-            unlucky = random.choice(crowd)
+            unlucky = self._rng.choice(crowd)
             self.leave(unlucky)
             unlucky.abort()
 
@@ -109,5 +110,5 @@ class Strangers:
                 self._timer = loop.call_at(self._due - self._slack, self._give, loop)
                 return
             self._due += self._step
-            lucky = random.choice(list(self._waiting))
+            lucky = self._rng.choice(list(self._waiting))
             self._waiting.pop(lucky).set_result(None)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
@@ -59,6 +60,7 @@ class SessionContext:
             what else the node does waits for one of them and not for all.
         adding: held by the session whose batch is on its way into the log, of the sessions that compare.
         adding_news: the same of those that stand: a peer that sends much does not keep news waiting.
+        rng: for all that is left to chance.
     """
 
     limits: Limits = DEFAULT_LIMITS
@@ -78,6 +80,7 @@ class SessionContext:
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding_news: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rng: random.Random = field(default_factory=random.Random)
 
     def is_full(self) -> bool:
         """Whether the log takes nothing at the moment."""
