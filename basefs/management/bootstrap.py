@@ -72,8 +72,8 @@ def bootstrap(
     key is the root key, and grants the others. The root key cannot be revoked: move it to a safe place. 'basefs
     grant', 'revoke' and 'expel' take it with -k.
 
-    If it is lost or stolen, the recovery keys replace it, more than half of them or M: see 'basefs recover'. They
-    cannot be added or changed later, and do nothing else. Only their public keys are needed here.
+    If it is lost or stolen, more than half of the recovery keys (or M of them) can replace it: see 'basefs recover'.
+    They cannot be added or changed later, and do nothing else. Only their public keys are needed here.
 
     Nodes connect by TLS, and to members only: keys that are granted or admitted. With --open anyone who can reach the
     sync port of a node reads everything. The choice is part of the filesystem's identity, and cannot be changed.

@@ -33,8 +33,9 @@ _PIECE = 4 * 1024 * 1024
 def cat(target: str, moment: str | None, as_json: bool) -> None:
     """Print a file, also an earlier version or a deleted one, whether the filesystem runs or not.
 
-    --at takes the HASH of a revision of the file, lost ones included. A TIME (15m, '2 hours ago', 18:56, yesterday,
-    '2026-01-31 12:00') or the HASH of another entry prints the file as this node had it then.
+    --at takes the HASH of a revision of the file, lost ones included. With a TIME (15m, '2 hours ago', 18:56,
+    yesterday, '2026-01-31 12:00'), or the HASH of another entry, the command prints the file as it was here at that
+    moment.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

@@ -55,8 +55,8 @@ def grant(
     """Let a key write at a path and everywhere below it; NAME alone is the whole filesystem.
 
     PUBKEY is the public key, in hex or as a line of SSH ('ssh-ed25519 AAAA...'); KEYFILE a .pub file of 'basefs genkey'
-    or 'ssh-keygen -t ed25519'. 'basefs log' and the other listings call the key KEYNAME. Where the new key would decide
-    a conflict, the current version is acknowledged first, so that nothing changes.
+    or 'ssh-keygen -t ed25519'. 'basefs log' and the other listings call the key KEYNAME. A grant changes no file: if
+    the new key would turn a conflict, your key first confirms the current version.
 
     --max-bytes and --max-entries are a quota. Everything that the key has ever written at and below the path counts,
     including versions that were replaced or removed since; each change is an entry. Changes beyond the quota are

@@ -29,8 +29,8 @@ def revoke(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -
     """Revoke the grants of a key on a path, and print the grants that fall with them.
 
     NAME alone means its root, '/'; grants on a path below stay. Files that the key has written stay: each path whose
-    current state it signed is acknowledged first, unless --discard is given. If a key revokes itself, its own files go
-    with it: sign with another one, by -k.
+    current state it signed is acknowledged first, unless --discard is given. A key that revokes itself also takes its
+    files away. To keep them, sign with another key (-k).
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)

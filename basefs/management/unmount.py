@@ -26,9 +26,8 @@ from basefs.management.session import notify
 def unmount(target: str, lazy: bool, timeout: float) -> None:
     """Stop a filesystem, mounted or not; returns when its log is closed.
 
-    By then another node has what was saved here, if one answers within 3 s; if none has confirmed that it has all of
-    it, a line says what they lack. The daemon leaves the cluster afterwards, which takes Serf some 3 s; a mount
-    meanwhile waits for that.
+    The command first passes every change to another node, for at most 3 s. If none confirms, it prints what each of
+    them lacks. The daemon then leaves the cluster, which takes Serf some 3 s; a mount waits for that.
 
     A mount in use stays, and the processes that use it are named. So are those that hold a copy of the mount in another
     mount namespace, such as a container or a service: the daemon cannot end before them. A mount whose daemon is dead

@@ -50,8 +50,8 @@ def doctor(target: str | None, bind: str, as_json: bool) -> None:
     key: where one of them turns the other away, it says why. While a filesystem runs, the clocks of the other nodes are
     compared as well; no clock decides about access, except for the end of an invitation.
 
-    It cannot check whether other nodes can connect to this one (run it there, too), or whether the UDP ports of an
-    encrypted cluster are blocked.
+    To check connections from other nodes to this one, run it there. Whether the UDP ports of an encrypted cluster are
+    blocked, it cannot check.
 
     Exit code: 0 without problems (notes do not count), 1 otherwise.
     """
