@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from basefs.errors import counted
 from eval.lab.clusters import JITTERS
@@ -59,6 +60,49 @@ def shaped(results: Results) -> str:
     }
     told = [what.get(name, name) for name in sorted(names)]
     return f"In these rows {'; '.join(told)}." if told else ""
+
+
+def versions(rows: Sequence[Row], names: Mapping[str, str]) -> str:
+    """Which code measured each mode, and at which load; empty where nothing is measured.
+
+    Args:
+        rows: of all modes.
+        names: of the modes that are compared.
+    """
+    measured = [row for row in rows if row["mode"] in names]
+    if not measured:
+        return ""
+    by_code = group(measured, _code)
+    causes = "code and load" if len(by_code) > 1 else "load"
+    told = [f"{code} {_loads(members)}: {_named(members, names)}" for code, members in by_code.items()]
+    return (
+        f"The modes were measured with {counted(len(by_code), 'version')} of the code ({'; '.join(told)}; loads are "
+        f"medians for each core); differences between them are partly those of {causes}."
+    )
+
+
+def _loads(rows: Sequence[Row]) -> str:
+    """The load of one mode, or the least and the most of several."""
+    loads = [
+        statistics.median(float(row["load"]) for row in members)
+        for members in group(rows, lambda row: row["mode"]).values()
+    ]
+    least, most = f"{min(loads):.1f}", f"{max(loads):.1f}"
+    return f"at a load of {least}" if least == most else f"at loads of {least} to {most}"
+
+
+def _named(rows: Sequence[Row], names: Mapping[str, str]) -> str:
+    return ", ".join(name for mode, name in names.items() if any(row["mode"] == mode for row in rows))
+
+
+def mode_versions(results: Results) -> str:
+    """The same of the modes of which all conditions are listed."""
+    names = {mode: f"BaseFS {name}" for mode, name in _OWN_MODES.items()}
+    return versions(results.largest("convergence", backend="namespaces"), names)
+
+
+def _code(row: Row) -> str:
+    return row.get("commit") or row["basefs"]
 
 
 def failures(results: Results) -> Rows:
@@ -201,7 +245,7 @@ def worse(results: Results) -> list[str]:
             f"{ours / 1000:.1f} and {theirs / 1000:.1f} every {every:g} s" for every, ours, theirs in more
         )
         found.append(f"Sync alone, kbit/s that a node sends, ours with headers and files, and the paper's: {rates}.")
-    for peer in results.largest("peers"):
+    for peer in results.rows("peers"):
         if peer["x BaseFS"] and float(peer["x BaseFS"]) < 1:
             share, nodes = peer["x BaseFS"], peer["nodes"]
             found.append(f"{peer['peer']}, {nodes} nodes: a small change takes it {share} of BaseFS's time.")
@@ -283,7 +327,9 @@ def _behind_own_modes(rows: Sequence[Row]) -> list[str]:
                 if other.seconds is not None and (own.seconds is None or own.seconds > _DIFFERENT * other.seconds):
                     cells.append(f"{condition}, {_blocks(blocks)}: {own} and {other} s")
         if cells:
-            found.append(f"BaseFS as it is, slower than {name}: {'; '.join(sorted(cells))}.")
+            found.append(
+                f"BaseFS as it is, more than {_DIFFERENT} x the time of BaseFS {name}: {'; '.join(sorted(cells))}."
+            )
     return found
 
 
@@ -300,15 +346,17 @@ def defaults(results: Results) -> list[str]:
             "FULL_SYNC_INTERVAL = 5 s: sync alone takes "
             + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in intervals.items())
             + " s of interval. It is a safety net: five seconds bound the cost of a lost announcement, and a session "
-            "of equal nodes costs some hundred bytes."
+            "of equal nodes costs some hundred bytes. "
+            + versions(rows, {mode: f"{mode.partition('-')[2]} s" for mode in intervals})
         )
     jitters = {mode: points(rows, mode, 254).get("none") for mode in (f"jitter-{seconds:g}" for seconds in JITTERS)}
     if all(jitters.values()):
         found.append(
             "Jitter of pulls = 0.05 s: a file of 254 blocks takes "
             + ", ".join(f"{_cell(point)} s at {mode.partition('-')[2]}" for mode, point in jitters.items())
-            + " s. Up to 0.8 s it saves the writing node nothing, because gossip itself reaches the nodes one after "
-            "the other. The default is the longest jitter that costs no time."
+            + " s. For a file the writing node sends "
+            + ", ".join(f"{_kilobytes(results, mode, _WRITER):.0f} kB at {mode.partition('-')[2]}" for mode in jitters)
+            + " s (mean of both sizes). The default is the longest jitter that costs no time."
         )
     windows = group(results.rows("quiet"), lambda row: row["window s"])
     if windows:
@@ -352,9 +400,13 @@ def _block_messages(results: Results, rows: list[Row]) -> list[str]:
     ]
 
 
-def _kilobytes(results: Results, mode: str) -> float:
-    """What a node sends for a file in a mode, the mean of all nodes."""
-    rows = results.largest("traffic", backend="namespaces", mode=mode, condition="none")
+#: The node of a lab that writes.
+_WRITER = {"node": "0"}
+
+
+def _kilobytes(results: Results, mode: str, of: Mapping[str, str] = MappingProxyType({})) -> float:
+    """What a node sends for a file in a mode, the mean of all nodes, or `of` some."""
+    rows = results.largest("traffic", backend="namespaces", mode=mode, condition="none", **of)
     protocols = ("serf udp", "serf tcp", "sync")
     sent = [sum(int(row[name]) for name in protocols) / max(1, int(row["files"])) for row in rows]
     return statistics.fmean(sent) / 1000 if sent else 0.0

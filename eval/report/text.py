@@ -132,7 +132,7 @@ def _lines(results: Results, path: Path, directory: Path) -> Iterator[str]:
     yield from _section("What failed", tables.failures(results))
     for drawn in _FIGURES:
         yield from _figure(drawn, "##", results, path, directory)
-    about = fill(" ".join(filter(None, (_CONDITIONS, tables.shaped(results)))), _WIDTH)
+    about = fill(" ".join(filter(None, (_CONDITIONS, tables.shaped(results), tables.mode_versions(results)))), _WIDTH)
     yield from _section("All conditions", tables.conditions(results), about)
     yield from _section("Peers", tables.peers(results), _PEERS)
     worse = tables.worse(results)
