@@ -264,23 +264,33 @@ class SyncService:
 
     # Who is let in
 
-    async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
-        """Let these keys in from now on, and end the sessions of all others; show our own one.
+    def turn_away(self, keys: frozenset[bytes]) -> None:
+        """End the sessions of all keys but these, and let none of the others in from now on.
 
         For a closed filesystem only.
         """
         credentials = self._shared.credentials
         assert credentials is not None, "an open filesystem lets everybody in"
-        async with self._trusting:
-            gone = (credentials.trusted or frozenset()) - keys
-            if (keys, own.public) != (credentials.trusted, credentials.public):
-                await asyncio.to_thread(credentials.update, keys, own)
+        gone = (credentials.trusted or frozenset()) - keys
+        credentials.narrow(keys)
         for session in [session for session in self._shared.sessions if session.key not in keys]:
             digits = fingerprint_of(session.key).hex()[:12]
             log.info("%s:%d: session ended: the key %s is no member any more", *session.address, digits)
             session.expel()
         for address in [address for address, key in self._shared.proved.items() if key in gone]:
             del self._shared.proved[address]
+
+    async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
+        """Turn away all keys but these at once, then let in those that are new, and show our own one.
+
+        For a closed filesystem only.
+        """
+        credentials = self._shared.credentials
+        assert credentials is not None, "an open filesystem lets everybody in"
+        async with self._trusting:
+            # First: with many members, the rest takes longer than a revoke may.
+            self.turn_away(keys)
+            await asyncio.to_thread(credentials.update, keys, own)
 
     def key_at(self, address: Address) -> bytes:
         """The raw public key that the node at an address has proved lately; empty if none."""

@@ -531,6 +531,37 @@ def test_a_node_lets_in_and_sends_away_as_it_is_told() -> None:
     run(main())
 
 
+def test_the_sessions_of_a_revoked_key_end_before_the_other_keys_are_let_in(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "basefs.sync")
+
+    async def main() -> None:
+        one = Syncing(Writer().log(), interval=0.05, degree=1, shared=SessionContext(credentials=credentials(A, B)))
+        trusting = credentials(B, A)
+        two = Syncing(Writer().log(), interval=0.05, degree=1, shared=SessionContext(credentials=trusting))
+        async with running(one, two):
+            there = (HOST, two.port)
+            one.peers = lambda: [there]
+            await until(lambda: one.sync.standing and two.sync.standing)
+            changing = asyncio.ensure_future(two.sync.trust(frozenset((B.public, STRANGER.public)), B))
+            await asyncio.sleep(0)  # its first step
+            assert not changing.done() and trusting.trusted == frozenset()
+            assert "is no member any more" in caplog.text
+            await changing
+            assert trusting.trusted == {B.public, STRANGER.public}
+            await until(lambda: not one.sync.standing and not two.sync.standing)
+
+    run(main())
+
+
+def test_a_key_that_is_no_longer_trusted_ends_no_handshake_with_the_old_contexts() -> None:
+    theirs = credentials(B, A, STRANGER)
+    theirs.narrow([STRANGER.public])
+    with pytest.raises(Refused, match="not known here"):
+        pair(credentials(A, B), theirs)
+    theirs.update([A.public, STRANGER.public])
+    assert pair(credentials(A, B), theirs)[1].peer == A.public
+
+
 async def _stands(node: Syncing, key: SigningKey, log: Digest, port: int) -> tuple[Connection, bool]:
     """Tell a node of a log as a member that says it answers at this port; whether the session stands then."""
     connection = await Connection.open(HOST, node.port, credentials(key, B))
