@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 #: Seconds after which the members are asked for in any case: an invitation expires without a change of the log.
 _EXPIRY_SECONDS = 30.0
+#: Share of the time that letting in new members may take: a key holder can grant any number of keys.
+_SHARE = 0.1
 
 
 class Membership:
@@ -58,25 +60,33 @@ class Membership:
         `on_change` is called after they may have changed, and again a moment later where it raises OSError.
         """
         loop = asyncio.get_running_loop()
-        look_again = loop.time()
+        look_again = due = loop.time()
         changed = key_changes(self._replica)
         while True:
             changed.clear()
+            pause = _LOOK_SECONDS
             digest = self._replica.digest()
             if digest != self._seen or loop.time() >= look_again:
                 look_again = loop.time() + _EXPIRY_SECONDS
                 try:
                     members, invited = await asyncio.to_thread(self._replica.members_and_invited)
+                    # Revokes never wait for their turn.
+                    sync.turn_away(members)
                     self._invited = invited
-                    await sync.trust(members, self._own(members))
+                    started = loop.time()
+                    is_due = started >= due
+                    if is_due:
+                        await sync.trust(members, self._own(members))
+                        due = loop.time() + (loop.time() - started) / _SHARE
                     await on_change()
-                    self._seen = digest
+                    self._seen = digest if is_due else None
+                    pause = _LOOK_SECONDS if is_due else min(_LOOK_SECONDS, due - started)
                 except (BaseFSError, OSError) as error:
                     log.error("cannot find out who is a member: %s", error)
                 except Exception:
                     # A task that is gone would let a revoked key in for ever.
                     log.exception("cannot find out who is a member")
-            await is_set_within(changed, _LOOK_SECONDS)
+            await is_set_within(changed, pause)
 
 
 def key_changes(replica: Replica) -> asyncio.Event:
