@@ -134,7 +134,7 @@ def test_memory_under_requests_is_bounded():
     for number in range(300):
         writer.write((b"d", b"%d" % number), b"x")
     log = writer.log()
-    core = SyncProtocol(log, Role.RESPONDER, limits=Limits(useless_bytes=1 << 40))
+    core = SyncProtocol(log, Role.RESPONDER, limits=Limits(useless_bytes=1 << 40, again=1 << 40))
     greeting, *_ = HEARD[Role.RESPONDER].splitlines(keepends=True)
     core.receive_data(greeting)
     work(core)
