@@ -90,7 +90,17 @@ def revert(
         if entry is not None and any(change.path == path and _is_new_directory(change) for change in outcome.changed):
             note("this is the directory alone: revert with --at to restore what was in it")
     elif not outcome.kept:
-        note(f"nothing to do: {printable(f'{parsed.name}:{path}')} is in that state already")
+        note(f"nothing to do: {_why_nothing(home, parsed, request)}")
+
+
+def _why_nothing(home: Home, target: Target, request: Revert) -> str:
+    """Why a revert has no effect."""
+    if request.keep_new:
+        without = ask(home, target.name, dataclasses.replace(request, keep_new=False, dry_run=True))
+        if newer := deletions(without.changed):
+            return f"only newer paths differ ({newer}), and --keep-new keeps them"
+    text = f"{printable(f'{target.name}:{target.path}')} is in that state already"
+    return text if request.at is None else f"{text}; modification times alone are not restored"
 
 
 def _where(target: Target) -> str:

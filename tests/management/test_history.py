@@ -235,6 +235,7 @@ def test_times(removed: Cli) -> None:
     message = removed.fails("revert", "conf:/d", "--at", "1999-12-31 23:59")
     assert "this node has no history before" in message and message.count("\n") == 1
     assert "nothing to do: conf:/d is" in removed.empty("revert", "conf:/d", "--at", "now")
+    assert "already; modification times alone are not restored" in removed.empty("revert", "conf:/d", "--at", "now")
     # The name alone is all of it, which the answer says.
     assert "nothing to do: conf:/ is" in removed.empty("revert", "conf", "--at", "now")
     assert "is not a time: write 15m" in removed.fails("revert", "conf:/d", "--at", "some day", code=2)
@@ -459,3 +460,13 @@ def test_conflicts_of_deleted_paths_are_told_with_the_command(conf: Cli) -> None
     conf(*row["command"].split()[1:])
     with conf.replica("conf") as replica:
         assert replica.read(path("/f")) in (b"one", b"two")
+
+
+def test_newer_paths_that_are_kept_are_no_earlier_state(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/d")))
+        (made,) = replica.commit(lambda author: author.write(path("/d/a"), b"old")).entries
+        for text in ("/d/b", "/d/c"):
+            replica.commit(lambda author, text=text: author.write(path(text), b"new"))
+    said = conf.empty("revert", "conf:/d", "--at", made.hash.hex(), "--keep-new")
+    assert said == "nothing to do: only newer paths differ (2), and --keep-new keeps them\n"
