@@ -68,6 +68,9 @@ def cells(member: ClusterMember) -> tuple[Any, ...]:
         more = "its disk is full" if member.disk_full else _same(member)
         return (*who, None, None, None, None, None, f"{note}: {more}" if more else note)
     heard = None if member.heard is None else f"{span(member.heard)} ago"
+    if member.status == "left":
+        # It does not answer because it is gone, and what it lacks is of no concern.
+        return (*who, heard, None, member.push, size(member.sent), size(member.received), "")
     note = lack_of_room(member) or member.trouble or _same(member)
     if member.banned is not None:
         # Whole seconds, of which the last one counts.

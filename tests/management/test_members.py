@@ -75,6 +75,7 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
             {"status": "alive", "lag": "1 not confirmed for 26 s", "note": "why"},
         ),
         ({"trouble": "no answer"}, {"note": "no answer"}),
+        ({"status": "left", "trouble": "no answer", "lag": None}, {"status": "left", "lag": None, "note": ""}),
         ({"banned": 4.2, "trouble": "rubbish: why"}, {"note": "banned for 5 s: rubbish: why"}),
         ({"disk_full": True, "trouble": "any"}, {"note": "disk full there"}),
         ({"disk_full": True, "own": True}, {"note": "this node: its disk is full"}),
