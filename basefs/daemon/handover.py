@@ -73,10 +73,10 @@ class HandOver:
         return f"{text}: {'; '.join(found.lacking)}" if found.lacking else text
 
 
-def lack_of(name: str, lag: Lag | None, *, answers: bool, refuses: bool = False) -> str:
+def lack_of(name: str, lag: Lag | None, *, answers: bool, refuses: bool = False, left: bool = False) -> str:
     """Why a member is not known to have everything, as far as it has told.
 
-    `answers`: whether it does; `refuses`: it has turned this node away.
+    `answers`: whether it does; `refuses`: it has turned this node away; `left`: it has stopped, as it should.
     """
     lacks = []
     if lag is not None and lag.behind:
@@ -85,7 +85,7 @@ def lack_of(name: str, lag: Lag | None, *, answers: bool, refuses: bool = False)
         lacks.append(f"{counted(lag.waiting, 'content')}, for which it has no room")
     what = " and ".join(lacks)
     if lag is None or not answers or refuses:
-        how = "turned this node away" if refuses else "does not answer"
+        how = "has left" if left else "turned this node away" if refuses else "does not answer"
         # What has come from the member itself since is among these.
         return f"{name} {how}" + (f", and has not confirmed {what}" if lacks else "")
     return f"{name} lacks {what}" if lacks else f"{name} has another log"

@@ -170,7 +170,9 @@ class Network:
         for address, peer in peers.items():
             contact = self.sync.contact(address)
             answers = peer.status == "alive" and not contact.away
-            lacking.append(lack_of(names[peer.name], self.sync.lag(address), answers=answers, refuses=contact.refuses))
+            left = peer.status == "left"
+            lag = self.sync.lag(address)
+            lacking.append(lack_of(names[peer.name], lag, answers=answers, refuses=contact.refuses, left=left))
         HandOver(root, name, () if name else tuple(lacking)).save(self._replica.directory)
 
     async def _wait_for_port(self) -> None:

@@ -54,3 +54,8 @@ def test_who_had_a_log_has_it_until_it_changes(tmp_path: Path) -> None:
 )
 def test_why_a_member_may_not_have_everything(lag: Lag | None, answers: bool, refuses: bool, text: str) -> None:
     assert lack_of("beta", lag, answers=answers, refuses=refuses) == text
+
+
+def test_a_member_that_has_left_is_not_asked_to_answer() -> None:
+    assert lack_of("beta", None, answers=False, left=True) == "beta has left"
+    assert lack_of("beta", Lag(behind=1), answers=False, left=True) == "beta has left, and has not confirmed 1 entry"
