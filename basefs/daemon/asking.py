@@ -41,10 +41,15 @@ def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -
 
 
 def asked_key(replica: Replica) -> str:
-    """That key for the node of a log, in hex; '' if none."""
+    """That key for the node of a log, in hex; '' if none, or if nobody can hear it.
+
+    The members of a closed filesystem let in no other machine.
+    """
     keys = replica.keys
     found = key_to_ask_for(replica.plan(lambda author: author.past.grants()), keys) if keys else None
-    return "" if found is None else found.hex()
+    if found is None or not (replica.is_open or found in replica.members()):
+        return ""
+    return found.hex()
 
 
 async def keep_asking(replica: Replica, gossip: Gossip) -> None:

@@ -90,7 +90,8 @@ def carry_out(home: Home, name: str, request: GrantKey, *, as_json: bool) -> Non
 
 def permission(home: Home, name: str, status: Status) -> str:
     """What permits a key of this node to write, and where to type it."""
-    asks = None if status.node is None else status.node.asks
+    lets_in = status.summary.open or status.summary.member
+    asks = status.node.asks if status.node is not None and lets_in else None
     line = grant_line(home, name) if asks is None else f"basefs accept {name} {asks}"
     return f"on a node with the key {granters(home, name)}: {line}"
 

@@ -36,8 +36,8 @@ from basefs.management.target import parse_name
 
 _OPEN = "open: anyone who can reach the sync port reads everything"
 _CLOSED = "closed: members only"
-#: What a node without a key that is a member can do.
-NOT_A_MEMBER = "'basefs invite' on a member, or 'basefs grant' there with what 'basefs keys' prints here"
+#: What a node without a key that is a member can do.  An invitation is for a machine without the filesystem.
+NOT_A_MEMBER = "'basefs grant' on a member lets it in, with what 'basefs keys' prints here"
 #: Names that are listed before the others are only counted.
 _NAMED = 3
 
@@ -134,7 +134,7 @@ def _members(name: str, node: RunningNode | None) -> str:
 
 
 def _absent(member: ClusterMember) -> str:
-    last = "never heard" if member.heard is None else f"heard {span(member.heard)} ago"
+    last = "not heard since the start" if member.heard is None else f"heard {span(member.heard)} ago"
     return f"{member.name} {member.status} ({last})"
 
 
@@ -206,5 +206,8 @@ def _writable(name: str, status: Status) -> str:
     if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
     asks = status.node is not None and status.node.asks is not None
+    remedy = permission(Home.from_environment(), name, status)
+    if not (status.summary.open or status.summary.member):
+        return f"nowhere: no key of this node is a member; {remedy}"
     state = "nowhere (has asked to write)" if asks else "nowhere"
-    return f"{state}; to permit it, type {permission(Home.from_environment(), name, status)}"
+    return f"{state}; to permit it, type {remedy}"

@@ -57,7 +57,7 @@ def test_a_machine_asks_until_its_key_is_granted(network: Callable[[int], Namesp
     beta.basefs("get", NAME, alpha.endpoint)
     # It does not ask without a network.
     beta.mount(NAME, "--single-node")
-    assert "basefs grant" in may_write(beta) and "asks" not in may_write(beta)
+    assert "basefs grant" in may_write(beta) and "asked" not in may_write(beta)
     beta.basefs("unmount", NAME)
     beta.mount(NAME)
     key = own(beta)
@@ -152,12 +152,12 @@ def test_in_a_closed_filesystem_a_machine_is_believed_for_its_own_key(
     )
     assert "basefs invite" in alpha.spawn("accept", NAME, "delta").stderr
     # Who was invited to read does not ask.
-    assert "asks" not in may_write(gamma)
+    assert "asked" not in may_write(gamma)
     (alpha.mountpoint / "web").rmdir()
     key = own(beta)
     wait_until(lambda: asking(alpha) == {key["public"]}, PATIENCE, "beta reads, and asks to write")
     assert pending(alpha)[0]["proved"]
-    assert "and asks to; " in may_write(beta)
+    assert "(has asked to write); " in may_write(beta)
     # A member that asks with another key than its own is not listed.
     claim(gamma, BOB.public.hex())
     wait_until(

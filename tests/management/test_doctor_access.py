@@ -152,7 +152,16 @@ class TestClosed:
         with peer(closed, key=ALICE, trusts=(BOB,)) as address:
             (said,) = findings_of_peers(closed, address)
         assert "turns this node away: only members read conf, and the key" in said
-        assert "basefs invite conf there and basefs join here" in said and "basefs grant conf:/ " in said
+        assert "basefs grant conf:/ " in said and "invite" not in said
+
+    def test_a_node_that_is_no_member_needs_a_grant(self, closed: Cli) -> None:
+        closed.run("genkey", "-f")
+        (row,) = (row for row in findings(closed, "conf")["keys"] if "no key of this node" in row["what"])
+        shown = closed("status", "conf")
+        assert row["what"] == "no key of this node is a member of conf"
+        assert f"may write\tnowhere: no key of this node is a member; {row['remedy']}\n" in shown
+        assert row["remedy"].startswith("on a node with the key ") and ": basefs grant conf:/ " in row["remedy"]
+        assert "accept" not in shown and "invit" not in shown
 
     def test_a_key_that_was_revoked(self, closed: Cli) -> None:
         key = own_key(closed).fingerprint.hex()

@@ -144,6 +144,8 @@ class FilesystemExamination:
         else:
             asks = status.node is not None and status.node.asks is not None
             what = f"no key of this node may write anywhere in {self._name}" + ("; it has asked to" if asks else "")
+            if not (status.summary.open or status.summary.member):
+                what = f"no key of this node is a member of {self._name}"
             yield kind("keys", what, permission(self._home, self._name, status))
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:

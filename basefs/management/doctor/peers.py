@@ -206,4 +206,4 @@ def _turned_away(access: Standing, where: str) -> tuple[str, str]:
     if "revoked" in access.standings(access.fingerprint):
         return f"{where} turns this node away, since its key {key} was revoked", access.permission
     what = f"{where} turns this node away: only members read {name}, and the key {key} of this node is not a member"
-    return what, f"basefs invite {name} there and basefs join here, or {access.permission}"
+    return what, access.permission

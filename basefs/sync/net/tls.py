@@ -42,8 +42,7 @@ _STRICT = ("VERIFY_X509_STRICT", "VERIFY_X509_PARTIAL_CHAIN")
 
 #: What to do about it goes to the person who tries to come in.
 NOT_KNOWN_THERE = (
-    "this machine's key is not known there: ask for an invitation (basefs invite there, basefs join here), or for "
-    "'basefs grant'"
+    "this machine's key is not known there: 'basefs grant' on a member lets it in, with what 'basefs keys' prints here"
 )
 NOT_KNOWN_HERE = "the key that it shows is not known here: it is another filesystem, or its key was revoked"
 NO_TLS = "it does not speak TLS: its filesystem is open, or it is another program"
