@@ -89,7 +89,7 @@ class Credentials:
     def update(self, trusted: Iterable[bytes] | None, key: SigningKey | None = None) -> None:
         """Trust these keys from now on, and show another key if one is given.
 
-        Where that changes anything, it takes half a millisecond of the processor for each of them, in any thread, but
+        Where that changes anything, it takes up to a millisecond of the processor for each of them, in any thread, but
         in one at a time.  The others wait for most of it, so call `narrow` first for keys that are trusted no longer.
         Handshakes that have begun are checked once more at their end.
         """
