@@ -167,7 +167,7 @@ def test_a_stranger_is_refused_and_told_what_to_do() -> None:
     theirs, ours = refusal(credentials(STRANGER, B).client(), credentials(B, A).server())
     assert (theirs.reason, theirs.by_peer) == (Reason.UNKNOWN_KEY, False)
     assert (ours.reason, ours.by_peer) == (Reason.UNKNOWN_KEY, True)
-    assert "basefs invite" in ours.detail
+    assert "basefs grant" in ours.detail
 
 
 def test_a_client_refuses_a_server_that_is_no_member() -> None:
@@ -356,7 +356,7 @@ def test_a_closed_filesystem_answers_a_stranger_with_no_byte_of_its_own() -> Non
             for stranger in (credentials(STRANGER, B), Credentials(STRANGER, None)):
                 result = await sync_with(Writer().log(), HOST, server.port, shared=SessionContext(credentials=stranger))
                 assert result.reason is Reason.UNKNOWN_KEY and result.by_peer
-                assert "basefs invite" in result.detail
+                assert "basefs grant" in result.detail
                 assert not any(result.peer_identity)
             greeting = encode(Hash(VERSION, bytes(28), Writer().log().digest(), 0))
             told = await raw(server.port, greeting)
