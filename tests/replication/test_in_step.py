@@ -83,7 +83,7 @@ class Serf:
         self.failed: set[str] = set()
 
     #: Nobody asks to write.
-    asked = ""
+    requested_key = ""
 
     def asks(self) -> list[object]:
         return []
