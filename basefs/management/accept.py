@@ -11,7 +11,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.settings import parse_size
 from basefs.errors import NotFound, UsageError, suggestion
 from basefs.management.errors import decline
-from basefs.management.grant import carry_out
+from basefs.management.grant import carry_out, quota_options
 from basefs.management.output import examples, json_option, note, printable
 from basefs.management.session import ask, ask_daemon
 from basefs.management.signing import key_option, other_key
@@ -24,8 +24,7 @@ from basefs.management.target import parse_changed
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("who", metavar="MACHINE|FINGERPRINT|PUBKEY")
 @click.option("--name", "keyname", metavar="KEYNAME", help="Name of the key (default: the name of the machine).")
-@click.option("--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M.")
-@click.option("--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there.")
+@quota_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; takes a whole fingerprint or public key.")
 @key_option
 @json_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,6 +26,17 @@ _PUBLIC = re.compile(r"[0-9A-Fa-f]{64}|(ssh|ecdsa|sk)-.*")
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
 
+def quota_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options `max_bytes` and `max_entries` of a command that grants a key."""
+    size = click.option(
+        "--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M."
+    )
+    count = click.option(
+        "--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there."
+    )
+    return size(count(command))
+
+
 @click.command(
     epilog=examples(
         "basefs grant etc:/ two two.pub",
@@ -37,8 +49,7 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what w
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
-@click.option("--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M.")
-@click.option("--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there.")
+@quota_options
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @key_option
 @json_option
