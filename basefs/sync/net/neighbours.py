@@ -45,7 +45,8 @@ class Acknowledged(enum.Enum):
 
 
 #: For each neighbour, the bytes that it had been sent when something was marked, and those that it has acknowledged.
-Mark: TypeAlias = dict[Session, tuple[int, int]]
+#: `None`: some of it had not been written yet.  A busy node takes the mark before the sessions have had their turn.
+Mark: TypeAlias = dict[Session, tuple[int | None, int]]
 
 
 class NeighbourSet:
@@ -101,16 +102,19 @@ class NeighbourSet:
         return max((session.flow().latest for session in self._sessions), default=0.0)
 
     def mark(self) -> Mark:
-        """What was sent until now, for `arrival`."""
-        return {session: (session.counters.bytes_sent, session.acknowledged) for session in self._sessions}
+        """What the neighbours were given until now, for `arrival`."""
+        return {session: (session.sent, session.acknowledged) for session in self._sessions}
 
     def arrival(self, mark: Mark) -> tuple[Acknowledged, Mark]:
-        """What became of what had been sent by then, and the mark for the next look."""
-        now = {session: (sent, session.acknowledged) for session, (sent, _) in mark.items()}
+        """What became of what the neighbours had been given by then, and the mark for the next look."""
+        now = {
+            session: (session.sent if sent is None else sent, session.acknowledged)
+            for session, (sent, _) in mark.items()
+        }
         if any(session not in self._sessions for session in mark):
             return Acknowledged.STUCK, now  # nobody knows
-        waiting = [session for session, (sent, acknowledged) in now.items() if acknowledged < sent]
-        if any(now[session] == mark[session] for session in waiting):
+        waiting = [session for session, (sent, acknowledged) in now.items() if sent is None or acknowledged < sent]
+        if any(session.acknowledged == mark[session][1] for session in waiting):
             return Acknowledged.STUCK, now
         return (Acknowledged.MOVING if waiting else Acknowledged.ARRIVED), now
 

@@ -236,6 +236,12 @@ class Session:
         return self._connection.outstanding > 0
 
     @property
+    def sent(self) -> int | None:
+        """Bytes that the peer was sent; `None` while news for it has not been written yet."""
+        push = self._core.push
+        return None if push is not None and push.owes else self._core.counters.bytes_sent
+
+    @property
     def acknowledged(self) -> int:
         """Bytes that the peer has received."""
         return max(self._core.counters.bytes_sent - self._connection.outstanding, 0)

@@ -223,6 +223,11 @@ class PushSession:
         """Whether news waits for the connection: call `drain` again in a while."""
         return bool(self._backlog)
 
+    @property
+    def owes(self) -> bool:
+        """Whether news, or the root hash that tells of it, is still to be given to the connection."""
+        return bool(self._outbox.waiting or self._backlog or self._owes_root or (self._kept and self._unsent))
+
     def drain(self, on_the_way: int, now: float) -> None:
         """Send what waits, as far as the connection takes it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,7 @@ class Line:
     """A session as the neighbour set sees it here: bytes sent and acknowledged, which a test sets."""
 
     def __init__(self, sent=1000, acknowledged=1000):
-        self.counters = SimpleNamespace(bytes_sent=sent)
+        self.sent = sent
         self.acknowledged = acknowledged
 
 
@@ -31,8 +30,22 @@ def test_what_was_sent_and_acknowledged_has_arrived():
     mark = kept.mark()
     two.acknowledged = 1500
     assert kept.arrival(mark)[0] is Acknowledged.ARRIVED
-    two.counters.bytes_sent = 1800
+    two.sent = 1800
     assert kept.arrival(mark)[0] is Acknowledged.ARRIVED, "that was sent later"
+
+
+def test_what_was_not_written_yet_has_not_arrived():
+    line = Line(sent=None)
+    kept = keeper(line)
+    mark = kept.mark()
+    assert kept.arrival(mark)[0] is Acknowledged.STUCK
+    line.sent = 1200
+    assert kept.arrival(mark)[0] is Acknowledged.STUCK, "written since, and not acknowledged"
+    line.acknowledged = 1100
+    arrival, mark = kept.arrival(mark)
+    assert arrival is Acknowledged.MOVING
+    line.sent, line.acknowledged = 1500, 1200
+    assert kept.arrival(mark)[0] is Acknowledged.ARRIVED, "more was sent later"
 
 
 def test_a_narrow_link_is_no_stuck_one():

@@ -592,10 +592,11 @@ def test_what_peers_have_acknowledged_is_known():
                 before = len(writer.entries)
                 writer.write((b"e", b"news"), b"y")
                 logs[0].add(writer.entries[before:], writer.blocks)
+                await until(lambda: one.neighbours.arrival(one.neighbours.mark())[0] is Acknowledged.ARRIVED)
                 one.neighbours.push(writer.entries[before:])
-                await until(lambda: logs[1].root_hash() == logs[0].root_hash())
                 mark = one.neighbours.mark()
-                assert all(sent > 0 for sent, _ in mark.values())
+                assert one.neighbours.arrival(mark)[0] is Acknowledged.STUCK, "the session has not had its turn"
+                await until(lambda: logs[1].root_hash() == logs[0].root_hash())
                 await until(lambda: one.neighbours.arrival(mark)[0] is Acknowledged.ARRIVED)
             # Nobody knows what became of what was sent to a peer that is gone.
             await until(lambda: not one.standing)
