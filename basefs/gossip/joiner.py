@@ -16,10 +16,11 @@ from basefs.gossip.members import join_host_port, split_host_port
 
 log = logging.getLogger(__name__)
 
-#: Seconds between rounds once we are in.  Shorter heals a partition faster, longer saves connection attempts to nodes
+#: Seconds between rounds in the long run.  Shorter heals a partition faster, longer saves connection attempts to nodes
 #: that are switched off.
 INTERVAL = 30.0
-#: Seconds before the second round while no node has been found; doubles up to INTERVAL.
+#: Seconds before an agent's second round; doubles up to INTERVAL.  Also where the first round found a node: agents that
+#: start at once, as for a new gossip key, find each other in pairs.
 FIRST_INTERVAL = 0.5
 #: Addresses tried in one round: 1024 dead ones are all tried within an hour and a half.
 PER_ROUND = 8
@@ -58,26 +59,22 @@ class Joiner:
         delay = FIRST_INTERVAL
         while True:
             try:
-                found = await self.round()
+                await self.round()
             except AgentError as error:
                 log.info("cannot join the Serf cluster: %s", error)
-                found = False
-            delay = INTERVAL if found else delay
             await asyncio.sleep(delay)
             delay = min(delay * 2, INTERVAL)
 
-    async def round(self) -> bool:
-        """One attempt.  Returns whether any other member is alive afterwards.  AgentError if the agent is gone."""
+    async def round(self) -> None:
+        """One attempt.  Raises AgentError if the agent is gone."""
         alive = set(await self._alive())
         wanted = self.choose([address for address in self._candidates() if address not in alive])
         probed = await asyncio.gather(*(probe_address(address) for address in wanted))
-        reached = [(address, ip) for address, ip in zip(wanted, probed, strict=True) if ip and ip not in alive]
-        joined = False
+        reached = [address for address, ip in zip(wanted, probed, strict=True) if ip and ip not in alive]
         if reached:
             async with await self._dial() as client:
-                for address, _ in reached:
-                    joined = await self._join(client, address) or joined
-        return joined or len(alive) > 1
+                for address in reached:
+                    await self._join(client, address)
 
     def choose(self, addresses: Sequence[str]) -> list[str]:
         """The addresses for this round: those not tried yet in the order given, then those tried longest ago."""
@@ -91,7 +88,7 @@ class Joiner:
             self._tried[address] = None
         return chosen
 
-    async def _join(self, client: Client, address: str) -> bool:
+    async def _join(self, client: Client, address: str) -> None:
         try:
             await client.join([address], self.replay)
         except AgentError as error:
@@ -99,11 +96,10 @@ class Joiner:
                 raise
             log.info("cannot join %s: %s", address, error)
             self.trouble = str(error)
-            return False
+            return
         self.replay = True
         self.trouble = ""
         self._joined()
-        return True
 
 
 async def probe_address(address: str) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from basefs.errors import AgentError
 from basefs.gossip.client import Client
-from basefs.gossip.joiner import PER_ROUND, Joiner, probe_address
-from tests.gossip.helpers import run
+from basefs.gossip.joiner import INTERVAL, PER_ROUND, Joiner, probe_address
+from tests.gossip.helpers import run, until
 from tests.support.ports import free_port
 
 
@@ -49,4 +49,21 @@ def test_a_round_with_nobody_to_join_needs_no_agent() -> None:
     async def us() -> Iterable[str]:
         return ["127.0.0.1:1"]
 
-    assert run(Joiner(lambda: ["127.0.0.1:1"], us, no_agent, lambda: None).round()) is False
+    run(Joiner(lambda: ["127.0.0.1:1"], us, no_agent, lambda: None).round())
+
+
+def test_an_agent_that_has_found_one_soon_looks_for_the_others() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        looks: list[float] = []
+
+        async def one_other() -> Iterable[str]:
+            looks.append(loop.time())
+            return ["127.0.0.1:1", "127.0.0.1:2"]
+
+        rounds = asyncio.ensure_future(Joiner(lambda: ["127.0.0.1:1"], one_other, no_agent, lambda: None).run())
+        await until(lambda: len(looks) == 4, "four rounds")
+        rounds.cancel()
+        assert looks[3] - looks[0] < INTERVAL
+
+    run(main())
