@@ -48,6 +48,8 @@ _RENEW_SECONDS = 5.0
 #: Nodes that a newcomer asks before it takes part in gossip, and seconds for all of them.
 _FIRST = 3
 _FIRST_SECONDS = 3.0
+#: Seconds in which a member that gossip does not reach may answer: a person waits for those that are switched off.
+_LOST_SECONDS = 2.0
 #: Members that are told at once.
 _TOLD_AT_ONCE = 16
 
@@ -241,12 +243,17 @@ class GossipKeys:
         Those that do not answer ask once they are back.
         """
         new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity)
+        # Before the agent starts again with the key, and knows nobody for a moment.
+        lost = set(self._lost())
         await self._take(new.encode(), lambda: True)
         places = asyncio.Semaphore(_TOLD_AT_ONCE)
 
         async def tell(address: Address) -> bool:
             async with places:
-                return await self._meet(address)
+                try:
+                    return await asyncio.wait_for(self._meet(address), _LOST_SECONDS if address in lost else None)
+                except asyncio.TimeoutError:
+                    return False
 
         return list(await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected)))
 

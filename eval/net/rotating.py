@@ -6,10 +6,10 @@ How soon everybody has it and is in the gossip, and for how long members that st
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from basefs.daemon.gossipkeys import KeptKey
 from basefs.errors import AgentError
@@ -26,6 +26,8 @@ NODES = 30
 AWAY = 3
 SECONDS = 60.0
 PATIENCE = 600.0
+#: Seconds without a loss after which the agents see each other.
+SETTLED = 5.0
 #: Seconds between two looks at the members that a node's Serf agent knows.
 _LOOK = 0.2
 
@@ -40,7 +42,7 @@ def _run(options: Options, rows: Rows) -> None:
                 cluster = Cluster.start(network, closed=True)
                 cluster.wait_for_sessions()
                 with Losses(cluster.nodes[:-away]) as losses:
-                    found = measure(cluster, away, options.seconds or SECONDS)
+                    found = measure(cluster, away, options.seconds or SECONDS, losses)
                 rows.add({**key, **found, **losses.columns()})
 
 
@@ -48,12 +50,16 @@ class Losses:
     """For how long nodes count as lost by the Serf agents of each other while the block runs; a context manager.
 
     One thread a node, in the node's network namespace.
+
+    Attributes:
+        latest: when an agent last missed another one or did not answer, as `time.monotonic` tells it.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._stop = threading.Event()
         self._lost: dict[tuple[str, str], float] = {}
+        self.latest = 0.0
         self._threads = [threading.Thread(target=self._run, args=(node,), daemon=True) for node in nodes]
 
     def __enter__(self) -> Losses:
@@ -79,16 +85,20 @@ class Losses:
         since: dict[str, float] = {}
         while not self._stop.is_set():
             # An agent that starts again is asked again; it has lost nobody by that.
-            with contextlib.suppress(OSError, AgentError):
+            try:
                 async with await connect(node) as client:
                     while not self._stop.is_set():
                         alive = {member.addr for member in await client.members() if member.status == "alive"}
                         self._note(str(node.address), others - alive, since)
                         await asyncio.sleep(_LOOK)
+            except (OSError, AgentError):
+                self.latest = time.monotonic()
             await asyncio.sleep(_LOOK)
 
     def _note(self, node: str, lost: set[str], since: dict[str, float]) -> None:
         now = time.monotonic()
+        if lost:
+            self.latest = now
         for other in lost:
             passed = now - since.setdefault(other, now)
             self._lost[node, other] = max(self._lost.get((node, other), 0.0), passed)
@@ -96,7 +106,7 @@ class Losses:
             del since[other]
 
 
-def measure(cluster: Cluster, away: int, seconds: float) -> Row:
+def measure(cluster: Cluster, away: int, seconds: float, losses: Losses) -> Row:
     """Cut off the last nodes, change the key, and let them come back.  Raises `TimeoutError`."""
     first, *_ = cluster.nodes
     stayed, gone = cluster.nodes[:-away], cluster.nodes[-away:]
@@ -110,10 +120,11 @@ def measure(cluster: Cluster, away: int, seconds: float) -> Row:
     changed = time.monotonic()
     first.basefs("rekey", NAME)
     assert _key(first) != old
-    reached = wait_until(lambda: _have_key_of(first, stayed), PATIENCE, "who is there has the key")
-    wait_until(lambda: all(Cluster.alive(node) >= len(stayed) for node in stayed), PATIENCE, "gossip goes on")
-    passed = time.monotonic() - changed
+    wait_until(lambda: _have_key_of(first, stayed), PATIENCE, "who is there has the key")
+    reached = time.monotonic() - changed
     time.sleep(max(0.0, start + seconds - time.monotonic()))
+    wait_until(lambda: time.monotonic() - losses.latest > SETTLED, PATIENCE, "gossip goes on")
+    passed = max(0.0, losses.latest - changed)
     assert {_key(node) for node in gone} == {old}
     say("they come back")
     for node in gone:
@@ -121,15 +132,19 @@ def measure(cluster: Cluster, away: int, seconds: float) -> Row:
     back = time.monotonic()
     wait_until(lambda: _have_key_of(first, gone), PATIENCE, "who was away has the key")
     returned = time.monotonic() - back
-    wait_until(
-        lambda: all(Cluster.alive(node) == len(cluster.nodes) for node in cluster.nodes), PATIENCE, "all see each other"
-    )
+    wait_until(lambda: _all_alive(cluster.nodes), PATIENCE, "all see each other")
     return {
         "key with those there s": reached,
         "gossip among those there s": passed,
         "key with those back s": returned,
         "all alive s": time.monotonic() - back,
     }
+
+
+def _all_alive(nodes: Sequence[Node]) -> bool:
+    # At once: a node answers after a second where it calls members that do not answer.
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return all(alive == len(nodes) for alive in pool.map(Cluster.alive, nodes))
 
 
 def _key(node: Node) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eval.net.rotating import measure
+from eval.net.rotating import Losses, measure
 from tests.support.cluster import PATIENCE, Cluster
 from tests.support.namespaces import NamespaceNetwork
 
@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 def test_members_that_were_away_have_the_new_key(network: Callable[[int], NamespaceNetwork]) -> None:
     cluster = Cluster.start(network(6), closed=True)
     cluster.wait_for_sessions()
-    assert measure(cluster, away=2, seconds=0)["all alive s"] > 0
+    with Losses(cluster.nodes[:-2]) as losses:
+        found = measure(cluster, away=2, seconds=0, losses=losses)
+    assert found["all alive s"] > 0 and found["gossip among those there s"] < PATIENCE
     for number, node in enumerate(cluster.nodes):
         (node.mountpoint / f"from{number}").write_text("back\n")
     cluster.wait_until_equal(PATIENCE)
