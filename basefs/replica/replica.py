@@ -158,7 +158,7 @@ class Replica:
         #: monotonic seconds.
         self._reviewed = 0, 0
         self._next_review = 0.0
-        self.audit = ViewAudit(self.root_hash, self._peek, self._has_all_needed)
+        self.audit = ViewAudit(self.root_hash, self._peek, self.has_all_needed)
         try:
             with self._lock:
                 if self._store.entry_count():
@@ -551,7 +551,7 @@ class Replica:
         """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
         return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
 
-    def _has_all_needed(self) -> bool:
+    def has_all_needed(self) -> bool:
         """Whether the view lacks no content that another node with the same log may show."""
         if self._store.chains.any_withheld and self._reviewed != self._needs_version:
             return False

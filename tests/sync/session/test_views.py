@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from basefs.errors import RemoteProtocolError
+from basefs.log.blocks import split
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
 from basefs.path import display
@@ -197,6 +198,28 @@ def test_a_content_that_never_comes_does_not_end_the_comparison(one: Replica) ->
     assert one.stall(-1000) == 1
     assert not audit.is_due(12.0)
     assert audit.is_due(23.0)
+
+
+def test_a_content_that_may_turn_out_to_be_needed_is_waited_for(one: Replica) -> None:
+    """Another node has it, as it came there before the revoke, and has the same root hash."""
+    directory = one.attributes(path("/d/e")).origin
+    assert directory is not None
+    one.commit(lambda author: author.key_holder.revoke(path("/d/e"), b"alice", ALICE.fingerprint).draft)
+    blocks = split(b"\0text")
+    write = ALICE.sign(directory, 1, Action.WRITE, b"late", blocks[0].hash, Extensions(4))
+    assert one.apply([write], []).entries == (write,)
+    ack = ROOT_KEY.sign(write.hash, 2, Action.ACK, b"late")
+    one.apply([ack], [])
+    assert not one.missing_blocks(1) and not one.has_all_needed()
+    audit = one.audit
+    assert not audit.is_due(0.0)
+    assert not audit.is_due(11.0), "nobody has looked whether it is needed"
+    assert one.review_needs(at_once=True) == 1
+    assert not audit.is_due(12.0), "it is arriving"
+    one.apply([], blocks)
+    assert one.has_all_needed() and one.read(path("/d/e/late")) == b"text"
+    assert not audit.is_due(13.0)
+    assert audit.is_due(24.0)
 
 
 def test_a_change_while_the_tree_is_hashed_ends_that(one: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
