@@ -33,6 +33,7 @@ class Checks:
         self._roots: dict[frozenset[bytes], tuple[str, bytes]] = {}
         self._views: dict[bytes, tuple[str, dict[str, str]]] = {}
         self._seen: dict[str, bytes] = {}
+        self._rebuilt: dict[str, bytes] = {}
         self.found: list[str] = []
 
     def committed(self, node: Node) -> None:
@@ -56,6 +57,9 @@ class Checks:
 
     def _compare_views(self, node: Node) -> None:
         root = node.replica.root_hash()
+        if self._rebuilt.get(node.host) != root:
+            self._rebuilt[node.host] = root
+            self.found += self._stale(node)
         # As nodes compare themselves: the root hash does not tell of a content that may turn out to be needed.
         if self._seen.get(node.host) == root or not node.replica.has_all_needed():
             return
@@ -65,6 +69,11 @@ class Checks:
         if known != shown:
             differ = sorted({path for path, _ in known.items() ^ shown.items()})
             self.found.append(f"{node.host} and {other} have equal logs and differ at {' '.join(differ)}")
+
+    @staticmethod
+    def _stale(node: Node) -> list[str]:
+        wrong = node.replica.check_view()
+        return [f"{node.host} shows something else than a rebuilt view at {display(path)}" for path in wrong[:1]]
 
     def _compare(self, node: Node) -> None:
         entries = frozenset(node.entries)
@@ -110,8 +119,7 @@ class Checks:
             if shown[node.host] != shown[first.host]:
                 differ = [path for path, _ in shown[node.host].items() ^ shown[first.host].items()]
                 found.append(f"{node.host} and {first.host} show something else at {' '.join(sorted(differ))}")
-            if wrong := node.replica.check_view():
-                found.append(f"{node.host} shows something else than a rebuilt view at {display(wrong[0])}")
+            found += self._stale(node)
         if shown_by(first.replica) != oracle_of(cast(Any, first)).tree():
             found.append(f"{first.host} shows something else than the rules say")
         return found
