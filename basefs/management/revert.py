@@ -99,8 +99,7 @@ def _why_nothing(home: Home, target: Target, request: Revert) -> str:
         without = ask(home, target.name, dataclasses.replace(request, keep_new=False, dry_run=True))
         if newer := deletions(without.changed):
             return f"only newer paths differ ({newer}), and --keep-new keeps them"
-    text = f"{printable(f'{target.name}:{target.path}')} is in that state already"
-    return text if request.at is None else f"{text}; modification times alone are not restored"
+    return f"{printable(f'{target.name}:{target.path}')} is in that state already"
 
 
 def _where(target: Target) -> str:

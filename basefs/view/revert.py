@@ -109,6 +109,9 @@ class Reverter:
         # What is withheld comes once a revert that counts names it.
         if not revision.state.complete and revision.standing not in (RevisionStatus.WITHHELD, RevisionStatus.OVER):
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
+        # What has lost may look the same: to bring it back settles the conflict.
+        if revision.standing is not RevisionStatus.LOST and _shows(found.outcome, revision.state):
+            return []
         return self._restore(path, found.outcome, target, revision.state)
 
     def accept(self, path: Path) -> Draft:
@@ -252,14 +255,19 @@ class Reverter:
         found = self._store.entries_at(path_id)
         removal = tree.resolver.past(found, above.outcome.directories, above.authority, len(path), None)
         if removal is None:
-            return []
+            return [] if visible(now.state) == visible(then.state) else self._modes(path, now, then.state)
         return [entry for tip in then.tips for entry in self._restore(path, removal, self._made(tip), then.state)]
 
     def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
-        """The mode entries that give a directory its mode and owner again, where it cannot or need not be reverted."""
-        content = encode_mode(then.mode, then.owner)
+        """The mode entries that give a directory its mode, owner and time again.
+
+        For one that cannot or need not be reverted.
+        """
+        content, extensions = encode_mode(then.mode, then.owner), Extensions(mtime=then.mtime)
         return [
-            self._signer.key_for(authority, path).sign(tip.hash, self._signer.now(), Action.MODE, tip.name, content)
+            self._signer.key_for(authority, path).sign(
+                tip.hash, self._signer.now(), Action.MODE, tip.name, content, extensions
+            )
             for tip, authority in zip(now.tips, now.authorities, strict=True)
         ]
 
@@ -270,9 +278,16 @@ def _is_merged_again(now: Outcome, then: Outcome) -> bool:
 
 
 def _alike(now: Outcome, then: Outcome) -> bool:
-    """Whether a path is the same but for the time of the last change: no revert is made for that alone.
+    """Whether a path is the same, its mode, owner and time included.
 
     A directory that was created again is another one: it does not hold the contents of the first one.
     """
-    same_state = replace(visible(now.state), mtime=0) == replace(visible(then.state), mtime=0)
-    return same_state and set(then.directories) <= set(now.directories)
+    return visible(now.state) == visible(then.state) and set(then.directories) <= set(now.directories)
+
+
+def _shows(now: Outcome, state: State) -> bool:
+    """Whether a path is what it was after one of its revisions; a directory: the same one, among those merged."""
+    if state.kind is Kind.ABSENT:
+        return now.state.kind is Kind.ABSENT
+    same_directory = state.kind is not Kind.DIRECTORY or state.origin in now.directories
+    return same_directory and visible(now.state) == visible(state)

@@ -235,7 +235,6 @@ def test_times(removed: Cli) -> None:
     message = removed.fails("revert", "conf:/d", "--at", "1999-12-31 23:59")
     assert "this node has no history before" in message and message.count("\n") == 1
     assert "nothing to do: conf:/d is" in removed.empty("revert", "conf:/d", "--at", "now")
-    assert "already; modification times alone are not restored" in removed.empty("revert", "conf:/d", "--at", "now")
     # The name alone is all of it, which the answer says.
     assert "nothing to do: conf:/ is" in removed.empty("revert", "conf", "--at", "now")
     assert "is not a time: write 15m" in removed.fails("revert", "conf:/d", "--at", "some day", code=2)

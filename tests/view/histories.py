@@ -55,6 +55,7 @@ CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2,
 MODES = (0o644, 0o755, 0o600, 0o640)
 QUOTAS = (None, None, Quota(700, 6), Quota(NO_LIMIT, 3))
 OWNERS = (None, None, (b"root", b"adm"))
+TIMES = (None, None, 5)
 
 
 class Step(NamedTuple):
@@ -259,11 +260,12 @@ class World:
         self._commit(node, lambda author: author.make_symlink(self._new(node, step), b"../x" + bytes([48 + step.c])))
 
     def attributes(self, node: Node, step: Step) -> None:
-        """chmod and chown."""
+        """chmod, chown and utimens."""
         names = self._pick(node, step.a)
         if names is not None:
             mode, owner = MODES[step.b % len(MODES)], OWNERS[step.c % len(OWNERS)]
-            self._commit(node, lambda author: author.set_attributes(names, mode=mode, owner=owner))
+            mtime = TIMES[step.c // len(OWNERS) % len(TIMES)]
+            self._commit(node, lambda author: author.set_attributes(names, mode=mode, owner=owner, mtime=mtime))
 
     def grant(self, node: Node, step: Step) -> None:
         """Grant a key something."""

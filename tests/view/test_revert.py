@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,8 +19,8 @@ from tests.view.histories import Step, World, steps
 
 
 def states(tree: Tree) -> dict[Path, State]:
-    """What a tree shows, without times: a revert is a change itself."""
-    return {names: replace(visible(node.state), mtime=0) for names, node in tree.walk()}
+    """What a tree shows, modes, owners and times included."""
+    return {names: visible(node.state) for names, node in tree.walk()}
 
 
 def past(replica: Replica, sequence: int) -> dict[Path, State]:
@@ -80,7 +79,13 @@ def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) ->
         # A file where a directory was, or the reverse, is new itself, and so is what was below it out of reach.
         kept = {at for at in then.keys() & now.keys() if _is_directory(then[at]) != _is_directory(now[at])}
         back = {at: then[at] for at in then if not any(at[:depth] in kept for depth in range(len(at) + 1))}
-        assert found == {**now, **back}
+        # A new name of a file that was there shows what comes back.
+        files = {state.origin: state for state in back.values() if state.origin is not None}
+        wanted = {at: files.get(state.origin, state) for at, state in now.items()} | back
+        # With a directory comes back what had come into it before it was removed, and was never shown.
+        assert {at: state for at, state in found.items() if at in wanted} == wanted
+        again = back.keys() - now.keys()
+        assert all(any(at[:depth] in again for depth in range(len(at))) for at in found.keys() - wanted.keys())
         assert node.replica.check_view() == []
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=True)).entries
 
@@ -165,6 +170,46 @@ def test_what_comes_back_has_the_time_that_it_had(tmp_path: pathlib.Path) -> Non
         replica.commit(lambda author, t=text, d=directory: author.remove(path(t), directory=d))
     replica.commit(lambda author: author.reverter.tree(path("/d"), author.past.sequence_at(moment)))
     assert times() == [7, 8] and replica.read(path("/d/f")) == b"one"
+    assert replica.check_view() == []
+    replica.close()
+
+
+def test_the_time_of_modification_alone_comes_back(tmp_path: pathlib.Path) -> None:
+    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    replica.commit(lambda author: author.make_directory(path("/d"), mtime=6))
+    replica.commit(lambda author: author.write(path("/d/f"), b"one", mtime=7))
+    replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f", mtime=8))
+    replica.commit(lambda author: author.make_link(path("/other"), path("/d/f")))
+    sequence, before = replica.totals()["entries"], states(replica._view.tree)
+    for text in ("/d", "/d/f", "/d/l"):
+        replica.commit(lambda author, t=text: author.set_attributes(path(t), mtime=9))
+    assert replica.attributes(path("/other")).mtime == 9
+    replica.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(replica._view.tree) == before
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
+    # And the first name of a file stands for all of them afterwards.
+    replica.commit(lambda author: author.write(path("/d/f"), b"two", mtime=10))
+    assert replica.read(path("/other")) == b"two" and replica.attributes(path("/other")).mtime == 10
+    assert replica.check_view() == []
+    replica.close()
+
+
+def test_a_revision_that_looks_like_what_is_there_costs_nothing(tmp_path: pathlib.Path) -> None:
+    """But for a directory that was made anew: the names of the first one come back with it alone."""
+    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    (first,) = replica.commit(lambda author: author.write(path("/f"), b"one", mtime=7)).entries
+    replica.commit(lambda author: author.set_attributes(path("/f"), mode=0o600))
+    (last,) = replica.commit(lambda author: author.set_attributes(path("/f"), mode=0o644)).entries
+    assert not replica.commit(lambda author: author.reverter.path(path("/f"), first.hash)).entries
+    replica.commit(lambda author: author.set_attributes(path("/f"), mtime=8))
+    assert replica.commit(lambda author: author.reverter.path(path("/f"), last.hash)).entries
+    assert replica.attributes(path("/f")).mtime == 7
+    (removed,) = replica.commit(lambda author: author.remove(path("/f"), directory=False)).entries
+    assert not replica.commit(lambda author: author.reverter.path(path("/f"), removed.hash)).entries
+    (made,) = replica.commit(lambda author: author.make_directory(path("/d"), mtime=7)).entries
+    replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    replica.commit(lambda author: author.make_directory(path("/d"), mtime=7))
+    assert replica.commit(lambda author: author.reverter.path(path("/d"), made.hash)).entries
     assert replica.check_view() == []
     replica.close()
 
