@@ -1,7 +1,6 @@
 """Adoption: a running node grants the machines that its invitations brought, and ends these (docs/authority.md).
 
-The rules are those of `basefs/view/invitations.py`.  Adopting is two commits: with a crash in between, the next look
-goes on where this one ended.
+The rules are those of `basefs/view/invitations.py`.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from basefs.daemon.membership import key_changes
 from basefs.errors import BaseFSError, NotFound, NotPermitted, PermissionDenied
-from basefs.log.hashes import Fingerprint
+from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import display, escaped
 from basefs.replica.replica import Replica
@@ -28,6 +27,8 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 30.0
 #: Invitations that are ended in one look, and what a look takes grows with all of them.
 _AT_ONCE = 8
+#: Seconds without a look after which the machine was asleep, and has something to catch up with.
+_ASLEEP_SECONDS = 300.0
 #: Share of the time that looks may take: a key holder can sign any number of grants, each of which asks for a look.
 _SHARE = 0.1
 
@@ -35,17 +36,26 @@ _SHARE = 0.1
 class Adopter:
     """What one node does about the invitations in its log.  Thread-safe, as the replica is."""
 
-    def __init__(self, replica: Replica, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: UNIX seconds."""
+    def __init__(self, replica: Replica, clock: Callable[[], float] = time.time, since: float | None = None) -> None:
+        """`clock`: UNIX seconds; `since`: when this node began to receive what others did meanwhile (default: now)."""
         self._replica = replica
         self._clock = clock
         #: How many keys each invite key has granted, as far as that was looked at; `None` before the first look.
         self._uses: dict[Fingerprint, int] | None = None
+        #: The newcomers that came late, as far as that was logged.
+        self._late: set[EntryHash] = set()
+        self._looked_at = clock()
+        self._since = self._looked_at if since is None else since
 
     def look(self) -> bool:
         """Do what is due; returns whether an invitation is in force.  Raises `StoreError`, `ReadOnly`, `NoSpace`."""
+        now = self._clock()
+        if not 0 <= now - self._looked_at < _ASLEEP_SECONDS:
+            self._since = now
+        self._looked_at = now
         found = self._replica.plan(self._review)
         self._report(found.uses)
+        self._ask_about(found.late)
         # Newcomers first: the others may be many, made by a key holder to keep this node busy.
         for one in sorted(found.due, key=lambda each: each.newcomer is None)[:_AT_ONCE]:
             try:
@@ -55,9 +65,17 @@ class Adopter:
                 log.debug("invitation %s stays: %s", fingerprint_of(one.grant.content).hex()[:12], error)
         return bool(found.open)
 
+    def accept(self, invite: Fingerprint) -> Adoption:
+        """Adopt what came late by an invitation.  Raises `NotFound` where nothing did, `NotPermitted`, `StoreError`."""
+        found = self._replica.plan(self._review)
+        for one in (*found.late, *found.due):
+            if one.newcomer is not None and fingerprint_of(one.grant.content) == invite and self._end(one):
+                return one
+        raise NotFound(f"nobody waits to be let in by the invitation {invite.hex()[:12]} of this node")
+
     def _review(self, author: Author) -> InvitationReview:
         own = {key.fingerprint for key in self._replica.keys}
-        return review(author.past.grants(), own, self._clock())
+        return review(author.past.grants(), own, author.past.arrived, self._clock(), self._since)
 
     def _report(self, uses: Sequence[Uses]) -> None:
         """Log that invitations were used twice, once for each further key."""
@@ -69,30 +87,49 @@ class Adopter:
                 log.warning("invitation %s was used by %d keys: 'basefs keys --all' lists them", digits, count)
         self._uses = counts
 
-    def _end(self, one: Adoption) -> None:
+    def _ask_about(self, late: Sequence[Adoption]) -> None:
+        """Log who came late, once for each."""
+        for one in late:
+            assert one.newcomer is not None, "that one was late"
+            if one.newcomer.hash not in self._late:
+                self._late.add(one.newcomer.hash)
+                who, key, invite = _names(one)
+                log.warning(
+                    "%s (%s) came after the end of invitation %s: 'basefs invite' adopts it with --accept %s, turns it "
+                    "away with --cancel",
+                    *(who, key, invite, invite),
+                )
+
+    def _end(self, one: Adoption) -> bool:
+        """Returns whether it was still to be done."""
         invite = fingerprint_of(one.grant.content)
-        digits, where = invite.hex()[:12], display(one.path)
-        if one.newcomer is not None:
-            key = one.newcomer.content
 
-            def adopt(author: Author) -> Draft:
-                # It may have been revoked since the look.
-                is_due = one in self._review(author).due
-                if not is_due:
-                    return Draft()
+        def end(author: Author) -> Iterator[Draft]:
+            # It may have been revoked since the look.
+            found = self._review(author)
+            if one not in (*found.due, *found.late):
+                return
+            if one.newcomer is not None:
                 sign = author.admit if one.only_reads else author.grant
-                return sign(one.path, one.name, key)
+                yield sign(one.path, one.name, one.newcomer.content)
+            # What the invite key has signed itself is not acknowledged: a thief of the token would gain the authority
+            # of this node's key for it.
+            yield author.key_holder.revoke(one.path, one.grant.name, invite, discard=True).draft
 
-            self._replica.commit(adopt)
-        # What the invite key has signed itself is not acknowledged: a thief of the token would gain the authority of
-        # this node's key for it.
-        name = one.grant.name
-        self._replica.commit(lambda author: author.key_holder.revoke(one.path, name, invite, discard=True).draft)
+        if not self._replica.commit(end).entries:
+            return False
         if one.newcomer is None:
-            log.info("revoked invitation %s at %s, which has expired", digits, where)
-            return
-        who, key_digits = one.name.decode("utf-8", "backslashreplace"), fingerprint_of(one.newcomer.content).hex()[:12]
-        log.info("adopted %s (%s) at %s, by invitation %s", escaped(who), key_digits, where, digits)
+            log.info("revoked invitation %s at %s, which has expired", invite.hex()[:12], display(one.path))
+        else:
+            log.info("adopted %s (%s) at %s, by invitation %s", *_names(one)[:2], display(one.path), invite.hex()[:12])
+        return True
+
+
+def _names(one: Adoption) -> tuple[str, str, str]:
+    """What the newcomer is called, and digits of its key and of the invite key."""
+    assert one.newcomer is not None, "nobody came otherwise"
+    key, invite = (fingerprint_of(entry.content).hex()[:12] for entry in (one.newcomer, one.grant))
+    return escaped(one.name.decode("utf-8", "backslashreplace")), key, invite
 
 
 async def keep_adopting(replica: Replica) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.joining import OpenInvitation, open_invitations
 from basefs.daemon.api.joining import invite as make_invitation
-from basefs.daemon.api.joining import open_invitations
-from basefs.daemon.api.messages import LEAST_DIGITS, RevokeKey, encode
+from basefs.daemon.api.messages import LEAST_DIGITS, AcceptInvited, RevokeKey, encode
 from basefs.daemon.config import Home
 from basefs.errors import NotFound, UsageError
 from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table, printable, say
@@ -26,6 +26,7 @@ _LEAST, _MOST = 60, 365 * 86_400
         "basefs invite etc --read-only --name monitor",
         "basefs invite etc --list",
         "basefs invite etc --cancel 3f1c0a9e",
+        "basefs invite etc --accept 3f1c0a9e",
     )
 )
 @click.argument("target", metavar="NAME[:/PATH]")
@@ -34,9 +35,17 @@ _LEAST, _MOST = 60, 365 * 86_400
 @click.option("--expires", default="24h", metavar="TIME", show_default=True, help="How long the invitation counts.")
 @click.option("-l", "--list", "listing", is_flag=True, help="List the invitations in force.")
 @click.option("--cancel", metavar="NAME|FINGERPRINT", help="Take an invitation back.")
+@click.option("--accept", metavar="NAME|FINGERPRINT", help="Keep the machine that came after the end.")
 @json_option
 def invite(
-    target: str, machine: str, read_only: bool, expires: str, listing: bool, cancel: str | None, as_json: bool
+    target: str,
+    machine: str,
+    read_only: bool,
+    expires: str,
+    listing: bool,
+    cancel: str | None,
+    accept: str | None,
+    as_json: bool,
 ) -> None:
     """Make an invitation: one line with which another machine joins by 'basefs join'.
 
@@ -47,6 +56,10 @@ def invite(
 
     --list shows for each invitation whether it is open, used or expired; 'used' by two keys means that somebody else
     has seen it. --cancel also revokes the keys that joined with it, unless this node has granted them since.
+
+    'late' is an invitation whose machine came to this node after the end: in time at another member while this node
+    was off, or with a line that had expired. A member that was on then lists the first as 'used'. Such a machine
+    stays as it is until --accept or --cancel, on the node that made the invitation.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
@@ -56,6 +69,9 @@ def invite(
         return
     if cancel is not None:
         _cancel(filesystem, parsed.name, cancel, as_json)
+        return
+    if accept is not None:
+        _accept(filesystem, parsed.name, accept, as_json)
         return
     seconds = parse_span(expires)
     if not _LEAST <= seconds <= _MOST:
@@ -93,17 +109,33 @@ def _list(filesystem: FilesystemClient, path: str, as_json: bool) -> None:
     print_table(titles, rows, "no invitation is in force")
 
 
-def _cancel(filesystem: FilesystemClient, name: str, cancel: str, as_json: bool) -> None:
+def _find(filesystem: FilesystemClient, name: str, who: str) -> OpenInvitation:
+    """The invitation in force for a machine, or with a fingerprint.  Raises `NotFound`, `UsageError` for several."""
     matching = [
         one
         for one in open_invitations(filesystem)
-        if cancel == one.machine or (len(cancel) >= LEAST_DIGITS and one.fingerprint.startswith(cancel.lower()))
+        if who == one.machine or (len(who) >= LEAST_DIGITS and one.fingerprint.startswith(who.lower()))
     ]
     if not matching:
-        raise NotFound(f"no invitation {cancel} is in force: 'basefs invite {name} --list' lists them")
+        raise NotFound(f"no invitation {who} is in force: 'basefs invite {name} --list' lists them")
     if len(matching) > 1:
-        raise UsageError(f"more than one invitation is for {cancel}: give the fingerprint")
-    (one,) = matching
+        raise UsageError(f"more than one invitation is for {who}: give the fingerprint")
+    return matching[0]
+
+
+def _accept(filesystem: FilesystemClient, name: str, accept: str, as_json: bool) -> None:
+    one = _find(filesystem, name, accept)
+    if not one.used_by:
+        raise NotFound(f"nobody has joined with the invitation {one.fingerprint[:SHORT]} yet")
+    key_name = filesystem.ask(AcceptInvited(one.fingerprint))
+    if as_json:
+        print_json({"fingerprint": one.fingerprint, "path": one.path, "key_name": key_name})
+        return
+    say(f"accepted: {printable(key_name)}, by the invitation {one.fingerprint[:SHORT]} to {printable(one.path)}")
+
+
+def _cancel(filesystem: FilesystemClient, name: str, cancel: str, as_json: bool) -> None:
+    one = _find(filesystem, name, cancel)
     # What the invite key has signed itself should not stay: an honest newcomer signs nothing with it but one grant.
     revoked = filesystem.ask(RevokeKey(one.path, one.fingerprint, discard=True))
     if as_json:

@@ -13,6 +13,8 @@ Anybody who may grant can give any name to a grant of any key.  So a node acts b
 3. It gives no name that another key has, and no second name to a key that has one.
 4. It revokes the invitation of another node only when that has expired, nothing hangs on it, and the key has no grant
    but expired invitations.
+5. It adopts nobody of its own accord that it has received after the end of the invitation, by its own clock: a token
+   that has expired would do as well as a new one while the inviter is off.  The times in entries are claims.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from basefs.log.entries import Action, Entry
@@ -29,8 +31,8 @@ from basefs.log.keys import fingerprint_of
 from basefs.path import Path
 from basefs.view.past import GrantRecord
 
-#: Seconds after its end at which an invitation is revoked: the clocks of the nodes may differ by as much, and what a
-#: newcomer did in the last minute needs some time to arrive.
+#: Seconds after its end at which an invitation is revoked, and after which a newcomer is late: the clocks of the nodes
+#: may differ by as much, and what a newcomer did in the last minute needs some time to arrive.
 GRACE_SECONDS = 300
 #: The directory on which invitations to read hang: an invite key must be able to let another one in, and what it may do
 #: besides should be nothing.
@@ -124,44 +126,98 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class InvitationReview:
-    """The invitations of a log at a moment: those to be ended now, how many are in force, and who used which."""
+    """The invitations of a log at a moment.
+
+    Attributes:
+        due: those to be ended now.
+        late: those of this node's own keys whose newcomer came too late to be adopted without asking.
+        open: how many are in force.
+        uses: who used which.
+    """
 
     due: list[Adoption]
+    late: list[Adoption]
     open: int
     uses: list[Uses]
 
 
-def review(grants: Sequence[GrantRecord], own: Collection[Fingerprint], now: float) -> InvitationReview:
-    """Look at all grants that were ever made, as a node with these keys at this time, in UNIX seconds."""
+def review(
+    grants: Sequence[GrantRecord],
+    own: Collection[Fingerprint],
+    arrived: Callable[[Entry], float],
+    now: float,
+    since: float = 0.0,
+) -> InvitationReview:
+    """Look at all grants that were ever made, as a node with these keys at this time, in UNIX seconds.
+
+    `arrived`: when an entry came to this node; `since`: when the node was started or woke up, so that what others did
+    meanwhile has some time to arrive before an invitation counts as unused.
+    """
     valid = [one for one in grants if one.standing == "valid"]
-    invited = [(one, found) for one in valid if (found := Invitation.decode(one.entry.name)) is not None]
-    signers = {one.entry.fingerprint for one in valid}
+    by_signer = _by_signer(valid)
     unused = {
         key
         for key, until in invite_keys(one.entry for one in valid).items()
-        if key not in signers and until + GRACE_SECONDS < now
+        if key not in by_signer and max(until, since) + GRACE_SECONDS < now
     }
-    due = []
-    for one, invitation in invited:
+    due: list[Adoption] = []
+    late: list[Adoption] = []
+    in_force = 0
+    for one in valid:
+        invitation = Invitation.decode(one.entry.name)
+        if invitation is None:
+            continue
+        in_force += 1
         is_own = one.entry.fingerprint in own
-        newcomer = _newcomer(one, valid) if is_own else None
+        newcomer = _newcomer(one, by_signer) if is_own else None
         if newcomer is not None:
-            due.append(_adoption(one, invitation, newcomer, valid))
-        elif one.fingerprint in unused or (is_own and invitation.until + GRACE_SECONDS < now):
+            adoption = _adoption(one, invitation, newcomer, valid)
+            # One that this node has granted since was accepted.
+            is_known = any(mine.path == one.path for mine in valid if _is_grant_by(mine, own, newcomer.fingerprint))
+            (due if is_known or not _is_late(newcomer, invitation, arrived) else late).append(adoption)
+        elif one.fingerprint in unused or (is_own and max(invitation.until, since) + GRACE_SECONDS < now):
             due.append(Adoption(one.path, one.entry))
-    return InvitationReview(due, len(invited), _uses(grants))
+    return InvitationReview(due, late, in_force, _uses(grants))
 
 
-def _newcomer(invited: GrantRecord, valid: Iterable[GrantRecord]) -> GrantRecord | None:
+def late_newcomers(grants: Iterable[GrantRecord], arrived: Callable[[Entry], float]) -> list[Entry]:
+    """The grants and admits in force by invite keys, whoever invited, that came to this node after the end."""
+    valid = [one for one in grants if one.standing == "valid"]
+    by_signer = _by_signer(valid)
+    found = []
+    for one in valid:
+        invitation = Invitation.decode(one.entry.name)
+        newcomer = None if invitation is None else _newcomer(one, by_signer)
+        if invitation is not None and newcomer is not None and _is_late(newcomer, invitation, arrived):
+            found.append(newcomer.entry)
+    return found
+
+
+def _is_late(newcomer: GrantRecord, invitation: Invitation, arrived: Callable[[Entry], float]) -> bool:
+    return arrived(newcomer.entry) > invitation.until + GRACE_SECONDS
+
+
+def _by_signer(valid: Iterable[GrantRecord]) -> dict[Fingerprint, list[GrantRecord]]:
+    found: dict[Fingerprint, list[GrantRecord]] = {}
+    for one in valid:
+        found.setdefault(one.entry.fingerprint, []).append(one)
+    return found
+
+
+def _newcomer(invited: GrantRecord, by_signer: Mapping[Fingerprint, Iterable[GrantRecord]]) -> GrantRecord | None:
     """The first key that an invite key has granted at its own path; not itself, and no other invitation.
 
     What others call that key does not count: they could keep it from being adopted.
     """
-    for one in valid:
-        by_invite = one.path == invited.path and one.entry.fingerprint == invited.fingerprint != one.fingerprint
-        if by_invite and Invitation.decode(one.entry.name) is None:
+    for one in by_signer.get(invited.fingerprint, ()):
+        is_other = one.path == invited.path and one.fingerprint != invited.fingerprint
+        if is_other and Invitation.decode(one.entry.name) is None:
             return one
     return None
+
+
+def _is_grant_by(one: GrantRecord, signers: Collection[Fingerprint], key: Fingerprint) -> bool:
+    return one.fingerprint == key and one.entry.fingerprint in signers and Invitation.decode(one.entry.name) is None
 
 
 def _adoption(

@@ -161,6 +161,11 @@ class Past:
         sequences = map(self.sequence, entries)
         return [Place(sequence, self._store.arrivals.time_of(sequence) or 0.0) for sequence in sequences]
 
+    def arrived(self, entry: Entry) -> float:
+        """When an entry came to this node, in UNIX seconds; now, if that is damaged.  Raises `NotFound`."""
+        found = self._store.arrivals.time_of(self.sequence(entry.hash))
+        return self._signer.clock() if found is None else found
+
     def sequence(self, entry: EntryHash) -> int:
         """The number of an entry in the order of arrival on this node.  Raises `NotFound` for an unknown one."""
         sequence = self._store.sequence(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from basefs.daemon.config import Home
+from basefs.daemon.keyfiles import default_keys
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from basefs.view.invitations import Invitation
 from tests.support.cluster import NAME, PATIENCE, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
@@ -112,6 +118,46 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *,
     else:
         assert f"the invitation was used already, by beta ({digits(beta)})" in last
     assert thief.query("list") == []
+
+
+@pytest.mark.logs("came after the end of invitation")
+def test_a_token_that_has_expired_is_adopted_by_nobody_without_asking(
+    network: Callable[[int], NamespaceNetwork],
+) -> None:
+    """A member that may only read has the token of another machine, and the inviter's node was off at its end."""
+    alpha, beta, gamma = network(3).nodes
+    start(alpha)
+    for node, options in ((beta, ()), (gamma, ("--read-only",))):
+        name = "beta" if node is beta else "gamma"
+        join(node, alpha.basefs("invite", NAME, "--name", name, *options))
+        node.mount(NAME)
+        wait_until(lambda name=name: is_adopted(alpha, name), PATIENCE, "it is adopted")  # type: ignore[misc]
+    alpha.basefs("unmount", NAME)
+    invites = [SigningKey.generate() for _ in range(2)]
+    with contextlib.closing(Replica(alpha.home / "fs" / NAME, default_keys(Home(alpha.home)))) as replica:
+        for number, invite in enumerate(invites):
+            end = Invitation(b"expired %d" % number, int(time.time()) - 86_400).encode()
+            replica.commit(lambda author: author.grant((), end, invite.public))  # noqa: B023
+        entries = list(replica.walk(()))
+    # While alpha is off, gamma uses both of them: with one for itself, with one for a key that nobody knows.
+    gamma.basefs("unmount", NAME)
+    gamma_key = SigningKey.load(gamma.home / "key")
+    with contextlib.closing(Replica(gamma.home / "fs" / NAME, invites)) as replica:
+        replica.add(entries, [], everything=True)
+        for invite, name, key in zip(invites, (b"gamma", b"sleeper"), (gamma_key, SigningKey.generate()), strict=True):
+            replica.commit(lambda author: author.grant((), name, key.public), key=invite)  # noqa: B023
+    gamma.mount(NAME)
+    wait_until(lambda: len(beta.query("invite", NAME, "--list")) == 2, PATIENCE, "beta has both")
+    alpha.mount(NAME)
+    wait_until(lambda: alpha.log(NAME).count("came after the end of invitation") == 2, PATIENCE, "alpha asks")
+    for node in (alpha, beta):
+        assert {row["standing"] for row in node.query("invite", NAME, "--list")} == {"late"}
+        assert not is_adopted(node, "sleeper")
+    assert alpha.query("invite", NAME, "--accept", "expired 0")["key_name"] == "gamma"
+    alpha.basefs("invite", NAME, "--cancel", "expired 1")
+    for node in (alpha, beta, gamma):
+        wait_until(lambda node=node: node.query("invite", NAME, "--list") == [], PATIENCE, "both are over")  # type: ignore[misc]
+        assert is_adopted(node, "gamma") and not granters(node, "sleeper")
 
 
 @pytest.mark.logs("unknown key")

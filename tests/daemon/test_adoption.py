@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from basefs.daemon.adoption import Adopter
+from basefs.errors import NotFound
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.invitations import GRACE_SECONDS, Invitation
-from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, copy_replica, make_key, make_replica, path
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Clock, copy_replica, make_key, make_replica, path
 
 WEB = path("/web")
 FILE = path("/web/f")
@@ -37,12 +38,12 @@ def alpha(tmp_path: Path) -> Iterator[Replica]:
 
 def adopt(replica: Replica, now: float = UNTIL - 1) -> bool:
     """Whether there was an invitation in force."""
-    return Adopter(replica, lambda: now).look()
+    return Adopter(replica, lambda: now, since=0).look()
 
 
-def node(replica: Replica, directory: Path, *keys: SigningKey) -> Replica:
+def node(replica: Replica, directory: Path, *keys: SigningKey, clock: Clock | None = None) -> Replica:
     """Another node, which has what this one has."""
-    return copy_replica(replica, directory, keys)
+    return copy_replica(replica, directory, keys, clock=clock)
 
 
 def meet(*replicas: Replica) -> None:
@@ -122,6 +123,65 @@ def test_a_second_look_adds_nothing(alpha: Replica, tmp_path: Path) -> None:
     before = alpha.root_hash()
     assert not adopter.look()
     assert alpha.root_hash() == before
+
+
+def test_nobody_is_adopted_without_asking_who_comes_after_the_end(
+    alpha: Replica, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member that has the token grants itself with it while the inviter's node is off, however old the token is."""
+    clock = Clock(UNTIL + GRACE_SECONDS)
+    inviter, with_token = node(alpha, tmp_path / "off", ROOT_KEY, clock=clock), node(alpha, tmp_path / "token", INVITE)
+    # Whatever time it claims.
+    redeem(with_token, CAROL, b"gamma")
+    meet(inviter, with_token)
+    adopter = Adopter(inviter, clock)
+    before = inviter.root_hash()
+    for _ in range(2):
+        assert adopter.look()
+    assert inviter.root_hash() == before
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    carol, invite = CAROL.fingerprint.hex()[:12], INVITE.fingerprint.hex()[:12]
+    (line,) = said
+    assert line.startswith(f"gamma ({carol}) came after the end of invitation {invite}: 'basefs invite' ")
+    with pytest.raises(NotFound):
+        adopter.accept(BOB.fingerprint)
+    assert adopter.accept(INVITE.fingerprint).name == b"gamma"
+    assert granted(inviter) == {CAROL.fingerprint: [(b"gamma", ROOT_KEY.fingerprint)]}
+    with pytest.raises(NotFound):
+        adopter.accept(INVITE.fingerprint)
+
+
+def test_a_grant_by_the_inviter_itself_accepts(alpha: Replica, tmp_path: Path) -> None:
+    clock = Clock(UNTIL + GRACE_SECONDS)
+    inviter, with_token = node(alpha, tmp_path / "off", ROOT_KEY, clock=clock), node(alpha, tmp_path / "token", INVITE)
+    redeem(with_token, CAROL, b"gamma")
+    meet(inviter, with_token)
+    inviter.commit(lambda author: author.grant(WEB, b"delta", CAROL.public))
+    Adopter(inviter, clock).look()
+    assert {name for name, _ in granted(inviter)[CAROL.fingerprint]} == {b"delta"}
+    assert INVITE.fingerprint not in granted(inviter)
+
+
+def test_what_was_here_in_time_is_adopted_however_late(alpha: Replica, tmp_path: Path) -> None:
+    """The node may have been killed in between."""
+    with_token = node(alpha, tmp_path / "token", INVITE)
+    redeem(with_token, CAROL, b"gamma")
+    meet(alpha, with_token)
+    Adopter(alpha, Clock(UNTIL + 10**6)).look()
+    assert granted(alpha) == {CAROL.fingerprint: [(b"gamma", ROOT_KEY.fingerprint)]}
+
+
+def test_a_node_that_was_off_or_asleep_revokes_no_invitation_before_it_knows_who_came(alpha: Replica) -> None:
+    clock = Clock(UNTIL - 1000)
+    adopter = Adopter(alpha, clock)
+    for asleep in (0, 10**6):
+        clock.now = UNTIL + asleep + GRACE_SECONDS + 1
+        for _ in range(2):
+            adopter.look()
+            assert INVITE.fingerprint in granted(alpha)
+            clock.now += GRACE_SECONDS - 10
+    adopter.look()
+    assert granted(alpha) == {}
 
 
 def test_what_a_thief_writes_with_the_token_gains_no_authority(alpha: Replica, tmp_path: Path) -> None:

@@ -439,6 +439,40 @@ def test_two_uses_are_seen_by_members(member: Cli, machine: Machine) -> None:
     assert sorted(fallen[1:]) == ["fallen with it: gamma at /", "fallen with it: thief at /"]
 
 
+def test_a_machine_that_came_after_the_end_is_accepted_or_turned_away(member: Cli) -> None:
+    invites = {name: SigningKey.generate() for name in ("gamma", "delta", "nobody")}
+    with member.replica("conf") as replica:
+        for name, invite in invites.items():
+            end = Invitation(name.encode(), int(time.time()) - 86_400).encode()
+            replica.commit(lambda author: author.grant((), end, invite.public))  # noqa: B023
+    for name in ("gamma", "delta"):
+        with member.replica("conf", invites[name]) as replica:
+            replica.commit(lambda author: author.grant((), name.encode(), SigningKey.generate().public))  # noqa: B023
+    rows = json.loads(member("invite", "conf", "--list", "--json"))
+    assert {row["machine"]: row["standing"] for row in rows} == {"gamma": "late", "delta": "late", "nobody": "expired"}
+    assert "nobody has joined with the invitation" in member.fails("invite", "conf", "--accept", "nobody")
+    digits = invites["gamma"].fingerprint.hex()[:12]
+    assert member("invite", "conf", "--accept", "gamma") == f"accepted: gamma, by the invitation {digits} to /\n"
+    assert "no invitation gamma is in force" in member.fails("invite", "conf", "--accept", "gamma")
+    assert member("invite", "conf", "--cancel", "delta").splitlines()[1:] == ["fallen with it: delta at /"]
+    with member.replica("conf") as replica:
+        names = set(granted(replica, "/"))
+    assert b"gamma" in names and b"delta" not in names
+
+
+def test_only_the_inviter_accepts(member: Cli) -> None:
+    """A machine would hang on the key of a node that knows nothing of the invitation."""
+    invite = SigningKey.generate()
+    end = Invitation(b"gamma", int(time.time()) - 86_400).encode()
+    member("grant", "conf", "alice", ALICE.public.hex())
+    with member.replica("conf", ALICE) as replica:
+        replica.commit(lambda author: author.grant((), end, invite.public))
+    with member.replica("conf", invite) as replica:
+        replica.commit(lambda author: author.grant((), b"gamma", SigningKey.generate().public))
+    said = member.fails("invite", "conf", "--accept", "gamma")
+    assert f"nobody waits to be let in by the invitation {invite.fingerprint.hex()[:12]} of this node" in said
+
+
 def test_it_exists_here(member: Cli, machine: Machine) -> None:
     token = invited(member, "conf")
     with member.replica("conf") as replica, served(replica) as address:

@@ -12,8 +12,28 @@ from hypothesis import strategies as st
 from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from basefs.view.invitations import GRACE_SECONDS, MAX_MACHINE, Invitation, InvitationReview, invite_keys, review
-from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, Clock, make_key, make_replica, path
+from basefs.view.invitations import (
+    GRACE_SECONDS,
+    MAX_MACHINE,
+    Invitation,
+    InvitationReview,
+    invite_keys,
+    late_newcomers,
+    review,
+)
+from tests.support.helpers import (
+    ALICE,
+    BOB,
+    CAROL,
+    DAVE,
+    ROOT_KEY,
+    STRANGER,
+    Clock,
+    copy_replica,
+    make_key,
+    make_replica,
+    path,
+)
 
 WEB = path("/web")
 INVITE = make_key("invite")
@@ -52,9 +72,9 @@ def signs(replica: Replica, signer: SigningKey, name: bytes, key: SigningKey, be
     return entry
 
 
-def looked(replica: Replica, *own: SigningKey, now: float = UNTIL - 1) -> InvitationReview:
-    grants = replica.plan(lambda author: author.past.grants())
-    return review(grants, {key.fingerprint for key in own}, now)
+def looked(replica: Replica, *own: SigningKey, now: float = UNTIL - 1, since: float = 0) -> InvitationReview:
+    keys = {key.fingerprint for key in own}
+    return replica.plan(lambda author: review(author.past.grants(), keys, author.past.arrived, now, since))
 
 
 def grants_in_force(replica: Replica, at: str = "/web") -> list[Entry]:
@@ -131,6 +151,21 @@ def test_the_issuer_adopts_a_newcomer(replica: Replica) -> None:
     assert (due.path, due.newcomer, due.name) == (WEB, grant, b"gamma")
     # However late it is: it may have been away.
     assert looked(replica, ROOT_KEY, now=LATER).due == [due]
+
+
+def test_who_comes_late_is_not_adopted_without_asking(tmp_path: Path, replica: Replica) -> None:
+    """Whatever time its grant claims."""
+    off = copy_replica(replica, tmp_path / "off", [ROOT_KEY], clock=Clock(LATER))
+    grant = signs(off, INVITE, b"gamma", CAROL)
+    assert grant.made < UNTIL * 10**9
+    found = looked(off, ROOT_KEY, now=LATER + 10)
+    assert found.due == [] and [one.newcomer for one in found.late] == [grant]
+    # All see that it is late, but what to do is up to the inviter.
+    found = looked(off, ALICE, now=LATER + 10)
+    assert found.due == found.late == []
+    assert off.plan(lambda author: late_newcomers(author.past.grants(), author.past.arrived)) == [grant]
+    assert replica.plan(lambda author: late_newcomers(author.past.grants(), author.past.arrived)) == []
+    off.close()
 
 
 def test_nobody_else_adopts(replica: Replica) -> None:

@@ -18,6 +18,7 @@ from basefs.daemon.api.messages import (
     GrantedKey,
     InviteKey,
     ListKeys,
+    ListLate,
     ListMembers,
     ReadContents,
 )
@@ -108,7 +109,8 @@ class OpenInvitation:
 
     Attributes:
         path, machine, fingerprint, until: see `Invited`.
-        standing: open; used, by keys that are not adopted yet; expired.
+        standing: open; used, by keys that are not adopted yet; late, if the first of them came here after the end;
+            expired.
         used_by: names of these keys, more than one if the token was used twice.
         invited_by: the name, or else the fingerprint, of the key that signed it.
     """
@@ -125,12 +127,17 @@ class OpenInvitation:
 def open_invitations(client: FilesystemClient) -> list[OpenInvitation]:
     """The invitations of a filesystem that are in force."""
     granted = client.ask(ListKeys())
+    late = set(client.ask(ListLate())) if any(is_invitation(one.name) for one in granted) else set()
     found = []
     for one in granted:
         invitation = Invitation.decode(_bytes(one.name))
         if invitation is not None:
-            used_by = [other.name for other in granted if other.granted_by == one.fingerprint]
-            standing = "used" if used_by else "expired" if invitation.until < time.time() else "open"
+            uses = [other for other in granted if other.granted_by == one.fingerprint]
+            used_by = [other.name for other in uses]
+            if any(other.grant in late and other.path == one.path for other in uses):
+                standing = "late"
+            else:
+                standing = "used" if used_by else "expired" if invitation.until < time.time() else "open"
             by, machine = one.granted_by_name or one.granted_by, _text(invitation.machine)
             found.append(OpenInvitation(one.path, machine, one.fingerprint, invitation.until, standing, used_by, by))
     return found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from basefs.daemon.adoption import Adopter
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
+    AcceptInvited,
     ChangedGrant,
     GetRecovery,
     GrantedKey,
@@ -14,6 +16,7 @@ from basefs.daemon.api.messages import (
     Handlers,
     InviteKey,
     ListKeys,
+    ListLate,
     OtherKey,
     PublicKey,
     RecoverRootKey,
@@ -32,7 +35,7 @@ from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.invitations import READERS
+from basefs.view.invitations import READERS, late_newcomers
 from basefs.view.keyholder import GrantPlan
 from basefs.view.past import GrantRecord
 from basefs.view.permissions import Grant
@@ -51,6 +54,8 @@ class KeyServices:
             GrantKey: self.grant,
             RevokeKey: self.revoke,
             InviteKey: self.invite,
+            ListLate: self.late,
+            AcceptInvited: self.accept_invited,
             GetRecovery: self.recovery,
             RecoverRootKey: self.recover,
         }
@@ -99,6 +104,16 @@ class KeyServices:
 
         self._replica.commit(make)
         return to_text(path)
+
+    def late(self, request: ListLate) -> list[str]:
+        """See `ListLate`."""
+        found = self._replica.plan(lambda author: late_newcomers(author.past.grants(), author.past.arrived))
+        return [entry.hash.hex() for entry in found]
+
+    def accept_invited(self, request: AcceptInvited) -> str:
+        """See `AcceptInvited`."""
+        adopted = Adopter(self._replica).accept(Fingerprint(bytes.fromhex(request.invite)))
+        return adopted.name.decode("utf-8", "replace")
 
     def revoke(self, request: RevokeKey) -> RevokeOutcome:
         """See `RevokeKey`."""

@@ -470,6 +470,21 @@ class InviteKey(Request[str]):
 
 
 @dataclass(frozen=True, slots=True)
+class ListLate(Request[list[str]]):
+    """The grants by which keys have joined with an invitation, and that came to this node after its end (hashes)."""
+
+    command = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptInvited(Request[str]):
+    """Adopt the key that has joined with an invitation of this node (fingerprint); the answer is its name."""
+
+    command = "accept-invited"
+    invite: str
+
+
+@dataclass(frozen=True, slots=True)
 class RevokeOutcome:
     """What a revoke does, and the fingerprint of the key."""
 
