@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from basefs.daemon.api.messages import ContentPiece, PathChange, PathVersions, ReadContents, Version, encode
+from basefs.daemon.api.messages import ContentPiece, PathVersions, ReadContents, Version, encode
 from basefs.daemon.config import Home
 from basefs.management.output import SHORT, coloured, printable, size
 from basefs.management.session import ask
@@ -53,20 +53,10 @@ class PathDifference:
         return bool(self.diff) or not self.lines or any(self.attributes())
 
     def attributes(self) -> Iterator[tuple[str, str, str]]:
-        """The attributes that differ, with their values; the time of modification only where nothing else does."""
+        """The attributes that differ, as `changed_attributes` lists them."""
         before, after = self.versions.before, self.versions.after
-        if before is None or after is None:
-            return
-        differs = bool(self.diff) or not self.lines
-        for title in ("kind", "mode", "owner", "target"):
-            old, new = getattr(before, title), getattr(after, title)
-            if old != new:
-                differs = True
-                yield title, "-" if old is None else old, "-" if new is None else new
-        if before.mtime != after.mtime and not differs:
-            precision = "seconds" if int(before.mtime) != int(after.mtime) else "microseconds"
-            old, new = (datetime.fromtimestamp(at).isoformat(" ", precision) for at in (before.mtime, after.mtime))
-            yield "mtime", old, new
+        if before is not None and after is not None:
+            yield from changed_attributes(before, after, is_same_content=self.lines and not self.diff)
 
     def encoded(self) -> dict[str, Any]:
         """As JSON; `diff`: `None` where the contents were not compared."""
@@ -78,9 +68,43 @@ class PathDifference:
         }
 
 
-def became(change: PathVersions | PathChange) -> str:
+def changed_attributes(before: Version, after: Version, *, is_same_content: bool) -> Iterator[tuple[str, str, str]]:
+    """The attributes that differ, with their values; the time of modification only of what has the same content."""
+    for title in ("kind", "mode", "owner", "target"):
+        old, new = getattr(before, title), getattr(after, title)
+        if old != new:
+            yield title, "-" if old is None else old, "-" if new is None else new
+    if before.mtime != after.mtime and is_same_content and (before.kind, before.target) == (after.kind, after.target):
+        precision = "seconds" if int(before.mtime) != int(after.mtime) else "microseconds"
+        old, new = (datetime.fromtimestamp(at).isoformat(" ", precision) for at in (before.mtime, after.mtime))
+        yield "mtime", old, new
+
+
+def became(change: PathVersions) -> str:
     """What became of a path: created, changed or deleted."""
     return "created" if change.before is None else "deleted" if change.after is None else "changed"
+
+
+def described(change: PathVersions) -> str:
+    """What a change changes: `mode 0644 -> 0600`, `other content of 5 B`; what is created or deleted: `file of 5 B`."""
+    before, after = change.before, change.after
+    if before is None or after is None or before.kind != after.kind:
+        return " -> ".join(_object(side) for side in (before, after) if side is not None)
+    is_same_content = before.content == after.content
+    found = [
+        f"{title} {old} -> {new}"
+        for title, old, new in changed_attributes(before, after, is_same_content=is_same_content)
+    ]
+    if not is_same_content:
+        sizes = [size(side.size) for side in (before, after)]
+        found.append(
+            f"content of {' -> '.join(sizes)}" if before.size != after.size else f"other content of {sizes[0]}"
+        )
+    return ", ".join(found) or f"another {after.kind}"
+
+
+def _object(side: Version) -> str:
+    return f"{side.kind} of {size(side.size)}" if side.kind == "file" else side.kind
 
 
 def differences(home: Home, name: str, found: Sequence[PathVersions]) -> Iterator[PathDifference]:

@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 
 from basefs.daemon.api.joining import is_invitation
-from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathChange, PathState, Status, encode
+from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, Status, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
+from basefs.management.differences import became, described
 from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable, say
-from basefs.management.revert import described
 from basefs.management.session import ask
 from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
@@ -145,23 +145,15 @@ def print_plan(plan: GrantOutcome, *, dry_run: bool) -> None:
     """What a grant or revoke does; once it is done, only what the user would not expect, on stderr."""
     if not dry_run:
         for change in plan.changed:
-            if change.after is None:
-                note(f"{printable(change.path)} was deleted: {_side(change.before)}")
-            else:
-                note(f"{printable(change.path)} has changed: {_sides(change)}")
+            note(f"{printable(change.path)} was {became(change)}: {_sides(change)}")
         return
     rows = [("acknowledged", path, "") for path in plan.acks]
-    rows += [("changed", change.path, _sides(change)) for change in plan.changed]
+    rows += [(became(change), change.path, _sides(change)) for change in plan.changed]
     for what, grants in (("grant fallen", plan.fallen), ("grant gained", plan.gained)):
         rows += [(what, one.path, f"{one.name} {one.fingerprint[:SHORT]}") for one in grants]
     print_table(("WHAT", "PATH", "DETAIL"), rows, "nothing would change")
 
 
-def _sides(change: PathChange) -> str:
-    return f"{_side(change.before)} -> {_side(change.after)}"
-
-
-def _side(side: PathState | None) -> str:
-    if side is None:
-        return "nothing"
-    return f"{described(side)} ({side.entry[:SHORT]})"
+def _sides(change: PathVersions) -> str:
+    entries = " -> ".join(side.entry[:SHORT] for side in (change.before, change.after) if side is not None)
+    return f"{described(change)} ({entries})"

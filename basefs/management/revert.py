@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import click
 
-from basefs.daemon.api.messages import PathChange, PathState, Revert, RevertOutcome, encode
+from basefs.daemon.api.messages import PathVersions, Revert, RevertOutcome, encode
 from basefs.daemon.config import Home
 from basefs.errors import UsageError
-from basefs.management.differences import became
+from basefs.management.differences import became, described
 from basefs.management.errors import decline
-from basefs.management.output import counted, examples, json_option, note, print_json, print_table, printable, say, size
+from basefs.management.output import counted, examples, json_option, note, print_json, print_table, printable, say
 from basefs.management.progress import waiting
 from basefs.management.session import ask
 from basefs.management.target import Target, parse_changed
@@ -107,12 +107,12 @@ def _where(target: Target) -> str:
     return f" in all of {target.name}" if target.path == "/" else ""
 
 
-def deletions(changed: Sequence[PathChange]) -> int:
+def deletions(changed: Sequence[PathVersions]) -> int:
     """How many paths are deleted."""
     return sum(change.after is None for change in changed)
 
 
-def confirm_deletions(changed: Sequence[PathChange], where: str, choices: str, *, as_json: bool) -> int:
+def confirm_deletions(changed: Sequence[PathVersions], where: str, choices: str, *, as_json: bool) -> int:
     """Ask whether so many paths may be deleted, and return their number.  `choices`: what else can be typed.
 
     Raises `UsageError` where nobody can answer; ends the command after a no.
@@ -129,27 +129,18 @@ def confirm_deletions(changed: Sequence[PathChange], where: str, choices: str, *
 
 def _print(outcome: RevertOutcome, where: str, *, dry_run: bool) -> None:
     if dry_run:
-        rows = [(became(change), change.path, _detail(change)) for change in outcome.changed]
+        rows = [(became(change), change.path, described(change)) for change in outcome.changed]
         print_table(("WHAT", "PATH", "DETAIL"), rows, "no path would change")
     else:
         say(summary(outcome.changed) + where)
 
 
-def summary(changed: Sequence[PathChange]) -> str:
+def summary(changed: Sequence[PathVersions]) -> str:
     """How many paths were created, changed and deleted."""
     found = Counter(map(became, changed))
     parts = [f"{found[what]} {what}" for what in ("created", "changed", "deleted") if found[what]]
     return ", ".join(parts) or "no path changed"
 
 
-def _is_new_directory(change: PathChange) -> bool:
+def _is_new_directory(change: PathVersions) -> bool:
     return change.before is None and change.after is not None and change.after.kind == "directory"
-
-
-def _detail(change: PathChange) -> str:
-    return " -> ".join(described(side) for side in (change.before, change.after) if side is not None)
-
-
-def described(side: PathState) -> str:
-    """What is at a path: `file of 5 B`, `directory`."""
-    return f"{side.kind} of {size(side.size)}" if side.kind == "file" else side.kind

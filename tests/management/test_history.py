@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -339,6 +340,41 @@ def test_a_dry_run_lists_what_is_created_changed_and_deleted(removed: Cli) -> No
     kinds = [(one["path"], one["before"] and one["before"]["kind"]) for one in outcome["changed"][1:]]
     assert kinds == [("/d/e", None), ("/d/l", "symlink"), ("/d/new", "file"), ("/d/e/f", None)]
     assert json.loads(removed(*arguments[:-1], "--json"))["reverted"]
+
+
+def test_a_dry_run_says_what_changes_in_a_path(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.make_directory(path("/d"), mode=0o755))
+        for name in ("content", "longer", "mode", "owner", "time", "both", "kind"):
+            replica.commit(lambda author, n=name: author.write(path(f"/d/{n}"), b"1\n", mtime=10**9))
+        (made,) = replica.commit(lambda author: author.make_symlink(path("/d/link"), b"mode")).entries
+        replica.commit(lambda author: author.write(path("/d/content"), b"2\n"))
+        replica.commit(lambda author: author.write(path("/d/longer"), b"and more\n"))
+        replica.commit(lambda author: author.set_attributes(path("/d/mode"), mode=0o600))
+        replica.commit(lambda author: author.set_attributes(path("/d/owner"), owner=(b"root", b"adm")))
+        replica.commit(lambda author: author.set_attributes(path("/d/time"), mtime=2 * 10**9))
+        replica.commit(lambda author: author.write(path("/d/both"), b"2\n", mode=0o600))
+        replica.commit(lambda author: author.remove(path("/d/kind"), directory=False))
+        replica.commit(lambda author: author.make_directory(path("/d/kind")))
+        replica.commit(lambda author: author.make_symlink(path("/d/link"), b"owner", replace=True))
+        replica.commit(lambda author: author.set_attributes(path("/d"), mode=0o700))
+    at = ("revert", "conf:/d", "--at", made.hash.hex(), "--dry-run")
+    assert [line.split("\t") for line in conf(*at).splitlines()] == [
+        ["changed", "/d", "mode 0700 -> 0755"],
+        ["changed", "/d/both", "mode 0600 -> 0644, other content of 2 B"],
+        ["changed", "/d/content", "other content of 2 B"],
+        ["changed", "/d/kind", "directory -> file of 2 B"],
+        ["changed", "/d/link", "target owner -> mode"],
+        ["changed", "/d/longer", "content of 9 B -> 2 B"],
+        ["changed", "/d/mode", "mode 0600 -> 0644"],
+        ["changed", "/d/owner", "owner root:adm -> -"],
+        ["changed", "/d/time", f"mtime {datetime.fromtimestamp(2)} -> {datetime.fromtimestamp(1)}"],
+    ]
+    found = {one["path"]: one for one in json.loads(conf(*at, "--json"))["changed"]}
+    mode, owner = found["/d/mode"], found["/d/owner"]
+    assert (mode["before"]["mode"], mode["after"]["mode"]) == ("0600", "0644")
+    assert (owner["before"]["owner"], owner["after"]["owner"]) == ("root:adm", None)
+    assert found["/d/content"]["before"]["content"] != found["/d/content"]["after"]["content"]
 
 
 def test_what_is_new_can_be_kept(removed: Cli) -> None:

@@ -240,24 +240,6 @@ class ReadContents(Request[list[bytes | None]]):
 
 
 @dataclass(frozen=True, slots=True)
-class PathState:
-    """What is at a path: its kind, its size in bytes and its entry."""
-
-    kind: str
-    size: int
-    entry: str
-
-
-@dataclass(frozen=True, slots=True)
-class PathChange:
-    """A path that a plan changes; `None` where nothing is there."""
-
-    path: str
-    before: PathState | None
-    after: PathState | None
-
-
-@dataclass(frozen=True, slots=True)
 class RevertOutcome:
     """What a revert does.
 
@@ -269,7 +251,7 @@ class RevertOutcome:
     """
 
     entries: int
-    changed: list[PathChange]
+    changed: list[PathVersions]
     kept: list[str]
     reverted: bool
 
@@ -421,7 +403,7 @@ class GrantOutcome:
 
     entries: int
     acks: list[str]
-    changed: list[PathChange]
+    changed: list[PathVersions]
     fallen: list[ChangedGrant]
     gained: list[ChangedGrant]
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from basefs.daemon.api.messages import PathChange, PathState
+from basefs.daemon.api.messages import PathVersions, Version
+from basefs.daemon.api.versions import version_of
 from basefs.path import to_text
 from basefs.view.supposing import Difference
 from basefs.view.tree import Node
 
 
-def path_changes(changed: Sequence[Difference]) -> list[PathChange]:
+def path_changes(changed: Sequence[Difference]) -> list[PathVersions]:
     """The paths that a plan changes, those above first."""
-    return [PathChange(to_text(change.path), _state(change.before), _state(change.after)) for change in changed]
+    return [PathVersions(to_text(change.path), _version(change.before), _version(change.after)) for change in changed]
 
 
-def _state(node: Node | None) -> PathState | None:
-    return None if node is None else PathState(node.state.kind.value, node.state.size, node.outcome.tips[0].hash.hex())
+def _version(node: Node | None) -> Version | None:
+    return None if node is None else version_of(node.state, node.outcome.tips[0])

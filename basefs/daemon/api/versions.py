@@ -101,7 +101,7 @@ class VersionServices:
 
     def _live(self, path: Path, sequence: int | None) -> dict[Path, Version]:
         states = self._replica.plan(lambda author: author.past.live(path, sequence))
-        return {at: _version(state, entry) for at, (state, entry) in states.items()}
+        return {at: version_of(state, entry) for at, (state, entry) in states.items()}
 
     def _revision(self, path: Path, entry: EntryHash) -> Version | None:
         """The version of a path after one of its revisions; `None` where nothing was there."""
@@ -150,7 +150,7 @@ class VersionServices:
 def _version_after(revision: Revision) -> Version | None:
     state, entry = revision.state, revision.entry
     if state is not None and (state.complete or state.kind is Kind.FILE):
-        return None if state.kind is Kind.ABSENT else _version(state, entry)
+        return None if state.kind is Kind.ABSENT else version_of(state, entry)
     if entry.action is Action.WRITE:
         # Its directory is gone, or what it builds on has not arrived.
         mtime = entry.mtime / 10**9
@@ -158,7 +158,8 @@ def _version_after(revision: Revision) -> Version | None:
     return None
 
 
-def _version(state: State, entry: Entry) -> Version:
+def version_of(state: State, entry: Entry) -> Version:
+    """What is at a path that ended with an entry in a state."""
     owner = None if state.owner is None else b":".join(state.owner).decode("utf-8", "backslashreplace")
     return Version(
         kind=state.kind.value,
