@@ -81,6 +81,8 @@ def _print_live(found: list[LivePath], as_json: bool) -> None:
 
 def _print_tree(rows: Sequence[TreeRow]) -> None:
     path = None
+    # As wide as most of them, so that only a longer one moves the others.
+    width = max([6, *(len(row.revision.action) for row in rows)])
     for row in rows:
         one = row.revision
         nesting = one.path.rstrip("/").count("/")
@@ -90,5 +92,5 @@ def _print_tree(rows: Sequence[TreeRow]) -> None:
             click.echo(coloured("  " * nesting + printable(name), bold=True))
         mark, style = _MARKS[one.standing]
         amount = "" if one.size is None or one.action not in ("write", "slink") else f"  {size(one.size)}"
-        line = f"{mark} {one.entry[:SHORT]}  {one.action:<6}  {moment(one.time)}  {signer(one)}{amount}"
+        line = f"{mark} {one.entry[:SHORT]}  {one.action:<{width}}  {moment(one.time)}  {signer(one)}{amount}"
         click.echo(coloured("  " * (nesting + 1 + row.level) + printable(line), **style))

@@ -15,6 +15,7 @@ from basefs.daemon.keyfiles import default_keys
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from basefs.view.events import EventType
 from tests.support.commands import Cli
 from tests.support.helpers import path
 from tests.support.node import Node
@@ -287,7 +288,7 @@ def test_a_daemon_lists_what_was_done_to_a_mount(node: Node, conf: Cli) -> None:
     node.basefs("show", "conf")
     (point / "f2").write_text("two\n")
     found = node.query("log", "conf:/f2")
-    assert [(row["action"], row["path"], row["source"]) for row in found if row["action"] != "mode"] == [
+    assert [(row["action"], row["path"], row["source"]) for row in found if row["action"] != "attributes"] == [
         ("write", "/f2", None),
         ("rename", "/f2", "/f1"),
         ("write", "/f1", None),
@@ -295,3 +296,16 @@ def test_a_daemon_lists_what_was_done_to_a_mount(node: Node, conf: Cli) -> None:
     assert all(row["time"] >= before - 1 for row in found)
     assert node.basefs("log", "conf:/f2", "-p").count("\n+two\n") == 1
     assert len(node.query("log", Path(point) / "f2", "-n", "1", "--by", found[0]["key"])) == 1
+
+
+def test_another_mode_owner_or_time_is_called_as_events_call_it(conf: Cli) -> None:
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/f"), b"x"))
+        replica.commit(lambda author: author.set_attributes(path("/f"), mode=0o600))
+        replica.commit(lambda author: author.set_attributes(path("/f"), owner=(b"root", b"adm")))
+        replica.commit(lambda author: author.set_attributes(path("/f"), mtime=10**9))
+    word = EventType.ATTRIBUTES.value
+    assert [row["action"] for row in json.loads(conf("log", "conf:/f", "--json"))] == [word, word, word, "write"]
+    assert [line.split("\t")[2] for line in conf("show", "conf:/f").splitlines()] == ["write", word, word, word]
+    assert json.loads(conf("status", "conf", "--json"))["latest"]["action"] == word
+    assert f"{word} of /f by " in conf("status", "conf")

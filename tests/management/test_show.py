@@ -102,7 +102,7 @@ def test_the_tree_of_entries(tree: Cli) -> None:
     rows = [line.split("\t") for line in tree("show", "conf:/d").splitlines()]
     assert [(row[0], row[2], row[-1]) for row in rows] == [
         (".", "mkdir", "/d"),
-        ("*", "mode", "/d"),
+        ("*", "attributes", "/d"),
         (".", "write", "/d/f"),
         ("*", "write", "/d/f"),
         ("^", "slink", "/d/l"),

@@ -26,12 +26,13 @@ from basefs.daemon.api.messages import (
 from basefs.daemon.api.plans import path_changes
 from basefs.daemon.api.versions import find_entry, sequence_of
 from basefs.errors import NotFound, NotPermitted, UsageError
-from basefs.log.entries import Action
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
+from basefs.view.events import EventType
 from basefs.view.history import Revision, RevisionStatus, Survey
 from basefs.view.past import Source
 from basefs.view.revert import RevertPlan
@@ -243,6 +244,11 @@ class HistoryServices:
         return [SettledConflict(conflict, conflict.lost.entry in settled) for conflict in conflicts]
 
 
+def action_word(entry: Entry) -> str:
+    """What an entry does, in the words of `log` and `status`; a change of mode, owner or time as events call it."""
+    return EventType.ATTRIBUTES.value if entry.action is Action.MODE else entry.action.name.lower()
+
+
 def _command(name: str, path: Path) -> str:
     return shlex.join(("basefs", "revert", f"{name}:{to_text(path)}"))
 
@@ -264,7 +270,7 @@ def _row(
     path: Path, revision: Revision, arrived: float, source: Source | None, key_names: Mapping[Fingerprint, str]
 ) -> RevisionRow:
     entry, state = revision.entry, revision.state
-    action = entry.action.name.lower()
+    action = action_word(entry)
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),

@@ -86,8 +86,8 @@ class RevisionRow:
 
     Attributes:
         time, arrived: when it was signed, by the signer's clock, and when it came to this node.
-        action: of the entry; `accept` for a revert that ends a branch that had lost, `rename` for a link whose file has
-            lost the name that it had.
+        action: of the entry; `attributes` for a change of mode, owner or time, `accept` for a revert that ends a branch
+            that had lost, `rename` for a link whose file has lost the name that it had.
         source: the path of the file that a link or rename names.
         key, fingerprint: of the key that signed it; the name if it is known.
         kind, size: what the path was after it: file, directory, symlink or absent; `None` if that is unknown, and for
