@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import shutil
 import sys
 import textwrap
 import time
@@ -22,6 +22,8 @@ from basefs.path import escaped
 SHORT = 12
 #: In front of what goes on in the next line.
 _INDENT = " " * 4
+#: Of a terminal that does not tell how many it has.
+_COLUMNS = 80
 #: Columns at least in which the last column of a table is wrapped; with fewer it goes on in lines of its own.
 _LEAST = 20
 #: What no line ends in, so that it can be copied: words in quotes, and commands in the middle of a sentence.
@@ -61,7 +63,7 @@ def note(text: str) -> None:
 def _print_sentence(text: str, label: str, *, err: bool) -> None:
     line = label + printable(text)
     if (sys.stderr if err else sys.stdout).isatty():
-        line = "\n".join(wrapped(printable(text), " " * len(label) or _INDENT, first=label))
+        line = "\n".join(wrapped(printable(text), " " * len(label) or _INDENT, first=label, err=err))
     click.echo(line, err=err)
 
 
@@ -98,10 +100,10 @@ def _last_column(widths: Sequence[int], cells: Sequence[str]) -> int | None:
     """Where the last cells of the rows begin, behind columns of these widths; `None`: in lines of their own."""
     place = 0
     for needed in widths:
-        if place and place + needed > _columns():
+        if place and place + needed > terminal_columns():
             place = len(_INDENT)
         place += needed + 2
-    room = _columns() - place
+    room = terminal_columns() - place
     if not widths or all(_width(cell) <= room for cell in cells):
         return place
     longest = max(_width(word) for cell in cells for word in _TOGETHER.sub(_joined, cell).split(" "))
@@ -112,7 +114,7 @@ def _lines(row: Sequence[str], widths: Sequence[int], last: int | None) -> Itera
     """The cells of a row, each at its column of these widths; none of the lines is wider than the terminal can be."""
     line = ""
     for cell, needed in zip(row[:-1], widths, strict=True):
-        if line and _width(line) + needed > _columns():
+        if line and _width(line) + needed > terminal_columns():
             yield line.rstrip()
             line = _INDENT
         line += cell + " " * (needed - _width(cell) + 2)
@@ -123,14 +125,14 @@ def _lines(row: Sequence[str], widths: Sequence[int], last: int | None) -> Itera
     yield from others
 
 
-def wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
+def wrapped(text: str, indent: str, first: str | None = None, *, err: bool = False) -> list[str]:
     """Lines of whole words for a terminal, indented; a word or command that is too long runs on.
 
-    `first`: what the first line begins with instead.
+    `first`: what the first line begins with instead.  `err`: for that of stderr.
     """
     lines = textwrap.wrap(
         _TOGETHER.sub(_joined, text),
-        max(_columns(), len(indent) + 1),
+        max(terminal_columns(err=err), len(indent) + 1),
         initial_indent=indent if first is None else first,
         subsequent_indent=indent,
         break_long_words=False,
@@ -143,8 +145,17 @@ def _joined(found: re.Match[str]) -> str:
     return found[0].replace(" ", _SPACE)
 
 
-def _columns() -> int:
-    return shutil.get_terminal_size().columns
+def terminal_columns(*, err: bool = False) -> int:
+    """The columns of the terminal behind stdout or stderr, as COLUMNS says or the terminal itself.
+
+    Not `shutil.get_terminal_size`, which looks at stdout alone: that may be a pipe.
+    """
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size((sys.stderr if err else sys.stdout).fileno()).columns or _COLUMNS
+    return _COLUMNS
 
 
 def _width(text: str) -> int:

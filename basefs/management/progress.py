@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 
-from basefs.management.output import printable, size
+from basefs.management.output import printable, size, terminal_columns
 
 #: Seconds between two texts.
 _INTERVAL = 0.1
@@ -27,7 +26,7 @@ def progress_line() -> Iterator[Callable[[str], None]]:
         now = time.monotonic()
         if now >= last + _INTERVAL:
             last = now
-            sys.stderr.write(f"\r{printable(text)[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.write(f"\r{printable(text)[: terminal_columns(err=True) - 1]}\x1b[K")
             sys.stderr.flush()
 
     try:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
 import re
+import struct
+import subprocess
 import sys
+import termios
 from collections.abc import Callable
 
 import pyte
@@ -16,7 +23,7 @@ from hypothesis import strategies as st
 from basefs.management.output import print_fields, print_json, print_table, printable, say, size
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
-from tests.support.node import Node
+from tests.support.node import COMMAND, Node
 
 
 @pytest.mark.parametrize(
@@ -144,6 +151,32 @@ def test_no_command_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
         "  rule  one two three",
         "        four",
     ]
+
+
+def lines_on_stderr(node: Node, width: int, *arguments: str) -> list[str]:
+    """What a command writes to a terminal of that width, with its stdout in a pipe."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    variables = {name: value for name, value in node.environment.items() if name not in ("COLUMNS", "LINES")}
+    subprocess.run([COMMAND, *arguments], env=variables, stdout=subprocess.PIPE, stderr=slave, check=False)
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal reads
+        while chunk := os.read(master, 65536):
+            shown += chunk
+    os.close(master)
+    return shown.decode().splitlines()
+
+
+@pytest.mark.process
+def test_a_hint_is_as_wide_as_the_terminal_that_it_is_written_to(node: Node, conf: Cli) -> None:
+    line = conf.fails("status", "nope")
+    assert 80 < len(line) < 400
+    assert lines_on_stderr(node, 400, "status", "nope") == [line.rstrip("\n")]
+    narrow = lines_on_stderr(node, 60, "status", "nope")
+    assert " ".join(narrow).split() == line.split()
+    # Commands are not broken, wherever that leaves the end of a line.
+    assert any(60 >= len(one) > 40 for one in narrow[:-1]) and len(narrow) > 2
 
 
 WORDS = st.text(st.sampled_from("abc日/.-"), min_size=1, max_size=70)
