@@ -271,3 +271,11 @@ class TestPolicies:
         assert [row["subject"] for row in rows] == ["openssl"], "and nothing that follows from it"
         assert "makes no TLS connection with Ed25519 keys" in rows[0]["what"]
         assert "update-crypto-policies" in rows[0]["remedy"]
+
+
+def test_known_peers_that_do_not_answer_are_counted(conf: Cli) -> None:
+    one, other = (f"127.0.0.{number}:{free_port()}" for number in (2, 3))
+    (line,) = findings_of_peers(conf, one)
+    assert line.startswith(f"{one}, the only known peer of conf, does not answer | ")
+    (line,) = findings_of_peers(conf, other)
+    assert line.startswith("none of the 2 known peers of conf answers (") and one in line

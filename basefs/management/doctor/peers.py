@@ -119,6 +119,8 @@ def examine(name: str, found: Sequence[Reached]) -> list[Diagnosis]:
     if found and len(dead) == len(found):
         where = ", ".join(str(peer.address) for peer in dead[:3])
         what = f"none of the {len(dead)} known peers of {name} answers ({where})"
+        if len(dead) == 1:
+            what = f"{where}, the only known peer of {name}, does not answer"
         ports = f"{dead[0].address.port} (TCP and UDP) and {dead[0].address.port + SYNC_PORT_OFFSET} (TCP)"
         return [problem("peers", what, f"see 'ip address' and 'ip route' here; a firewall must let {ports} through")]
     for peer in found:
