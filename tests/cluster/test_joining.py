@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -278,3 +279,13 @@ def test_a_machine_has_joined_within_seconds_of_the_paste(network: Callable[[int
     for what, took in (("joined", joined), ("first change on a mount", written)):
         sys.stdout.write(f"seconds from the paste: {what}: {', '.join(f'{one:.1f}' for one in took)}\n")
     assert min(joined) <= _JOINED
+
+
+def test_where_no_machine_is_nothing_is_said_of_ports(network: Callable[[int], NamespaceNetwork]) -> None:
+    (alone,) = (there := network(1)).nodes
+    nobody = f"{IPv4Address(alone.address) + 70}:18374"
+    said = alone.spawn("get", NAME, nobody).stderr
+    assert "(No route to host): is the address right, and that machine on?" in said and "port" not in said
+    there.unplug(alone)
+    said = alone.spawn("get", NAME, nobody).stderr
+    assert "(Network is unreachable): has this machine a network, and a route there in 'ip route'?" in said

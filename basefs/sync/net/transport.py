@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -473,10 +474,7 @@ async def sync_with(
         opening = Connection.open(host, port, shared.credentials)
         connection = await within(connect_timeout, opening, Connection.abort)
     except (OSError, asyncio.TimeoutError) as error:
-        question = "is a filesystem running there, and the port open?"
-        if isinstance(error, socket.gaierror):
-            question = "is the name right, and a name server reachable?"
-        detail = f"cannot reach {host}:{port} ({_why(error)}): {question}"
+        detail = f"cannot reach {host}:{port} ({_why(error)}): {_question(error)}"
         return Result(Reason.UNREACHABLE, detail, False, SessionCounters())
     except Refused as refused:
         return Result(refused.reason, refused.detail, False, SessionCounters(), by_peer=refused.by_peer)
@@ -520,6 +518,19 @@ def core_of(
     return SyncProtocol(
         state, role, port=port, limits=limits, stay=stay, full=shared.is_full, claims=claims, peer=remote
     )
+
+
+def _question(error: Exception) -> str:
+    """What to look at after a failed connection."""
+    if isinstance(error, socket.gaierror):
+        return "is the name right, and a name server reachable?"
+    match getattr(error, "errno", None):
+        case errno.EHOSTUNREACH | errno.EHOSTDOWN:
+            return "is the address right, and that machine on?"
+        case errno.ENETUNREACH | errno.ENETDOWN:
+            return "has this machine a network, and a route there in 'ip route'?"
+        case _:
+            return "is a filesystem running there, and the port open?"
 
 
 def _why(error: Exception) -> str:
