@@ -12,6 +12,7 @@ from basefs.daemon.settings import parse_size
 from basefs.errors import NotFound, UsageError, suggestion
 from basefs.management.errors import decline
 from basefs.management.grant import carry_out, quota_options
+from basefs.management.keys import NO_MEMBER_ASKS
 from basefs.management.output import examples, json_option, note, printable
 from basefs.management.session import ask, ask_daemon
 from basefs.management.signing import key_option, other_key
@@ -93,7 +94,7 @@ def _find(home: Home, name: str, who: str) -> list[PendingKey]:
         found = [one for one in pending if who == one.name or one.fingerprint.startswith(begins)]
     if not found:
         near = suggestion(who, (one.name for one in pending))
-        others = "" if ask(home, name, GetSummary()).open else "; one that is no member needs a 'basefs invite'"
+        others = "" if ask(home, name, GetSummary()).open else f"; {NO_MEMBER_ASKS}"
         raise NotFound(
             f"no machine called '{who}' asks to write{near}: 'basefs keys {name} --pending' lists those that do{others}"
         )

@@ -25,6 +25,9 @@ from basefs.management.output import (
 from basefs.management.session import ask, ask_daemon, notify
 from basefs.management.target import parse_name, parse_target
 
+#: Of a closed filesystem, where a request is believed of a member alone.
+NO_MEMBER_ASKS = "a machine that is no member cannot ask: 'basefs invite' or 'basefs grant' lets it in"
+
 
 @click.command(
     epilog=examples("basefs keys", "basefs keys etc", "basefs keys etc:/nginx --all", "basefs keys etc --pending")
@@ -95,7 +98,7 @@ def _print_pending(home: Home, name: str, as_json: bool) -> None:
     rows = [(one.name, one.fingerprint[:SHORT], moment(one.asked), one.address, one.public) for one in found]
     empty = "no machine asks to write"
     if not found and not ask(home, name, GetSummary()).open:
-        empty += ": one that is no member needs a 'basefs invite'"
+        empty += f"; {NO_MEMBER_ASKS}"
     print_table(("NAME", "FINGERPRINT", "SINCE", "ADDRESS", "PUBLIC"), rows, empty)
     if len(found) == MAX_PENDING:
         note(f"only the first {MAX_PENDING} are listed; 'basefs grant' takes the public key of any machine")
