@@ -340,6 +340,9 @@ class Resolver:
         # Changes below a directory that is not shown are looked at in any case.
         if outcome is not None and not walk.founded_below.isdisjoint(outcome.directories):
             outcome = replace(outcome, from_below=True)
+        if outcome is not None and forest.hanging:
+            elsewhere = walk.keys() - outcome.authority.depths.keys()
+            outcome = replace(outcome, elsewhere=frozenset(elsewhere)) if elsewhere else outcome
         return outcome
 
     def crowd(

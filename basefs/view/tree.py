@@ -14,13 +14,13 @@ of its path; a grant or revoke costs the loaded paths of its subtree.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, EntryHash
+from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
@@ -442,21 +442,20 @@ class Tree:
         if placed.kind is EntryKind.KEY and is_shown:
             # The first one of a path ends what it has of the keys above it, also if it gives nothing.
             return False
-        authorities = [node.authority]
-        if node.outcome.from_below:
+        # What hangs on a path makes more keys valid there, and takes none of those above away.
+        valid: list[Container[Fingerprint]] = [node.authority.depths]
+        if not is_shown or node.outcome.from_below:
             # Each branch is looked at with its own keys.
-            authorities += node.outcome.authorities
-        if any(authority.allows(placed.entry.fingerprint) for authority in authorities):
-            return False
+            valid.append(node.outcome.elsewhere)
         if not is_shown or node.outcome.from_below or self._store.has_links(placed.path_id):
             # What is not shown, and the file of a link, is looked at with the keys that its own ancestors make valid.
-            authorities.append(self.resolver.authority_above(placed))
-            if authorities[-1].allows(placed.entry.fingerprint):
-                return False
+            valid.append(self.resolver.authority_above(placed).depths)
+        if any(placed.entry.fingerprint in keys for keys in valid):
+            return False
         path_id = placed.path_id
         while path_id != node.path_id:
             signers = self.resolver.key_signers(path_id)
-            if any(authority.allows(signer) for authority in authorities for signer in signers):
+            if any(signer in keys for keys in valid for signer in signers):
                 return False
             path_id = self._store.paths.above(path_id)
         # A revert that was here before may name it.

@@ -50,6 +50,8 @@ class Outcome:
         contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
+        elsewhere: if this is the outcome of a path, the keys that are valid behind some entry of the path, so in a
+            directory that may win by what they sign there, and not at the path.
     """
 
     state: State
@@ -60,6 +62,7 @@ class Outcome:
     contributors: Mapping[Fingerprint, int]
     first: EntryHash
     from_below: bool = False
+    elsewhere: frozenset[Fingerprint] = frozenset()
 
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
@@ -265,6 +268,12 @@ class Walk:
     def order_heads(self) -> list[Placed]:
         """The heads that the forward pass reached."""
         return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
+
+    def keys(self) -> set[Fingerprint]:
+        """The keys that are valid behind any entry."""
+        # Most entries share one object.
+        distinct = {id(authority): authority for authority in self.authorities.values()}
+        return {key for authority in distinct.values() for key in authority.depths}
 
     def _forward(self) -> None:
         todo: list[tuple[Placed, State, Authority]] = [(head, ABSENT, self._base) for head in self._forest.heads]

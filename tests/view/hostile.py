@@ -7,9 +7,11 @@ never granted.  Every entry stands where the log admits it, most of them behind 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -97,15 +99,20 @@ def deeds(most: int = 40) -> st.SearchStrategy[list[Deed]]:
     """Strategy for hostile histories."""
     # Recent entries more often, so that there are chains.
     place = st.integers(0, 3) | st.integers(0, 3) | st.integers(0, 60)
-    deed = st.builds(
-        Deed,
-        st.integers(0, _RECOVERIES.stop - 1),
-        st.integers(0, len(KEYS) - 1),
-        place,
-        place,
-        st.integers(0, 11),
+    actions, keys = range(_RECOVERIES.stop), range(len(KEYS))
+
+    def deed(actions: Sequence[int], keys: Sequence[int]) -> st.SearchStrategy[Deed]:
+        return st.builds(Deed, st.sampled_from(actions), st.sampled_from(keys), place, place, st.integers(0, 11))
+
+    def few(choices: Sequence[int]) -> st.SearchStrategy[list[int]]:
+        return st.lists(st.sampled_from(choices), min_size=1, max_size=4, unique=True)
+
+    any_deed = deed(actions, keys)
+    # Histories of few kinds of entries, by few keys, go farther with these (swarm testing).
+    swarm = st.tuples(few(actions), few(keys)).flatmap(
+        lambda kinds: st.lists(deed(*kinds), min_size=most // 4, max_size=most)
     )
-    return st.lists(deed, min_size=1, max_size=10) | st.lists(deed, min_size=most // 2, max_size=most)
+    return st.lists(any_deed, min_size=1, max_size=10) | st.lists(any_deed, min_size=most // 2, max_size=most) | swarm
 
 
 def draw_deeds(rng: random.Random, most: int) -> list[Deed]:
@@ -115,6 +122,29 @@ def draw_deeds(rng: random.Random, most: int) -> list[Deed]:
         Deed(rng.randrange(len(_ACTIONS)), rng.randrange(60), rng.choice(places), rng.choice(places), rng.randrange(12))
         for _ in range(rng.randint(1, most))
     ]
+
+
+@cache
+def rivals() -> tuple[Entry, ...]:
+    """A log to go on with, in which a directory was made twice at once, and a file stands beside a directory in it.
+
+    The file wins by its hash alone, so each key that comes to count in that directory lets it win.  Dave's key does, as
+    Carol has granted it there: hers counts because the two directories above are one.
+    """
+    born = genesis((ROOT_KEY, ALICE), recovery=recovery_keys())
+    first, second = (ROOT_KEY.sign(born[0].hash, BIRTH + number, Action.MKDIR, b"d") for number in range(2))
+    inner = ROOT_KEY.sign(first.hash, BIRTH, Action.MKDIR, b"a")
+    files = (ROOT_KEY.sign(first.hash, BIRTH + number, Action.WRITE, b"a") for number in itertools.count())
+    return (
+        *born,
+        first,
+        second,
+        ROOT_KEY.sign(first.hash, BIRTH, Action.GRANT, b"key", BOB.public),
+        ROOT_KEY.sign(second.hash, BIRTH, Action.GRANT, b"key", CAROL.public),
+        inner,
+        CAROL.sign(inner.hash, BIRTH, Action.GRANT, b"key", DAVE.public),
+        next(file for file in files if file.hash > inner.hash),
+    )
 
 
 def crowds() -> st.SearchStrategy[list[Deed]]:

@@ -13,11 +13,13 @@ import tempfile
 
 from hypothesis import example, given
 
+from basefs.log.entries import Action
 from basefs.replica.replica import Replica
+from basefs.view.states import Kind
 from tests.support.examples import part
-from tests.support.helpers import ALICE, BOB, ROOT_KEY, Node, make_replica, parcels
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, Parcel, make_replica, parcels, path
 from tests.view.histories import SEEDS, memory
-from tests.view.hostile import Deed, Hostile, crowds, deeds, seen
+from tests.view.hostile import Deed, Hostile, crowds, deeds, rivals, seen
 from tests.view.stories import Story, above
 from tests.view.test_oracle import oracle_of, shown
 
@@ -29,7 +31,7 @@ def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: context
     """A node that was given everything in some order, in batches, restarted now and then, and checked after each."""
     chance = random.Random(seed)
     node = Node(make_replica(directory, born=[], identity=hostile.entries[0].hash))
-    for parcel in parcels(hostile.entries, hostile.blocks.values(), chance):
+    for parcel in _arrivals(hostile, chance):
         node.receive(parcel.entries, parcel.blocks)
         if chance.random() < 0.1:
             node.replica.close()
@@ -44,6 +46,18 @@ def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: context
     stack.callback(node.replica.close)
     assert node.replica.check_view() == []
     return node
+
+
+def _arrivals(hostile: Hostile, chance: random.Random) -> list[Parcel]:
+    """Any order, or that of signing with a few late ones, each of which finds a view of all the others."""
+    blocks = tuple(hostile.blocks.values())
+    if chance.random() < 0.5:
+        return parcels(hostile.entries, blocks, chance)
+    late = chance.sample(hostile.entries, chance.randint(0, 3))
+    early = [entry for entry in hostile.entries if entry not in late]
+    size = chance.choice((1, 3, 10))
+    batches = [early[start : start + size] for start in range(0, len(early), size)]
+    return [Parcel((), blocks), *(Parcel(tuple(batch), ()) for batch in [*batches, *([entry] for entry in late)])]
 
 
 @given(deeds(), SEEDS)
@@ -65,18 +79,23 @@ def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: context
     0,
 )
 def test_no_order_of_arrival_decides_what_is_shown(history: list[Deed], seed: int) -> None:
-    check_orders(history, seed)
+    check_orders(Hostile(history), seed)
 
 
 @part(10)
 @given(crowds(), SEEDS)
 def test_no_order_of_arrival_of_a_crowd_decides_what_is_shown(history: list[Deed], seed: int) -> None:
-    check_orders(history, seed)
+    check_orders(Hostile(history), seed)
 
 
-def check_orders(history: list[Deed], seed: int) -> None:
+@part(3)
+@given(deeds(), SEEDS)
+def test_no_order_of_arrival_among_rivals_decides_what_is_shown(history: list[Deed], seed: int) -> None:
+    check_orders(Hostile(history, rivals(), (DAVE, CAROL, BOB, ROOT_KEY)), seed)
+
+
+def check_orders(hostile: Hostile, seed: int) -> None:
     """Two nodes that get a history in different orders show the same, and what the oracle says."""
-    hostile = Hostile(history)
     with tempfile.TemporaryDirectory(dir=memory()) as directory, contextlib.ExitStack() as stack:
         nodes = [
             deliver(pathlib.Path(directory, name), hostile, seed, stack) for seed, name in ((seed, "a"), (~seed, "b"))
@@ -147,4 +166,19 @@ def test_what_happens_in_a_directory_that_is_not_shown_may_make_it_win(tmp_path:
     replica.apply([story.write(BOB, directory, b"text", "more")], story.blocks)
     assert replica.check_view() == []
     assert replica.read((b"d",)) == b"the file of one key"
+    replica.close()
+
+
+def test_a_key_that_is_valid_in_a_hidden_directory_by_a_merged_one_may_make_it_win(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path)
+    begin = rivals()
+    story.entries[:] = begin
+    inner = next(entry for entry in begin if entry.action is Action.MKDIR and entry.name == b"a")
+    replica = make_replica(tmp_path / "node", born=[], identity=begin[0].hash)
+    replica.apply(begin, [])
+    assert replica.read(path("/d/a")) == b""
+    # Its own ancestors do not make the key valid, nor does anything that is shown.
+    replica.apply([story.slink(DAVE, inner, b"target", "inner")], [])
+    assert replica.check_view() == []
+    assert replica.attributes(path("/d/a/inner")).kind is Kind.SYMLINK
     replica.close()
