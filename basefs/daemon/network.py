@@ -153,6 +153,7 @@ class Network:
             tasks.append(asyncio.create_task(keep_asking(self._replica, self.gossip)))
             if self._keys is not None:
                 tasks.append(asyncio.create_task(self._keys.watch()))
+                tasks.append(asyncio.create_task(self._watch_expelled()))
             stack.push_async_callback(cancel, tasks)
             stack.push_async_callback(self._propagation.stop)
             stack.push_async_callback(self._hand_over, HandOver.take(self._replica.directory))
@@ -208,6 +209,21 @@ class Network:
                 await self._propagation.audit()
             except BaseFSError as error:
                 log.error("cannot hash the tree: %s", error)
+
+    async def _watch_expelled(self) -> None:
+        """Forget the machines that were expelled, once Serf has lost them, for ever.
+
+        They get nothing and bring nothing.  One whose key is granted again comes back like a new one.
+        """
+        while True:
+            await asyncio.sleep(config.WATCH_SECONDS)
+            for peer in self.gossip.expected:
+                if peer.status == "failed" and self.sync.contact(peer.sync_address).expelled:
+                    log.info("machine forgotten, its key is no member's any more: %s", peer.name)
+                    try:
+                        await self.gossip.forget(peer.name)
+                    except (AgentError, OSError) as error:
+                        log.warning("cannot have the others forget %s: %s", peer.name, error)
 
     async def _watch_address(self) -> None:
         """Advertise this node as soon as it has a network, and again when its address has changed."""

@@ -71,8 +71,8 @@ def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) ->
         raise NotPermitted(f"{printable(found[0].name)} is still granted at {', '.join(map(printable, left))}")
     if not as_json and not ask(home, name, GetSummary()).open:
         say(
-            f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more; its machine counts "
-            f"until 'basefs members {name} --forget MEMBER'"
+            f"{printable(found[0].name)} ({fingerprint[:SHORT]}) is no member of {name} any more; its machine is "
+            "forgotten once gossip has lost it"
         )
 
 

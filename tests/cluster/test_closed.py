@@ -161,6 +161,34 @@ def expel_and_let_in(cluster: Cluster) -> float:
     return took
 
 
+@pytest.mark.logs("unknown key")
+def test_a_machine_that_was_expelled_counts_no_more_until_it_is_let_in_again(
+    network: Callable[[int], NamespaceNetwork],
+) -> None:
+    cluster = Cluster.start(network(3), closed=True, profile="lan")
+    first, second, third = cluster.nodes
+    others = (first, second)
+    for node in cluster.nodes:
+        wait_until(lambda node=node: in_step(node) == "with 2 of 2", PATIENCE, "all are in step")  # type: ignore[misc]
+    assert "its machine is forgotten once gossip has lost it" in first.basefs("expel", NAME, "node3")
+    for node in others:
+        wait_until(lambda node=node: in_step(node) == "with 1 of 1", PATIENCE, "it is forgotten")  # type: ignore[misc]
+        assert third.endpoint not in {member["address"] for member in ask(node, "members")}
+    # Also after a restart, when nobody has proved anything yet.
+    first.basefs("unmount", NAME)
+    first.mount(NAME, "--owners", "--profile", "lan")
+    wait_until(lambda: in_step(first) == "with 1 of 1", PATIENCE, "it is not missed")
+    # It has gone on, and its entries come when its key is valid again.
+    first.basefs("grant", f"{NAME}:/", "node3", third.home / "key.pub")
+    for node in cluster.nodes:
+        wait_until(lambda node=node: in_step(node) == "with 2 of 2", PATIENCE, "it is back")  # type: ignore[misc]
+
+
+def in_step(node: Node) -> str:
+    """What its status says of the others."""
+    return next(line for line in node.basefs("status", NAME).splitlines() if line.startswith("in step")).split("\t")[1]
+
+
 def revokes(node: Node) -> list[dict[str, Any]]:
     """The revokes at `/` that have arrived at a node."""
     return [row for row in ask(node, "log", path="/") if row["action"] == "revoke"]

@@ -38,8 +38,8 @@ def test_a_key_is_revoked_everywhere(tree: Cli, key: str) -> None:
         "revoked: alice at /d",
         "fallen with it: bob at /d",
         "revoked: alice at /gone",
-        f"alice ({ALICE.fingerprint.hex()[:12]}) is no member of conf any more; its machine counts "
-        "until 'basefs members conf --forget MEMBER'",
+        f"alice ({ALICE.fingerprint.hex()[:12]}) is no member of conf any more; its machine is "
+        "forgotten once gossip has lost it",
     }
     assert members(tree).isdisjoint({ALICE.public, BOB.public})
     with tree.replica("conf") as replica:

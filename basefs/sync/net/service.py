@@ -279,6 +279,7 @@ class SyncService:
             session.expel()
         for address in [address for address, key in self._shared.proved.items() if key in gone]:
             del self._shared.proved[address]
+            self._shared.contacts.expel(address)
 
     async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
         """Turn away all keys but these at once, then let in those that are new, and show our own one.
