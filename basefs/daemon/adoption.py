@@ -5,18 +5,16 @@ The rules are those of `basefs/view/invitations.py`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from basefs.daemon.membership import key_changes
+from basefs.daemon.looks import Looks
 from basefs.errors import BaseFSError, NotFound, NotPermitted, PermissionDenied
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import display, escaped
 from basefs.replica.replica import Replica
-from basefs.tasks import is_set_within
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.invitations import Adoption, InvitationReview, Uses, review
@@ -29,8 +27,6 @@ _LOOK_SECONDS = 30.0
 _AT_ONCE = 8
 #: Seconds without a look after which the machine was asleep, and has something to catch up with.
 _ASLEEP_SECONDS = 300.0
-#: Share of the time that looks may take: a key holder can sign any number of grants, each of which asks for a look.
-_SHARE = 0.1
 
 
 class Adopter:
@@ -134,19 +130,14 @@ def _names(one: Adoption) -> tuple[str, str, str]:
 
 async def keep_adopting(replica: Replica) -> None:
     """Look at the invitations whenever grants or revokes have come, and when one may have expired, for ever."""
-    loop = asyncio.get_running_loop()
-    wake = key_changes(replica)
-    adopter = Adopter(replica)
+    looks, adopter = Looks(replica), Adopter(replica)
     while True:
-        started = loop.time()
-        wake.clear()
         is_any_open = True
         try:
-            is_any_open = await asyncio.to_thread(adopter.look)
+            is_any_open = await looks.look(adopter.look)
         except BaseFSError as error:
             log.error("cannot look at the invitations: %s", error)
         except Exception:
             # A task that is gone would leave invitations in force.
             log.exception("cannot look at the invitations")
-        await asyncio.sleep((loop.time() - started) / _SHARE)
-        await is_set_within(wake, _LOOK_SECONDS if is_any_open else None)
+        await looks.wait(_LOOK_SECONDS if is_any_open else None)

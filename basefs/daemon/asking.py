@@ -5,13 +5,12 @@ A machine that was admitted to read, by an invitation or by hand, does not ask.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 
 from basefs.daemon.api.messages import MAX_PENDING, PendingKey
-from basefs.daemon.membership import key_changes
+from basefs.daemon.looks import Looks
 from basefs.errors import AgentError, BaseFSError, UsageError
 from basefs.gossip.members import Ask
 from basefs.gossip.service import Gossip
@@ -19,7 +18,6 @@ from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey, fingerprint_of, parse_public_key
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
-from basefs.tasks import is_set_within
 from basefs.view.past import GrantRecord
 
 log = logging.getLogger(__name__)
@@ -28,8 +26,6 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 10.0
 #: Seconds before retrying an agent that did not answer.
 _AGAIN_SECONDS = 1.0
-#: Share of the time that looks may take: a key holder can sign any number of grants, each of which asks for a look.
-_SHARE = 0.1
 
 
 def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -> bytes | None:
@@ -54,18 +50,15 @@ def asked_key(replica: Replica) -> str:
 
 async def keep_asking(replica: Replica, gossip: Gossip) -> None:
     """Tell the members whether this node asks to write, whenever that changes, for ever."""
-    loop, changed = asyncio.get_running_loop(), key_changes(replica)
+    looks = Looks(replica)
     seen: Digest | None = None
     told = gossip.requested_key
     while True:
-        started, took, pause = loop.time(), 0.0, _LOOK_SECONDS
-        is_news = changed.is_set()
-        changed.clear()
+        pause = _LOOK_SECONDS
         digest = replica.digest()
         try:
-            if is_news or digest != seen:
-                public = await asyncio.to_thread(asked_key, replica)
-                took = loop.time() - started
+            if digest != seen:
+                public = await looks.look(lambda: asked_key(replica))
                 if public != told:
                     await gossip.ask(public)
                     told = public
@@ -75,8 +68,7 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
             pause = _AGAIN_SECONDS
         except BaseFSError as error:
             log.error("cannot find out whether this node may write: %s", error)
-        await asyncio.sleep(took / _SHARE)
-        await is_set_within(changed, pause)
+        await looks.wait(pause)
 
 
 async def believed(gossip: Gossip, sync: SyncService, *, is_open: bool) -> list[Ask]:

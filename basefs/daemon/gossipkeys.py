@@ -284,9 +284,9 @@ class GossipKeys:
             if other.key == mine.key:
                 return
             makers, identity = await asyncio.to_thread(self._replica.root_keys), self._replica.identity
-            members, invited = await asyncio.to_thread(self._replica.members_and_invited)
+            found = await asyncio.to_thread(self._replica.membership)
             is_valid = other.is_valid(identity, makers)
             if is_valid and (is_valid, other.key) > (mine.is_valid(identity, makers), mine.key) and may():
-                await self._keep(KeptKey(other, members - invited))
+                await self._keep(KeptKey(other, found.keys - found.invited))
                 log.info("gossip has a new key, number %d", other.key.generation)
                 await self._gossip.encrypt(other.key.as_serf())

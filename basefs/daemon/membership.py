@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from basefs.daemon.looks import SHARE, Looks
 from basefs.errors import BaseFSError, UsageError
-from basefs.log.entries import KEY_ACTIONS
 from basefs.log.interface import Digest
-from basefs.log.keys import SigningKey
-from basefs.replica.applied import Applied
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.tls import Credentials
-from basefs.tasks import is_set_within
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +21,6 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 #: Seconds after which the members are asked for in any case: an invitation expires without a change of the log.
 _EXPIRY_SECONDS = 30.0
-#: Share of the time that letting in new members may take: a key holder can grant any number of keys.
-_SHARE = 0.1
 
 
 class Membership:
@@ -35,14 +30,15 @@ class Membership:
         """Raises `UsageError` without a key of this node."""
         self._replica = replica
         self._seen: Digest | None = None
-        members, invited = replica.members_and_invited()
-        self._invited = invited
-        self.credentials = Credentials(self._own(members), members)
+        self._found = replica.membership()
+        self.credentials = Credentials(self._own(self._found.keys), self._found.keys)
+        #: Sponsors of too many keys, as far as that was logged.
+        self._crowded: frozenset[bytes] = frozenset()
 
     @property
     def in_gossip(self) -> frozenset[bytes]:
         """The members that take part in gossip: all but invitations, which only read the filesystem."""
-        return (self.credentials.trusted or frozenset()) - self._invited
+        return (self.credentials.trusted or frozenset()) - self._found.invited
 
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""
@@ -61,23 +57,24 @@ class Membership:
         """
         loop = asyncio.get_running_loop()
         look_again = due = loop.time()
-        changed = key_changes(self._replica)
+        looks = Looks(self._replica)
         while True:
-            changed.clear()
             pause = _LOOK_SECONDS
             digest = self._replica.digest()
             if digest != self._seen or loop.time() >= look_again:
                 look_again = loop.time() + _EXPIRY_SECONDS
                 try:
-                    members, invited = await asyncio.to_thread(self._replica.members_and_invited)
+                    self._found = await looks.look(self._replica.membership)
+                    members = self._found.keys
                     # Revokes never wait for their turn.
                     sync.turn_away(members)
-                    self._invited = invited
+                    sync.group(self._found.sponsors)
+                    self._report()
                     started = loop.time()
                     is_due = started >= due
                     if is_due:
                         await sync.trust(members, self._own(members))
-                        due = loop.time() + (loop.time() - started) / _SHARE
+                        due = loop.time() + (loop.time() - started) / SHARE
                     await on_change()
                     self._seen = digest if is_due else None
                     pause = _LOOK_SECONDS if is_due else min(_LOOK_SECONDS, due - started)
@@ -86,18 +83,15 @@ class Membership:
                 except Exception:
                     # A task that is gone would let a revoked key in for ever.
                     log.exception("cannot find out who is a member")
-            await is_set_within(changed, pause)
+            await looks.wait(pause, _LOOK_SECONDS)
 
-
-def key_changes(replica: Replica) -> asyncio.Event:
-    """An event of the running loop, set whenever grants, revokes or admits have come to a log."""
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-    def note(applied: Applied) -> None:
-        """In any thread."""
-        if any(entry.action in KEY_ACTIONS for entry in applied.entries):
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(changed.set)
-
-    replica.subscribe(note)
-    return changed
+    def _report(self) -> None:
+        """Log once for each key that it has let in too many."""
+        crowded = self._found.left_out
+        for sponsor in crowded.keys() - self._crowded:
+            digits = fingerprint_of(sponsor).hex()[:12]
+            log.warning(
+                "the key %s has let in too many keys: %d of them are no members; 'basefs keys' lists them",
+                *(digits, crowded[sponsor]),
+            )
+        self._crowded = frozenset(crowded)

@@ -67,7 +67,7 @@ from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
-from basefs.view.members import members
+from basefs.view.members import NOBODY, Members, members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
@@ -732,13 +732,13 @@ class Replica:
 
         An expired invitation is none of them, by the clock of this node.
         """
-        return self.members_and_invited()[0]
+        return self.membership().keys
 
-    def members_and_invited(self) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        """The same, and the raw public keys of invitations, which are members until they have expired."""
+    def membership(self) -> Members:
+        """The same, with what else is known of them."""
         with self._lock:
             if self._live is None:
-                return frozenset(), frozenset()
+                return NOBODY
             return members(self._store, self._live.tree, self._clock())
 
     def root_keys(self) -> frozenset[bytes]:

@@ -18,7 +18,7 @@ from basefs.daemon.keyfiles import default_keys
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import PenaltyBox
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext
@@ -88,7 +88,7 @@ def peer(
     shutil.copytree(cli.home.directory("conf"), directory)
     penalties = PenaltyBox(first=DEADLINE)
     if bans is not None:
-        penalties.punish(party(PEER, bans.public), time.monotonic())
+        penalties.punish(Parties().of(PEER, bans.public), time.monotonic())
     credentials = None if key is None else Credentials(key, [each.public for each in trusts])
     shared = SessionContext(credentials=credentials, penalties=penalties)
     with contextlib.closing(Replica(directory, [])) as replica, served(replica, PEER, shared) as address:

@@ -9,6 +9,7 @@ import pytest
 from basefs.log.entries import Action
 from basefs.log.extensions import NO_LIMIT
 from basefs.log.keys import SigningKey
+from basefs.view.members import MOST_OF_ONE
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, path
 from tests.support.node import Node
@@ -189,3 +190,18 @@ def test_a_quota_that_does_not_fit_into_a_grant_is_the_largest_that_does(tree: C
     tree("grant", "conf:/d", "alice", ALICE.public.hex(), "--max-bytes", "99999999999T", "--max-entries", str(10**20))
     (row,) = (row for row in json.loads(tree("keys", "conf:/d", "--json")) if row["path"] == "/d")
     assert (row["max_bytes"], row["max_entries"]) == (NO_LIMIT - 1, NO_LIMIT - 1)
+
+
+def test_a_key_below_the_root_lets_in_no_more_than_are_members(tree: Cli) -> None:
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    with tree.replica("conf") as replica:
+        parent = replica.grants(path("/d"))[-1].entry.hash
+        minted = [SigningKey.generate() for _ in range(MOST_OF_ONE - 1)]
+        made = [ALICE.sign(parent, 1, Action.GRANT, b"%d" % number, key.public) for number, key in enumerate(minted)]
+        assert len(replica.apply(made, []).entries) == len(made)
+    ALICE.save(tree.base / "alice.key")
+    late = ("grant", "conf:/d", "late", BOB.public.hex())
+    assert f"has let in {MOST_OF_ONE} members" in tree.fails(*late, "-k", tree.base / "alice.key")
+    # Those that are members get another name.
+    tree("grant", "conf:/d", "again", minted[0].public.hex(), "-f", "-k", tree.base / "alice.key")
+    tree(*late)

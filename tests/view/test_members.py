@@ -12,6 +12,8 @@ from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Quota
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from basefs.view.invitations import Invitation
+from basefs.view.members import MOST_OF_ONE
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_replica, parcels, path
 from tests.view.stories import Story
 
@@ -260,4 +262,83 @@ def test_a_key_without_authority_revokes_nothing_on_a_removed_directory(tmp_path
     # Its own always.
     replica.commit(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
     assert BOB.public not in replica.members()
+    replica.close()
+
+
+# -- with whom they count ----------------------------------------------------------------------------------------------
+
+
+def sponsors(replica: Replica) -> dict[str, str]:
+    names = {key.public: name for key, name in NAMES.items()}
+    return {names[key]: names[theirs] for key, theirs in replica.membership().sponsors.items()}
+
+
+def test_all_that_a_key_below_the_root_has_let_in_counts_with_it(story: Story, home: Entry) -> None:
+    """Directly, through others, or by an admit; those that a key of `/` has let in count for themselves."""
+    bob = story.grant(ROOT_KEY, home, BOB)
+    story.admit(BOB, story.grant(BOB, bob, CAROL), STRANGER)
+    story.grant(CAROL, bob, DAVE)
+    replica = story.replica()
+    alone = {"root": "root", "alice": "alice", "bob": "bob"}
+    assert sponsors(replica) == {**alone, "carol": "bob", "dave": "bob", "stranger": "bob"}
+    replica.close()
+    story.admit(ALICE, story.keys, DAVE)
+    replica = story.replica()
+    assert sponsors(replica) == {**alone, "carol": "bob", "dave": "dave", "stranger": "bob"}
+    replica.close()
+
+
+def test_no_key_takes_over_the_members_of_another_one(tmp_path: Path) -> None:
+    """Carol's own key was granted first, so her name does not decide; nor does the time that a grant claims."""
+    replica = make_replica(tmp_path / "log")
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    for name, key in ((b"carol", CAROL), (b"bob", BOB)):
+        replica.commit(lambda author: author.grant(path("/d"), name, key.public))  # noqa: B023
+    replica.commit(lambda author: author.grant(path("/d"), b"dave", DAVE.public), key=BOB)
+    parent = replica.grants(path("/d"))[-1].entry.hash
+    taken = replica.apply([CAROL.sign(parent, 1, Action.GRANT, b"mine", DAVE.public)], [])
+    assert len(taken.entries) == 1
+    assert sponsors(replica)["dave"] == "bob"
+    replica.close()
+
+
+def test_a_key_below_the_root_lets_in_a_bounded_number(tmp_path: Path) -> None:
+    """Those that are there stay: newer keys, and keys that those have let in, find no room."""
+    replica = make_replica(tmp_path / "log")
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    replica.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
+    replica.commit(lambda author: author.grant(path("/d"), b"carol", CAROL.public), key=BOB)
+    grant = replica.grants(path("/d"))[-1].entry
+
+    def mint(signer: SigningKey, number: int) -> set[bytes]:
+        keys = [SigningKey.generate().public for _ in range(number)]
+        made = [signer.sign(grant.hash, 1, Action.GRANT, b"%d" % at, key) for at, key in enumerate(keys)]
+        assert len(replica.apply(made, []).entries) == number
+        return set(keys)
+
+    many = mint(CAROL, MOST_OF_ONE)
+    before = replica.membership()
+    assert before.left_out == {BOB.public: 2}
+    assert len(before.keys & many) == MOST_OF_ONE - 2
+    # Those of the key itself are nearer than those of one that it has let in.
+    few = mint(BOB, 10)
+    now = replica.membership()
+    assert few < now.keys and now.keys - few < before.keys
+    more = mint(BOB, MOST_OF_ONE)
+    assert few < replica.members() and len(replica.members() & more) == MOST_OF_ONE - 12
+    assert {ROOT_KEY.public, BOB.public, CAROL.public} <= replica.members()
+    assert not replica.membership().has_room(BOB.fingerprint) and not replica.membership().has_room(CAROL.fingerprint)
+    assert replica.membership().has_room(ROOT_KEY.fingerprint)
+    replica.commit(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
+    assert replica.members() == {ROOT_KEY.public}
+    replica.close()
+
+
+def test_a_grant_that_is_named_like_an_invitation_takes_no_membership_of_the_root_key(tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "log")
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    replica.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
+    replica.commit(lambda author: author.grant(path("/d"), Invitation(b"", 1).encode(), ROOT_KEY.public), key=BOB)
+    found = replica.membership()
+    assert found.keys == {ROOT_KEY.public, BOB.public} and not found.invited
     replica.close()

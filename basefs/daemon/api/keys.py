@@ -37,6 +37,7 @@ from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.invitations import READERS, late_newcomers
 from basefs.view.keyholder import GrantPlan
+from basefs.view.members import MOST_OF_ONE, Members
 from basefs.view.past import GrantRecord
 from basefs.view.permissions import Grant
 
@@ -87,8 +88,11 @@ class KeyServices:
         def make(author: Author) -> GrantPlan:
             if not request.force:
                 _require_one_name(author, name, fingerprint_of(public))
-            return author.key_holder.grant(path, name, public, quota)
+            plan = author.key_holder.grant(path, name, public, quota)
+            _require_room(members, plan.draft, public)
+            return plan
 
+        members = self._members()
         return self._carry_out(make, request.dry_run, request.signer)
 
     def invite(self, request: InviteKey) -> str:
@@ -100,8 +104,11 @@ class KeyServices:
         def make(author: Author) -> Iterator[Draft]:
             if not is_made:
                 yield author.make_directory(READERS)
-            yield author.grant(path, name, public)
+            draft = author.grant(path, name, public)
+            _require_room(members, draft, public)
+            yield draft
 
+        members = self._members()
         self._replica.commit(make)
         return to_text(path)
 
@@ -177,6 +184,10 @@ class KeyServices:
         self._replica.commit(draft, key=key)
         return _describe(plans[-1])
 
+    def _members(self) -> Members | None:
+        """Those of a closed filesystem."""
+        return None if self._replica.is_open else self._replica.membership()
+
     def _find(self, path: Path, key: str) -> GrantRecord:
         granted = self._replica.plan(lambda author: author.past.grants())
         here = [one for one in granted if one.path == path and one.standing in ("valid", "reads")]
@@ -203,6 +214,17 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
         if one.entry.name == name:
             other = one.fingerprint.hex()[:LEAST_DIGITS]
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
+
+
+def _require_room(members: Members | None, grant: Draft, public: bytes) -> None:
+    """Raise `NotPermitted` where the signer of a grant has let in as many keys as are members by it."""
+    if members is None or public in members.keys or not grant.entries:
+        return
+    if not members.has_room(grant.entries[-1].fingerprint):
+        raise NotPermitted(
+            f"the key that would sign has let in {MOST_OF_ONE} members, and of no key below / are more let in: revoke "
+            "some, or have a key that is valid at / grant this one; 'basefs keys' lists them"
+        )
 
 
 def _limit(most: int | None) -> int:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Parties, Party
 from basefs.sync.net.peers import Address
 from basefs.sync.net.places import Places
 from basefs.sync.net.transport import Session
@@ -59,14 +59,16 @@ class NeighbourSet:
         on_gap: Callable[[Address], None],
         rng: random.Random,
         degree: int,
-        is_known: Callable[[str], bool] = lambda who: True,
+        is_known: Callable[[Party], bool] = lambda who: True,
+        parties: Parties | None = None,
     ) -> None:
         """`peers` lists where others listen.
 
         `on_began` is called with each session that stands, after both logs were compared; `on_gap` with a peer that has
         something which a push did not bring.  `degree`: sessions that this node wants, 0: it keeps none.  `is_known`:
-        see `Places`.
+        see `Places`.  `parties`: which peers count as one.
         """
+        self._parties = parties or Parties()
         self._peers = peers
         self._on_began = on_began
         self._on_gap = on_gap
@@ -166,7 +168,7 @@ class NeighbourSet:
         if self._degree == 0 or address[1] == 0 or (key or address) in map(_name_of, self._sessions):
             return False
         if role is Role.RESPONDER:
-            return self._places.admit(party(address[0], key))
+            return self._places.admit(self._parties.of(address[0], key))
         return self._missing > 0
 
     def notice(self, session: Session, notice: Notice | None) -> None:
@@ -174,7 +176,7 @@ class NeighbourSet:
         if notice is Notice.STANDS:
             self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*LIFETIME)
             if session.role is Role.RESPONDER:
-                unlucky = self._places.enter(session, party(session.address[0], session.key))
+                unlucky = self._places.enter(session, self._parties.of(session.address[0], session.key))
                 if unlucky is not None:
                     # Perhaps this one: others have taken the last places since it was asked whether there are any.
                     asyncio.get_running_loop().call_soon(unlucky.end, Reason.COMPLETE)

@@ -1,11 +1,14 @@
 """Parties: a peer counts by its proved key, or by its network address if it has proved none.
 
-What one party does is held against nobody else, and what each party gets of a node is bounded.
+What one party does is held against nobody else, and what each party gets of a node is bounded.  The keys that a key
+below `/` has let in are one party with it.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
+from typing import NewType
 
 #: Bytes of an IPv4 or IPv6 address that are one address, and those that are the network around it: one machine can have
 #: all addresses of an IPv6 /64, and one customer those of a /24 or /48.
@@ -13,9 +16,29 @@ _ADDRESS_BYTES = {4: 4, 6: 8}
 _NETWORK_BYTES = {4: 3, 6: 6}
 
 
-def party(host: str, key: bytes) -> str:
-    """The party of a peer at a host; `key`: the raw public key that it has proved to hold, empty if none."""
-    return f"key {key.hex()}" if key else f"address {prefixes_of(host)[0].hex()}"
+#: The name of a party; only this module makes any.
+Party = NewType("Party", str)
+
+
+class Parties:
+    """The parties of one node's peers."""
+
+    def __init__(self) -> None:
+        self._sponsors: Mapping[bytes, bytes] = {}
+
+    def group(self, sponsors: Mapping[bytes, bytes]) -> None:
+        """Count these raw public keys with their sponsors from now on: the key of a party can make any number."""
+        self._sponsors = sponsors
+
+    def of(self, host: str, key: bytes) -> Party:
+        """The party of a peer at a host; `key`: the raw public key that it has proved to hold, empty if none."""
+        if key:
+            return Party(f"key {self._sponsors.get(key, key).hex()}")
+        return Party(f"address {prefixes_of(host)[0].hex()}")
+
+    def answering(self, address: tuple[str, int], key: bytes) -> Party:
+        """The party of whoever answers at an address: several may share the host, so it is one of its own."""
+        return self.of(address[0], key) if key else Party("endpoint {}:{}".format(*address))
 
 
 def prefixes_of(host: str) -> tuple[bytes, bytes]:

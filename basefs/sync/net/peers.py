@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from basefs.log.interface import Digest
+from basefs.sync.net.parties import Party
 from basefs.sync.session.result import Reason, Result, SessionCounters
 
 #: Where a peer accepts sessions: host and port.
@@ -89,15 +90,15 @@ class PenaltyBox:
     def __init__(self, first: float = FIRST_BAN, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
         self._bans = _Intervals(first, longest, max_keys)
 
-    def punish(self, who: str, now: float) -> float:
+    def punish(self, who: Party, now: float) -> float:
         """Ban a party, longer than the last time, unless it is banned.  Returns the seconds of the ban."""
         return self._bans.begin(who, now).length
 
-    def banned(self, who: str, now: float) -> bool:
+    def banned(self, who: Party, now: float) -> bool:
         """Whether a party is refused now."""
         return self._bans.running(who, now) is not None
 
-    def remaining(self, who: str, now: float) -> float | None:
+    def remaining(self, who: Party, now: float) -> float | None:
         """Seconds for which a party is refused still, `None` if it is not."""
         ban = self._bans.running(who, now)
         return None if ban is None else ban.until - now

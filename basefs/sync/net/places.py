@@ -12,17 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from basefs.sync.net.parties import Party
+
 Guest = TypeVar("Guest", bound=Hashable)
 
 
 class Places(Generic[Guest]):
-    """Some places, and who has them.  A party is a name of `basefs/sync/net/parties.py`."""
+    """Some places, and who has them."""
 
     def __init__(
         self,
         most: int,
         per_party: int,
-        is_known: Callable[[str], bool] = lambda who: True,
+        is_known: Callable[[Party], bool] = lambda who: True,
         rng: random.Random | None = None,
     ) -> None:
         """`most`: slots in all; `per_party`: slots for one party; `is_known`: whether a party is no stranger.
@@ -33,18 +35,18 @@ class Places(Generic[Guest]):
         self._most = most
         self._per_party = per_party
         self._is_known = is_known
-        self._found: dict[Guest, str] = {}
-        self._counts: Counter[str] = Counter()
+        self._found: dict[Guest, Party] = {}
+        self._counts: Counter[Party] = Counter()
 
     def __len__(self) -> int:
         """How many are taken."""
         return len(self._found)
 
-    def admit(self, who: str) -> bool:
+    def admit(self, who: Party) -> bool:
         """Whether there is a place for a party, perhaps that of another one."""
         return self._counts[who] < self._per_party and (len(self) < self._most or self._loser(who) is not None)
 
-    def enter(self, guest: Guest, who: str) -> Guest | None:
+    def enter(self, guest: Guest, who: Party) -> Guest | None:
         """Give a slot to a guest; returns the guest that was evicted for it, if any.
 
         Where there is none for it, it is the guest itself that is returned.
@@ -67,11 +69,11 @@ class Places(Generic[Guest]):
             self._counts[who] -= 1
             self._counts += Counter()  # drops those without a place
 
-    def _loser(self, who: str) -> str | None:
+    def _loser(self, who: Party) -> Party | None:
         """The party that has to give a place to another one, `None` if none has to."""
         fullest = max(self._counts, key=self._rank, default=None)
         theirs = (not self._is_known(who), self._counts[who] + 1)
         return fullest if fullest is not None and self._rank(fullest) > theirs else None
 
-    def _rank(self, who: str) -> tuple[bool, int]:
+    def _rank(self, who: Party) -> tuple[bool, int]:
         return not self._is_known(who), self._counts[who]

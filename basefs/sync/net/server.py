@@ -15,7 +15,7 @@ from functools import partial
 from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
 from basefs.sync.net.keys import answer_keys
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Party
 from basefs.sync.net.peers import FIRST_BAN, MAX_KEYS, Address
 from basefs.sync.net.places import Places
 from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
@@ -52,7 +52,7 @@ class SyncServer:
         on_result: Callable[[Address, Result], None] | None = None,
         keeper: Keeper | None = None,
         shared: SessionContext | None = None,
-        is_known: Callable[[str], bool] = lambda who: True,
+        is_known: Callable[[Party], bool] = lambda who: True,
     ) -> None:
         """`on_result` gets the peer's host with its sync port (0 if it did not tell) after each session.
 
@@ -76,8 +76,8 @@ class SyncServer:
         #: Those of them that prove one again.
         self._returning: Counter[str] = Counter()
         #: Members that exchange the gossip key.
-        self._exchanging: set[str] = set()
-        self._told: Counter[str] = Counter()
+        self._exchanging: set[Party] = set()
+        self._told: Counter[Party] = Counter()
 
     @property
     def port(self) -> int:
@@ -135,7 +135,7 @@ class SyncServer:
             return
         key = connection.peer or b""
         # Whoever shares an address with a member takes nothing from it.
-        who = party(host, key)
+        who = self._shared.parties.of(host, key)
         loop = asyncio.get_running_loop()
         if self._penalties.banned(who, loop.time()):
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
@@ -210,7 +210,7 @@ class SyncServer:
             del self._met[next(iter(self._met))]
         return True
 
-    async def _exchange_keys(self, who: str, connection: Connection) -> None:
+    async def _exchange_keys(self, who: Party, connection: Connection) -> None:
         """One at a time with each member."""
         if self._shared.keys is None or who in self._exchanging:
             return
@@ -221,7 +221,7 @@ class SyncServer:
         finally:
             self._exchanging.discard(who)
 
-    async def _turn_away(self, who: str, refuse: Refuse, connection: Connection) -> None:
+    async def _turn_away(self, who: Party, refuse: Refuse, connection: Connection) -> None:
         """Tell why and close; not even that if there are many to be told."""
         if len(self._tasks) > 4 * self._max_sessions or self._told[who] >= _TOLD_PER_PARTY:
             connection.abort()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Party
 from basefs.sync.net.peers import (
     FIRST_BAN,
     FRESH_SECONDS,
@@ -117,8 +117,11 @@ class SyncService:
         self._peers = peers
         #: The peers as last seen, and their parties.
         self._placed: tuple[Address, ...] = ()
-        self._known: frozenset[str] = frozenset()
-        self.neighbours = NeighbourSet(peers, self._began, self._gap, self._shared.rng, degree, is_known=self._is_known)
+        self._known: frozenset[Party] = frozenset()
+        parties = self._shared.parties
+        self.neighbours = NeighbourSet(
+            peers, self._began, self._gap, self._shared.rng, degree, is_known=self._is_known, parties=parties
+        )
         self._server = SyncServer(
             state,
             *address,
@@ -222,7 +225,7 @@ class SyncService:
             self.meet(address)
         self._ended(address, result)
         if not self.has_met(address):
-            self._unmet.punish("{}:{}".format(*address), asyncio.get_running_loop().time())
+            self._unmet.punish(self._shared.parties.answering(address, b""), asyncio.get_running_loop().time())
 
     def _called(self, address: Address, result: Result) -> None:
         """A session that a peer began has ended, or stands; `address`: where it says that it answers.
@@ -248,21 +251,24 @@ class SyncService:
         """Whether a session has shown that somebody of this filesystem is at an address."""
         return address in self._met
 
-    def _party_at(self, address: Address) -> str:
-        """The party that answers at an address: its key if proved, otherwise that endpoint."""
-        key = self.key_at(address)
-        return party(address[0], key) if key else "{}:{}".format(*address)
+    def _party_at(self, address: Address) -> Party:
+        """The party that answers at an address."""
+        return self._shared.parties.answering(address, self.key_at(address))
 
-    def _is_known(self, who: str) -> bool:
+    def _is_known(self, who: Party) -> bool:
         """Whether a party is a member; in an open filesystem, whether gossip lists a member at its address."""
         if self._shared.credentials is not None:
             return True
         peers = tuple(self._peers())
         if peers != self._placed:
-            self._placed, self._known = peers, frozenset(party(host, b"") for host, _ in peers)
+            self._placed, self._known = peers, frozenset(self._shared.parties.of(host, b"") for host, _ in peers)
         return who in self._known
 
     # Who is let in
+
+    def group(self, sponsors: Mapping[bytes, bytes]) -> None:
+        """Count members with their sponsors from now on (raw public keys): see `Parties`."""
+        self._shared.parties.group(sponsors)
 
     def turn_away(self, keys: frozenset[bytes]) -> None:
         """End the sessions of all keys but these, and let none of the others in from now on.
@@ -356,7 +362,7 @@ class SyncService:
         It is banned, one of the disks is full, or its address is unverified and was tried recently.
         """
         now = asyncio.get_running_loop().time()
-        if not self.has_met(address) and self._unmet.banned("{}:{}".format(*address), now):
+        if not self.has_met(address) and self._unmet.banned(self._shared.parties.answering(address, b""), now):
             return True
         only_lacks = self._shared.contacts.only_lacks(address, now)
         return only_lacks or self.takes_nothing or self.banned_for(address) is not None

@@ -35,6 +35,8 @@ FIRST_BYTE = b"\x16"
 MAX_HANDSHAKE = 32 * 1024
 #: Bytes of the longest record: more are never decrypted at once.
 _RECORD = 16 * 1024
+#: Anchors that are loaded at once: other threads wait meanwhile, a millisecond for each where there are thousands.
+_ANCHORS_AT_ONCE = 16
 #: The log decides who is let in, never a clock.
 _BEGIN, _END = datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59)
 #: Where this Python knows them: 3.10 knows the first, Python 3.13 sets both by itself.
@@ -77,6 +79,8 @@ class Credentials:
         self.public = key.public
         self.trusted: frozenset[bytes] | None = None
         self._chain = _chain(key)
+        self._clients: dict[str, ssl.SSLContext]
+        self._server: ssl.SSLContext
         #: The trusted keys and the own one that the contexts are for.
         self._built: tuple[frozenset[bytes] | None, bytes] | None = None
         self.update(trusted)
@@ -89,23 +93,27 @@ class Credentials:
     def update(self, trusted: Iterable[bytes] | None, key: SigningKey | None = None) -> None:
         """Trust these keys from now on, and show another key if one is given.
 
-        Where that changes anything, it takes up to a millisecond of the processor for each of them, in any thread, but
-        in one at a time.  The others wait for most of it, so call `narrow` first for keys that are trusted no longer.
-        Handshakes that have begun are checked once more at their end.
+        In any thread, but in one at a time.  It takes up to a millisecond of the processor for each new key, and for
+        all of them where one is trusted no longer.  So call `narrow` first: handshakes are checked once more at their
+        end.
         """
         if key is not None and key.public != self.public:
             self.public, self._chain = key.public, _chain(key)
         keys = None if trusted is None else frozenset(trusted)
         wanted = keys, self.public
-        if wanted != self._built:
-            contexts = (
-                self._context(ssl.PROTOCOL_TLS_CLIENT, keys, ALPN),
-                self._context(ssl.PROTOCOL_TLS_SERVER, keys or (), ALPN, ALPN_KEY),
-            )
+        built, shown = self._built or (None, b"")
+        if built is not None and keys is not None and built < keys and shown == self.public:
+            for context in (self._clients[ALPN], self._server):
+                _trust(context, keys - built)
+        elif wanted != self._built:
             # Anchors cannot be taken out of a context.
-            self._clients, self._server = {ALPN: contexts[0]}, contexts[1]
-            self._built = wanted
+            client = self._context(ssl.PROTOCOL_TLS_CLIENT, keys, ALPN)
+            self._server = self._context(ssl.PROTOCOL_TLS_SERVER, keys or (), ALPN, ALPN_KEY)
+            self._clients = {ALPN: client}
         self.trusted = keys
+        if wanted != self._built:
+            # The others are made when they are needed.
+            self._clients, self._built = {ALPN: self._clients[ALPN]}, wanted
 
     def client(self, protocol: str = ALPN) -> TlsFilter:
         """The side that opens a connection, to speak this protocol."""
@@ -131,15 +139,20 @@ class Credentials:
         try:
             with _memory_file(self._chain) as path:
                 context.load_cert_chain(path)
-            anchors = b"".join(map(anchor, trusted or ()))
-            if anchors:
-                context.load_verify_locations(cadata=anchors)
+            _trust(context, trusted or ())
         except (ssl.SSLError, OSError) as error:
             raise UsageError(
                 f"OpenSSL of this machine takes no Ed25519 keys ({error.strerror or error}): a closed filesystem needs "
                 "them; a FIPS policy may forbid them"
             ) from None
         return context
+
+
+def _trust(context: ssl.SSLContext, keys: Iterable[bytes]) -> None:
+    """Add the anchors of keys to a context.  Raises `ssl.SSLError`."""
+    anchors = list(map(anchor, keys))
+    for start in range(0, len(anchors), _ANCHORS_AT_ONCE):
+        context.load_verify_locations(cadata=b"".join(anchors[start : start + _ANCHORS_AT_ONCE]))
 
 
 class TlsFilter:

@@ -25,7 +25,7 @@ from basefs.log.interface import Digest, LogState
 from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
 from basefs.sync.net.keys import ExchangeKeys
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import MAX_KEYS, Address, Contact, Contacts, Pace, PenaltyBox, Traffic
 from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
@@ -46,6 +46,7 @@ class SessionContext:
         limits: what it allows each of them.
         penalties: the parties that are refused for a while.
         pace: how often a party may begin a session.
+        parties: which peers count as one.
         per_party: sessions that one party may have with this node at once: enough for several nodes at one address.
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
@@ -67,6 +68,7 @@ class SessionContext:
     limits: Limits = DEFAULT_LIMITS
     penalties: PenaltyBox = field(default_factory=PenaltyBox)
     pace: Pace = field(default_factory=Pace)
+    parties: Parties = field(default_factory=Parties)
     per_party: int = 8
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
@@ -513,7 +515,7 @@ def core_of(
         if shared.is_at((host, peer), key):
             shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
 
-    remote = RemotePeer(host, party(host, key), tells, has_room)
+    remote = RemotePeer(host, shared.parties.of(host, key), tells, has_room)
     limits, claims = shared.limits, shared.claims
     return SyncProtocol(
         state, role, port=port, limits=limits, stay=stay, full=shared.is_full, claims=claims, peer=remote

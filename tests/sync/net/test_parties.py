@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from basefs.sync.net.parties import party, prefixes_of
+from basefs.sync.net.parties import Parties, prefixes_of
 
 
 def test_places() -> None:
@@ -15,9 +15,25 @@ def test_places() -> None:
 
 
 def test_a_proved_key_is_a_party_wherever_it_is() -> None:
-    assert party("10.0.0.1", b"a") == party("10.0.0.2", b"a") != party("10.0.0.1", b"b")
+    assert Parties().of("10.0.0.1", b"a") == Parties().of("10.0.0.2", b"a") != Parties().of("10.0.0.1", b"b")
 
 
-def test_without_a_key_a_machine_is_one_party_whichever_of_its_addresses_it_uses() -> None:
-    assert party("2001:db8::1", b"") == party("2001:db8::2", b"") != party("2001:db8:0:1::1", b"")
-    assert party("10.0.0.1", b"") == party("::ffff:10.0.0.1", b"") != party("10.0.0.2", b"")
+def test_keys_count_with_the_key_that_has_let_them_in() -> None:
+    parties = Parties()
+    parties.group({b"a": b"a", b"b": b"a", b"c": b"c"})
+    assert parties.of("10.0.0.1", b"a") == parties.of("10.0.0.2", b"b") != parties.of("10.0.0.1", b"c")
+    assert parties.answering(("10.0.0.2", 1), b"b") == parties.of("10.0.0.1", b"a")
+
+
+def test_without_a_key_each_endpoint_is_answered_by_a_party_of_its_own() -> None:
+    parties = Parties()
+    assert (
+        parties.answering(("10.0.0.1", 1), b"")
+        != parties.answering(("10.0.0.1", 2), b"")
+        != parties.of("10.0.0.1", b"")
+    )
+
+
+def test_without_a_key_a_machine_a_machine_is_one_party_whichever_of_its_addresses_it_uses() -> None:
+    assert Parties().of("2001:db8::1", b"") == Parties().of("2001:db8::2", b"") != Parties().of("2001:db8:0:1::1", b"")
+    assert Parties().of("10.0.0.1", b"") == Parties().of("::ffff:10.0.0.1", b"") != Parties().of("10.0.0.2", b"")

@@ -18,7 +18,7 @@ from basefs.log.room import Room
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server, service
 from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import FIRST_BAN, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
 from basefs.sync.net.tls import Credentials
@@ -210,7 +210,7 @@ def test_who_was_met_longest_ago_is_forgotten_first(monkeypatch):
 
 def pause(node):
     """Seconds that the next session from this machine would wait."""
-    return node._shared.pace.delay(party(HOST, b""), asyncio.get_running_loop().time())
+    return node._shared.pace.delay(Parties().of(HOST, b""), asyncio.get_running_loop().time())
 
 
 def test_hanging_up_in_time_does_not_save_from_the_pause():

@@ -10,6 +10,7 @@ import gc
 import random
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
@@ -24,7 +25,7 @@ from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
 from basefs.sync.net.connection import Connection
 from basefs.sync.net.keys import exchange_keys
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import PenaltyBox
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
@@ -264,6 +265,20 @@ def test_a_key_that_is_granted_later_comes_in_and_a_revoked_one_does_not() -> No
     refusal(credentials(A, B).client(), server.server())
 
 
+def test_one_more_key_costs_no_more_than_itself() -> None:
+    keys = [SigningKey.generate().public for _ in range(300)]
+    ours = credentials(A, B)
+
+    def seconds(trusted: list[bytes]) -> float:
+        began = time.process_time()
+        ours.update(trusted)
+        return time.process_time() - began
+
+    assert seconds([B.public, *keys]) > 10 * seconds([B.public, STRANGER.public, *keys])
+    assert pair(credentials(STRANGER, A), ours)[1].peer == STRANGER.public
+    assert pair(ours, credentials(STRANGER, A))[0].peer == STRANGER.public
+
+
 def test_a_key_that_is_revoked_during_its_handshake_does_not_come_in() -> None:
     server_credentials = credentials(B, A)
     client, server = credentials(A, B).client(), server_credentials.server()
@@ -364,7 +379,10 @@ def test_a_closed_filesystem_answers_a_stranger_with_no_byte_of_its_own() -> Non
             await raw(server.port, b"rubbish\n" * 10)
             # Nobody was banned, nor has anybody to wait: a member behind the same address comes in.
             now = asyncio.get_running_loop().time()
-            assert not shared.penalties.banned(party(HOST, b""), now) and shared.pace.delay(party(HOST, b""), now) == 0
+            assert (
+                not shared.penalties.banned(Parties().of(HOST, b""), now)
+                and shared.pace.delay(Parties().of(HOST, b""), now) == 0
+            )
             ours = SessionContext(credentials=credentials(A, B))
             assert (await sync_with(log, HOST, server.port, shared=ours)).equal
 
@@ -411,6 +429,26 @@ def test_a_member_that_breaks_a_rule_is_banned_by_its_key_alone() -> None:
             assert result.reason is Reason.BANNED
             ours = SessionContext(credentials=credentials(A, B))
             assert (await sync_with(Writer().log(), HOST, server.port, shared=ours)).equal
+
+    run(main())
+
+
+def test_all_keys_that_one_has_let_in_share_its_places() -> None:
+    """The holder of a key makes as many as there are places, and more."""
+
+    async def main() -> None:
+        minted = [SigningKey.generate() for _ in range(6)]
+        shared = SessionContext(credentials=credentials(B, A, *minted), per_party=2)
+        node = Syncing(Writer().log(), max_sessions=4, shared=shared)
+        async with running(node):
+            node.sync.group({A.public: A.public, **{key.public: minted[0].public for key in minted}})
+            held = [await Connection.open(HOST, node.port, credentials(key, B)) for key in minted]
+            for connection in held[2:]:
+                assert b"busy" in (await connection.read(DEADLINE) or b"")
+            ours = SessionContext(credentials=credentials(A, B))
+            assert (await sync_with(Writer().log(), HOST, node.port, shared=ours)).equal
+            for connection in held:
+                connection.abort()
 
     run(main())
 

@@ -19,7 +19,7 @@ from basefs.log.hashes import sha224
 from basefs.log.interface import Digest
 from basefs.sync.net import server as server_module
 from basefs.sync.net import transport as shell
-from basefs.sync.net.parties import party
+from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import Pace
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import SessionContext, sync_with
@@ -180,7 +180,7 @@ def test_who_breaks_a_rule_without_a_key_has_nobody_banned(monkeypatch):
             assert same[0].equal and same[1] - began > PAUSE / 2
             assert elsewhere[0] and elsewhere[1] - began < PAUSE / 2, "another address does not wait"
             more = SessionContext(pace=server._shared.pace)
-            assert more.pace.delay(party(HOST, b""), asyncio.get_running_loop().time()) < PAUSE, "nor again"
+            assert more.pace.delay(Parties().of(HOST, b""), asyncio.get_running_loop().time()) < PAUSE, "nor again"
 
     run(main())
 
