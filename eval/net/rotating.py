@@ -9,7 +9,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from basefs.daemon.gossipkeys import KeptKey
 from basefs.errors import AgentError
@@ -41,7 +40,7 @@ def _run(options: Options, rows: Rows) -> None:
             with rows.recording(**key), network_of(count) as network:
                 cluster = Cluster.start(network, closed=True)
                 cluster.wait_for_sessions()
-                with Losses(cluster.nodes[:-away]) as losses:
+                with Losses(cluster.nodes, away) as losses:
                     found = measure(cluster, away, options.seconds or SECONDS, losses)
                 rows.add({**key, **found, **losses.columns()})
 
@@ -49,14 +48,17 @@ def _run(options: Options, rows: Rows) -> None:
 class Losses:
     """For how long nodes count as lost by the Serf agents of each other while the block runs; a context manager.
 
-    One thread a node, in the node's network namespace.
+    One thread a node, in the node's network namespace.  A daemon would call members that do not answer.
 
     Attributes:
-        latest: when an agent last missed another one or did not answer, as `time.monotonic` tells it.
+        latest: when an agent that stayed last missed another one or did not answer, as `time.monotonic` tells it.
+        alive: how many nodes each agent calls alive.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Sequence[Node], away: int) -> None:
+        """`away`: how many of them, the last ones, will be cut off."""
+        self._stayed = {str(node.address) for node in nodes[:-away]}
+        self.alive = {str(node.address): 0 for node in nodes}
         self._stop = threading.Event()
         self._lost: dict[tuple[str, str], float] = {}
         self.latest = 0.0
@@ -81,7 +83,8 @@ class Losses:
             asyncio.run(self._watch(node))
 
     async def _watch(self, node: Node) -> None:
-        others = {str(other.address) for other in self._nodes} - {str(node.address)}
+        name = str(node.address)
+        others = self._stayed - {name} if name in self._stayed else set()
         since: dict[str, float] = {}
         while not self._stop.is_set():
             # An agent that starts again is asked again; it has lost nobody by that.
@@ -89,10 +92,12 @@ class Losses:
                 async with await connect(node) as client:
                     while not self._stop.is_set():
                         alive = {member.addr for member in await client.members() if member.status == "alive"}
-                        self._note(str(node.address), others - alive, since)
+                        self.alive[name] = len(alive)
+                        self._note(name, others - alive, since)
                         await asyncio.sleep(_LOOK)
             except (OSError, AgentError):
-                self.latest = time.monotonic()
+                self.alive[name] = 0
+                self.latest = time.monotonic() if others else self.latest
             await asyncio.sleep(_LOOK)
 
     def _note(self, node: str, lost: set[str], since: dict[str, float]) -> None:
@@ -132,19 +137,13 @@ def measure(cluster: Cluster, away: int, seconds: float, losses: Losses) -> Row:
     back = time.monotonic()
     wait_until(lambda: _have_key_of(first, gone), PATIENCE, "who was away has the key")
     returned = time.monotonic() - back
-    wait_until(lambda: _all_alive(cluster.nodes), PATIENCE, "all see each other")
+    wait_until(lambda: set(losses.alive.values()) == {len(cluster.nodes)}, PATIENCE, "all see each other")
     return {
         "key with those there s": reached,
         "gossip among those there s": passed,
         "key with those back s": returned,
         "all alive s": time.monotonic() - back,
     }
-
-
-def _all_alive(nodes: Sequence[Node]) -> bool:
-    # At once: a node answers after a second where it calls members that do not answer.
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        return all(alive == len(nodes) for alive in pool.map(Cluster.alive, nodes))
 
 
 def _key(node: Node) -> bytes:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 def test_members_that_were_away_have_the_new_key(network: Callable[[int], NamespaceNetwork]) -> None:
     cluster = Cluster.start(network(6), closed=True)
     cluster.wait_for_sessions()
-    with Losses(cluster.nodes[:-2]) as losses:
+    with Losses(cluster.nodes, away=2) as losses:
         found = measure(cluster, away=2, seconds=0, losses=losses)
     assert found["all alive s"] > 0 and found["gossip among those there s"] < PATIENCE
     for number, node in enumerate(cluster.nodes):
