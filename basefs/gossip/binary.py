@@ -15,6 +15,8 @@ Version = tuple[int, int, int]
 OLDEST: Version = (0, 8, 0)
 #: Seconds that it may take to print its version.
 _TIMEOUT = 30.0
+#: A line of its help.
+_COMMAND = re.compile(r"^ {4}([a-z][a-z-]*) {2,}\S", re.MULTILINE)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -39,6 +41,15 @@ def version_of(binary: str) -> Version:
         raise AgentError(f"{binary} is not Serf: it prints no version")
     major, minor, patch = map(int, match.groups())
     return major, minor, patch
+
+
+def commands_of(binary: str) -> list[str]:
+    """The commands of a binary, as its help lists them; none where that cannot be read."""
+    try:
+        done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return []
+    return _COMMAND.findall(done.stdout + done.stderr)
 
 
 def dotted(version: Version) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
+from string import hexdigits
 from typing import Any
 
 import click
@@ -17,7 +19,7 @@ from basefs.daemon.api.messages import (
     encode,
 )
 from basefs.daemon.config import Home
-from basefs.errors import suggestion
+from basefs.errors import UsageError, suggestion
 from basefs.management.differences import PathDifference, differences, print_difference
 from basefs.management.output import (
     SHORT,
@@ -36,12 +38,14 @@ from basefs.management.times import parse_time
 
 
 @click.command(
+    # Looked at below.
+    context_settings={"allow_extra_args": True},
     epilog=examples(
         "basefs log etc:/hosts",
         "basefs log etc:/hosts -p -n 1",
         "basefs log -r etc:/nginx --since yesterday --by alpha",
         "basefs log -r /cluster/nginx --arrival --until 18:56",
-    )
+    ),
 )
 @click.argument("target", metavar="NAME:/PATH")
 @click.option("-r", "--recursive", is_flag=True, help="Also list the revisions of all paths below.")
@@ -64,6 +68,7 @@ def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool,
     not arrived); gone (with its directory).
     """
     home = Home.from_environment()
+    _refuse_more(target, click.get_current_context())
     parsed = parse_target(home, target)
     path = parsed.path
     known = ask(home, parsed.name, ListRevisions(path, recursive, arrival))
@@ -80,6 +85,20 @@ def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool,
             _print_patch(row, one, arrival)
     else:
         _print_rows(rows, path, recursive, arrival, _empty(known, selection["by"]))
+
+
+def _refuse_more(target: str, context: click.Context) -> None:
+    """Raise what was probably meant with words behind the path."""
+    if not context.args:
+        return
+    word = context.args[0]
+    if set(word) - set(hexdigits):
+        raise click.UsageError(f"Got unexpected extra argument ({word})", context)
+    path = shlex.quote(target)
+    raise UsageError(
+        f"log takes a path alone: 'basefs cat {path} --at {word}' prints that revision, 'basefs diff {path} {word}' "
+        "compares it with what is there now"
+    )
 
 
 def _select(

@@ -25,7 +25,12 @@ def test_a_command_reaches_the_agent(node: Node, conf: Cli) -> None:
     node.basefs("run", "conf", "-b", f"127.0.0.1:{free_port()}", "-n", "alone")
     assert "alone" in node.basefs("serf", "conf", "members")
     assert '"name"' in node.basefs("serf", "conf", "members", "-format", "json")
-    done = node.spawn("serf", "conf", "no-such-command")
-    assert done.returncode != 0 and "members" in done.stdout + done.stderr
+    done = node.spawn("serf", "conf", "member")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "basefs: Serf has no command member (did you mean members?): 'basefs serf conf help' lists its commands\n"
+    )
+    done = node.spawn("serf", "conf", "help")
+    assert "members" in done.stdout + done.stderr
     done = node.spawn("serf", "conf")
     assert done.returncode == 2 and "ARGS" in done.stderr

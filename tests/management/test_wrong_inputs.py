@@ -51,7 +51,13 @@ STOPPED = [
     ("log etc:/nginx/nginx.conf --cat 123", 2, "no such option '--cat' (did you mean 'basefs cat'?)"),
     ("log etc:/nginx/nginx.conf --cat ''", 2, "no such option '--cat' (did you mean 'basefs cat'?)"),
     ("log etc:/nginx/nginx.conf --diff 0096 --cat 0096", 2, "(did you mean 'basefs diff'?): see 'basefs log --help'"),
-    ("log etc:/nginx/nginx.conf 0096", 2, "got unexpected extra argument (0096): see 'basefs log --help'"),
+    (
+        "log etc:/nginx/nginx.conf 0096",
+        2,
+        "log takes a path alone: 'basefs cat etc:/nginx/nginx.conf --at 0096' prints that revision, "
+        "'basefs diff etc:/nginx/nginx.conf 0096' compares it with what is there now",
+    ),
+    ("log etc:/nginx twice", 2, "got unexpected extra argument (twice): see 'basefs log --help'"),
     ("revert etc:/nginx/nginx.conf 0", 2, "'0' is not a hash: give at least 8 digits of one that 'basefs log' lists"),
     ("mount conf relative/dir", 1, "BASE/relative/dir is not a directory: make it with 'mkdir"),
     ("import conf nofile", 1, "No such file or directory: nofile"),
@@ -279,12 +285,38 @@ MOUNTED = [
     ("log mnt/nope", 1, "the log has nothing at /nope"),
     ("watch etc --since abc", 2, "'abc' is not a token of this node's journal"),
     ("serf etc members", 1, "single"),
+    ("mount conf empty -s -o nonsense", 1, "cannot mount on BASE/empty: check -o, and"),
+    ("revert mnt/nginx 00 --at 5m", 2, "give either the HASH of a revision or --at TIME"),
+    ("import etc conf.backup", 1, ": import it under another name"),
+    ("unmount conf", 1, "conf is not running"),
+    ("members conf", 1, "conf is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("resources conf", 1, "conf is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("watch conf", 1, "conf is not running: start it with 'basefs mount' or 'basefs run'"),
+    ("serf conf members", 1, "conf is not running: start it with 'basefs mount' or 'basefs run'"),
 ]
+#: What people type after other tools, or briefly, and what it prints while `etc` is mounted: it is no mistake.
+MEANT = [
+    ("-v", "basefs "),
+    ("version", "basefs "),
+    ("help", "Usage: basefs [OPTIONS] COMMAND"),
+    ("--help", "Usage: basefs [OPTIONS] COMMAND"),
+    ("--help mount", "Usage: basefs mount "),
+    ("status mnt", "etc\t"),
+    ("log etc", ""),
+    (
+        "grant etc:/ 'bo b' 1635d2be09866fba45068a3df9292c5e23d7487505450a22e28a074e900d6960",
+        "granted: bo b may write at /",
+    ),
+    ("revoke etc:/ 'bo b'", "revoked: bo b at /"),
+    ("umount etc", ""),
+]
+#: The commands that start a daemon, which a test does not do in its own process.
+STARTING = ("mount", "run")
 
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Path]:
-    """Filesystems `etc`, with a file, and `conf`, with an archive; and a directory for a mount.
+    """Filesystems `etc`, with a file, and `conf`, with an archive; and directories for a mount.
 
     All lines of this module share them: a wrong one changes nothing.
     """
@@ -298,6 +330,7 @@ def machine() -> Iterator[Path]:
         replica.commit(lambda author: author.write((b"nginx", b"nginx.conf"), b"x"))
         replica.close()
         (directory / "mnt").mkdir()
+        (directory / "empty").mkdir()
         (directory / "key.txt").write_text("no key")
         yield directory
 
@@ -332,9 +365,18 @@ def test_a_wrong_command_line_is_one_line(etc: Cli, line: str, code: int, messag
 def test_so_it_is_while_the_filesystem_is_mounted(etc: Cli, node: Node) -> None:
     node.mount("etc")
     for line, code, message in MOUNTED:
-        done = node.spawn(*shlex.split(line))
-        assert (done.returncode, done.stdout) == (code, ""), line
-        assert is_said(message, done.stderr, etc.base), done.stderr
+        found, out, err = etc.run(*shlex.split(line)) if line.split()[0] not in STARTING else spawned(node, line)
+        assert (found, out) == (code, ""), line
+        assert is_said(message, err, etc.base), (line, err)
+    for line, beginning in MEANT:
+        found, out, err = etc.run(*shlex.split(line))
+        assert (found, err) == (0, ""), line
+        assert out.startswith(beginning), (line, out)
+
+
+def spawned(node: Node, line: str) -> tuple[int, str, str]:
+    done = node.spawn(*shlex.split(line))
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_each_command_is_among_them() -> None:
