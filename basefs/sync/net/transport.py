@@ -390,7 +390,7 @@ class Session:
         if core.upload is Upload.NONE or core.counters.bytes_sent < FREE_BYTES:
             return False
         now = asyncio.get_running_loop().time()
-        if self._uplink.admits(self, now, large=core.upload is Upload.LARGE):
+        if self._uplink.admits(self, now, large=core.upload is Upload.LARGE, party=core.peer.party):
             self._held_at = None
             return False
         if self._held_at is None or self._uplink.is_turn_of(self):

@@ -67,26 +67,36 @@ class Uplink:
         self._acknowledged = 0
         #: Since when an upload of a large content waits for another one, and when it asked last.
         self._waiting: dict[Uploader, tuple[float, float]] = {}
+        #: The party of the last turn; and those of the others that were not admitted when they asked last.
+        self._party = ""
+        self._refused: dict[Uploader, tuple[str, float]] = {}
 
-    def admits(self, upload: Uploader, now: float, *, large: bool = False) -> bool:
+    def admits(self, upload: Uploader, now: float, *, large: bool = False, party: str = "") -> bool:
         """Whether an upload may go on; `now` in seconds.  `large`: it is a large content.
+
+        `party`: of the peer.  One party does not pass the turn among its sessions while another one waits.
 
         Nor does the one whose turn it is pile up more than the link takes in a while: it could not be stopped any more.
         """
-        admitted = self._admits(upload, now, large)
+        admitted = self._admits(upload, now, large, party)
+        self._refused.pop(upload, None)
+        if not admitted:
+            self._refused[upload] = party, now
         since, asked_at = self._waiting.pop(upload, (now, now))
         if not admitted and large and self._large and self._holder is not upload:
             self._waiting[upload] = (since if now - asked_at < STUCK else now, now)
         return admitted
 
-    def _admits(self, upload: Uploader, now: float, large: bool) -> bool:
+    def _admits(self, upload: Uploader, now: float, large: bool, party: str) -> bool:
         if self._holder is upload:
             self._large = large
             flow = upload.flow()
             return flow.outstanding < BACKLOG or self._is_wide(flow, now)
         held_by = None if self._holder is None else self._holder.flow()
         if held_by is None or not self._has_turn(held_by, now):
-            self._holder = upload
+            if party and party == self._party and self._do_others_wait(now):
+                return False
+            self._holder, self._party = upload, party
             self._large = large
             self._began_at = self._moved_at = now
             self._began_with = self._acknowledged = upload.flow().acknowledged
@@ -94,6 +104,10 @@ class Uplink:
         if large and self._large:
             return self._is_long(held_by)
         return held_by.outstanding == 0 or self._is_wide(held_by, now)
+
+    def _do_others_wait(self, now: float) -> bool:
+        """Whether another party than that of the last turn was not admitted a moment ago."""
+        return any(party != self._party and now - asked_at < STUCK for party, asked_at in self._refused.values())
 
     def _has_turn(self, flow: Flow, now: float) -> bool:
         """Whether others wait.  A large content has its turn also while it waits for blocks that this node gets."""
@@ -116,6 +130,7 @@ class Uplink:
     def ended(self, upload: Uploader) -> None:
         """The session of an upload has ended."""
         self._waiting.pop(upload, None)
+        self._refused.pop(upload, None)
         if self._holder is upload:
             self._holder = None
 

@@ -74,6 +74,42 @@ def test_nobody_has_the_link_for_ever(busy):
     assert not uplink.is_turn_of(first)
 
 
+def test_one_party_does_not_pass_the_turn_among_its_sessions():
+    """A peer that reads slowly has the turn for as long as it may, and would have the next ones with other sessions."""
+    uplink = Uplink()
+    slow, honest = [Upload() for _ in range(8)], Upload()
+    for upload in slow:
+        upload.outstanding = 10_000
+    now, served, waited, longest = 0.0, 0, 0.0, 0.0
+    while now < 20 * TURN:
+        for upload in slow:
+            upload.acknowledged += uplink.admits(upload, now, party="slow")
+        # Asks after all the others, each time.
+        if uplink.admits(honest, now, party="honest"):
+            longest, waited, served = max(longest, waited), 0.0, served + 1
+            uplink.ended(honest)
+            honest = Upload()
+        else:
+            waited += 0.5
+        now += 0.5
+    assert served >= 15 and longest <= TURN + 1
+
+
+def test_a_party_alone_waits_for_nobody():
+    uplink, first, second = Uplink(), Upload(), Upload()
+    assert uplink.admits(first, 0.0, party="one")
+    first.outstanding = 10_000
+    assert not uplink.admits(second, 0.1, party="one")
+    uplink.ended(first)
+    assert uplink.admits(second, 0.2, party="one")
+    other = Upload()
+    second.outstanding = 10_000
+    assert not uplink.admits(other, 0.3, party="other")
+    uplink.ended(other)
+    uplink.ended(second)
+    assert uplink.admits(first, 0.4, party="one"), "the other one is gone"
+
+
 def test_a_session_that_has_ended_gives_its_turn_back(busy):
     uplink, first, second = busy
     uplink.ended(second)
