@@ -99,7 +99,7 @@ class Network:
             on_event=self._propagation.on_event,
             on_members=self._propagation.on_members,
             on_overflow=self._propagation.announce,
-            has_met=lambda address: self.sync.has_met(address),
+            met_ago=lambda address: self.sync.met_ago(address),
         )
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
@@ -116,8 +116,7 @@ class Network:
             max_sessions=settings.sync_sessions,
             shared=shared,
         )
-        for address in self.gossip.remembered:
-            self.sync.meet(address)
+        self.sync.remember(self.gossip.remembered)
 
     @property
     def rekey(self) -> Callable[[], Awaitable[RenewedGossipKey]] | None:

@@ -290,6 +290,11 @@ class PeerBook:
         peer = self._peers.get(name)
         return None if peer is None else peer.state
 
+    def since(self, name: str) -> float:
+        """When the peer of this name was seen last, or when its state began (UNIX seconds); 0 if nothing is known."""
+        peer = self._peers.get(name)
+        return 0.0 if peer is None else peer.since
+
     @property
     def addresses(self) -> list[str]:
         """All addresses to try, the one that changed last first."""

@@ -111,11 +111,11 @@ class Gossip:
         on_event: Callable[[GossipEvent], None],
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
-        has_met: Callable[[tuple[str, int]], bool] = lambda address: True,
+        met_ago: Callable[[tuple[str, int]], float | None] = lambda address: 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`has_met`: whether a node of this filesystem has answered at a sync address; no others are remembered, since
-        a member may name any address as its own.  Call `met` when one is new."""
+        """`met_ago`: seconds since a node of this filesystem has answered at a sync address, `None` if none has: no
+        others are remembered, since a member may name any address as its own.  Call `met` after each answer."""
         self.config = dataclasses.replace(config, tags={**config.tags, TAG_FS: fsid.hex()})
         self.counters = Counters()
         #: The name of our user events.  Part of the identity is in it, so that the agent itself filters out the events
@@ -133,7 +133,7 @@ class Gossip:
         self._on_event = on_event
         self._on_members = on_members
         self._on_overflow = on_overflow
-        self._has_met = has_met
+        self._met_ago = met_ago
         self._clock = clock
         self._filter = PeerFilter(fsid)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
@@ -259,8 +259,13 @@ class Gossip:
 
     def met(self, address: tuple[str, int]) -> None:
         """A session has shown who is at a sync address."""
-        if any(peer.sync_address == address and self._book.state(peer.name) is None for peer in self._peers or ()):
-            self._members_changed.set()
+        peers, known = self._peers or (), self._book.state
+        off = [peer for peer in peers if peer.status != "alive" and known(peer.name) is not PeerState.GONE]
+        absent = {*(one.address for one in self._missed()), *(peer.gossip_address for peer in off)}
+        for peer in peers:
+            is_new = known(peer.name) is None or peer.gossip_address in absent
+            if peer.sync_address == address and peer.status == "alive" and is_new:
+                self._members_changed.set()
 
     @property
     def remembered(self) -> list[tuple[str, int]]:
@@ -558,17 +563,21 @@ class Gossip:
         here = {self.config.node_name, *(peer.node_name for peer in present)}
         met = [peer for peer in present if before.get(peer.name) != peer or self._book.state(peer.name) is None]
         lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
-        self._book.see([peer for peer in (*met, *lost) if self._has_met(peer.sync_address)], now)
-        # Whoever was at the address of one that is there now has made room for it.
-        there = [peer.gossip_address for peer in present if self._has_met(peer.sync_address)]
-        taken = {self.config.advertise or self.config.bind, *there}
+        self._book.see([peer for peer in (*met, *lost) if self._met_ago(peer.sync_address) is not None], now)
+        # Whoever was at the address of one that is there now has made room for it.  A member may name the address of
+        # one that is off: it counts from when a node answers there again.
+        taken = {self.config.advertise or self.config.bind: now}
+        for peer in present:
+            ago = self._met_ago(peer.sync_address)
+            if ago is not None:
+                taken.setdefault(peer.gossip_address, now - ago)
         for one in self._missed():
-            if one.address in taken:
+            if taken.get(one.address, 0.0) > one.since:
                 self._note_gone(one.name, one.address, now)
         for peer in peers:
             if peer.status == "alive" or self._book.state(peer.name) is PeerState.FORMER:
                 continue
-            if peer.gossip_address in taken:
+            if taken.get(peer.gossip_address, 0.0) > self._book.since(peer.name):
                 self._note_gone(peer.name, peer.gossip_address, now)
             elif peer.leaves:
                 # Its node is a member under another address; or it cannot have left by itself: some node was told to

@@ -72,7 +72,7 @@ class Node:
         name: str,
         fsid: bytes = FSID,
         on_event: Callable[[GossipEvent], None] | None = None,
-        has_met: Callable[[tuple[str, int]], bool] = lambda address: True,
+        met_ago: Callable[[tuple[str, int]], float | None] = lambda address: 0.0,
         **changes: Any,
     ) -> None:
         self.events: list[GossipEvent] = []
@@ -85,7 +85,7 @@ class Node:
             on_event=on_event or self.events.append,
             on_members=self._on_members,
             on_overflow=self._on_overflow,
-            has_met=has_met,
+            met_ago=met_ago,
         )
 
     @property

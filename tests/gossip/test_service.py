@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -485,23 +486,32 @@ def test_who_was_at_the_address_of_another_is_gone(tmp_path: Path, is_lost: bool
     run(main())
 
 
-def test_only_a_node_that_has_answered_makes_the_one_gone_that_was_at_its_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sync", ["4711", "4712"])
+def test_only_a_node_that_has_answered_makes_the_one_gone_that_was_at_its_address(tmp_path: Path, sync: str) -> None:
     """Any member of the Serf cluster may name any address as its own."""
 
     async def main() -> None:
-        met = [("127.0.0.1", 4711)]
-        a = Node(tmp_path, "a", has_met=lambda address: address in met)
+        met = {("127.0.0.1", 4711): time.monotonic()}
+
+        def met_ago(address: tuple[str, int]) -> float | None:
+            return time.monotonic() - met[address] if address in met else None
+
+        a = Node(tmp_path, "a", met_ago=met_ago)
         old = Node(tmp_path, "old", join=(a.address,))
         async with nodes(a):
             async with nodes(old):
                 await until(lambda: a.sees("old"), "the old one")
             await until(lambda: not a.sees("old"), "its end")
-            new = Node(tmp_path, "new", bind=old.address, join=(a.address,), tags={"sync": "4712"})
+            # At another port for sync, or at the very one at which the old node has answered.
+            new = Node(tmp_path, "new", bind=old.address, join=(a.address,), tags={"sync": sync})
             async with nodes(new):
                 await until(lambda: a.sees("new"), "the new one")
+                for _ in range(3):
+                    a.gossip.met(("127.0.0.1", 4711))
+                    await asyncio.sleep(0)
                 assert {each.node_name for each in a.gossip.members()} == {"a", "old", "new"}
-                met.append(("127.0.0.1", 4712))
-                a.gossip.met(met[-1])
+                met["127.0.0.1", int(sync)] = time.monotonic()
+                a.gossip.met(("127.0.0.1", int(sync)))
                 await until(lambda: {each.node_name for each in a.gossip.members()} == {"a", "new"}, "it counts")
 
     run(main())

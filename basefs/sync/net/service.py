@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -108,8 +109,9 @@ class SyncService:
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
-        #: Addresses at which a node of this filesystem has answered, the one met longest ago first.
-        self._met: OrderedDict[Address, None] = OrderedDict()
+        #: Addresses at which a node of this filesystem has answered, the one met longest ago first, and when, by the
+        #: event loop's clock: before all times where it was in an earlier run.
+        self._met: OrderedDict[Address, float] = OrderedDict()
         #: Backoff before the next call of any other address.
         self._unmet = PenaltyBox(FIRST_BAN, LONGEST_UNMET)
         #: The sessions that this node opened and that move something, by peer.
@@ -242,7 +244,15 @@ class SyncService:
 
     def meet(self, address: Address) -> None:
         """Somebody of this filesystem is at an address, as a session has shown."""
-        self._met[address] = None
+        self._meet(address, asyncio.get_running_loop().time())
+
+    def remember(self, addresses: Iterable[Address]) -> None:
+        """Nodes of this filesystem were at these addresses in an earlier run."""
+        for address in addresses:
+            self._meet(address, -math.inf)
+
+    def _meet(self, address: Address, now: float) -> None:
+        self._met[address] = now
         self._met.move_to_end(address)
         if len(self._met) > MAX_KEYS:
             self._met.popitem(last=False)
@@ -250,6 +260,11 @@ class SyncService:
     def has_met(self, address: Address) -> bool:
         """Whether a session has shown that somebody of this filesystem is at an address."""
         return address in self._met
+
+    def met_ago(self, address: Address) -> float | None:
+        """Seconds since a session has shown that, infinite where it was in an earlier run; `None` if none has."""
+        met = self._met.get(address)
+        return None if met is None else asyncio.get_running_loop().time() - met
 
     def _party_at(self, address: Address) -> Party:
         """The party that answers at an address."""
