@@ -28,7 +28,10 @@ from basefs.log.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-MEMORY_CACHE_BYTES = 32 * 1024 * 1024
+#: Of small contents in memory: the kernel keeps what is read from a mount, and the file of the cache is quick.
+MEMORY_CACHE_BYTES = 8 * 1024 * 1024
+#: Bytes that each costs beside its own: of files that come and go, most are smaller.
+_BESIDE = 250
 DISK_CACHE_BYTES = 256 * 1024 * 1024
 #: Bytes of the files of large contents; the one that was used last is kept whatever its size.
 FILE_CACHE_BYTES = 1024 * 1024 * 1024
@@ -88,12 +91,12 @@ class ContentCache:
         if len(data) > MEMORY_CACHE_BYTES // 4:
             return
         with self._lock:
-            previous = self._memory.pop(entry, b"")
+            previous = self._memory.pop(entry, None)
             self._memory[entry] = data
-            self._memory_bytes += len(data) - len(previous)
+            self._memory_bytes += _cost(data) - (0 if previous is None else _cost(previous))
             while self._memory_bytes > MEMORY_CACHE_BYTES:
                 _, dropped = self._memory.popitem(last=False)
-                self._memory_bytes -= len(dropped)
+                self._memory_bytes -= _cost(dropped)
             if on_disk and self._db is not None:
                 try:
                     self._store(self._db, entry, data)
@@ -235,6 +238,10 @@ def _open_or_replace(path: Path) -> sqlite3.Connection:
             raise
     path.unlink(missing_ok=True)
     return _open_rows(path)
+
+
+def _cost(data: bytes) -> int:
+    return len(data) + _BESIDE
 
 
 def _digest(entry: EntryHash, data: bytes) -> bytes:
