@@ -23,6 +23,9 @@ from basefs.management.output import (
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
 
+#: Of a member that has told nothing of its log.
+UNKNOWN = "unknown"
+
 
 @click.command(epilog=examples("basefs members etc", "basefs members etc --forget gamma-0f3a52"))
 @click.argument("target", metavar="NAME")
@@ -117,7 +120,7 @@ def lag_of(member: ClusterMember) -> str:
         return "contents missing here"
     if lag is None or lag.apart is None:
         # It may have written what nobody else has yet.
-        return "unknown"
+        return UNKNOWN
     if lag.behind and (member.status != "alive" or member.refuses):
         # Some of it may have arrived before the member was lost, or by way of others.
         return f"{lag.behind} not confirmed for {span(lag.apart)}"

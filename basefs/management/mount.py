@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import ListMembers
+from basefs.daemon.api.messages import ClusterMember, ListMembers
 from basefs.daemon.config import Home
 from basefs.errors import DaemonError, UsageError
-from basefs.management.members import lag_of
-from basefs.management.output import examples
+from basefs.management.members import UNKNOWN, lag_of
+from basefs.management.output import examples, printable, span
 from basefs.management.run import daemon_options, start
 from basefs.management.session import ask_daemon, notify
 from basefs.management.target import parse_name
@@ -85,6 +85,15 @@ def _catch_up(name: str, deadline: float) -> None:
             notify(f"{name} has caught up with {step.name}")
             return
         if time.monotonic() > deadline:
-            why = ", ".join(f"{each.name} {each.status}, {lag_of(each)}" for each in others) or "no member was found"
+            why = "; ".join(map(_why_apart, others)) or "no member was found"
             raise DaemonError(f"{name} is mounted, and has not caught up with any member: {why}")
         time.sleep(0.1)
+
+
+def _why_apart(member: ClusterMember) -> str:
+    """Why a member is not in step, as far as that is known."""
+    if (lag := lag_of(member)) != UNKNOWN:
+        return printable(f"{member.name} {lag}")
+    why = member.trouble or {"failed": "gossip has lost it", "left": "it has left"}.get(member.status, "")
+    answer = "has not answered" if member.heard is None else f"answered last {span(member.heard)} ago"
+    return printable(f"{member.name} {answer}" + (f": {why}" if why else ""))

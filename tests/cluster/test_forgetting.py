@@ -71,6 +71,7 @@ def test_the_others_forget_as_well(network: Callable[[int], NamespaceNetwork]) -
     cluster = Cluster.start(network(3), profile="lan")
     one, two, three = cluster.nodes
     (gone,) = (row["name"] for row in ask(three, "members") if row["own"])
+    (kept,) = (row["name"] for row in ask(one, "members") if row["own"])
     three.kill(NAME)
     for node in (one, two):
         wait_until(lambda node=node: f"{gone} failed" in status(node)["members"], PATIENCE, "it is lost")  # type: ignore[misc]
@@ -83,4 +84,5 @@ def test_the_others_forget_as_well(network: Callable[[int], NamespaceNetwork]) -
     cluster.network.unplug(two)
     done = two.spawn("mount", NAME, two.mountpoint, "-b", two.endpoint, "--wait", "--timeout", "1")
     assert done.returncode == 1 and "is mounted, and has not caught up with any member: " in done.stderr
+    assert f"{kept} has not answered" in done.stderr and "unknown" not in done.stderr
     assert two.query("list")[0]["state"] == "mounted"
