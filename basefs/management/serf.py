@@ -11,7 +11,6 @@ from basefs.daemon.api.messages import GetNetwork
 from basefs.daemon.config import Home
 from basefs.daemon.serf.program import serf_command
 from basefs.errors import UsageError, suggestion
-from basefs.gossip.binary import commands_of
 from basefs.management.output import examples
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
@@ -33,9 +32,8 @@ def serf(target: str, arguments: Sequence[str]) -> None:
     # Says why, if it does not run or has no cluster.
     ask_daemon(home, name, GetNetwork())
     found = serf_command(home, name)
-    known = commands_of(found.program)
     # It would print its usage, and no word of what is wrong.
-    if known and not arguments[0].startswith("-") and arguments[0] not in (*known, "help"):
-        near = suggestion(arguments[0], known)
+    if found.names and not arguments[0].startswith("-") and arguments[0] not in (*found.names, "help"):
+        near = suggestion(arguments[0], found.names)
         raise UsageError(f"Serf has no command {arguments[0]}{near}: 'basefs serf {name} help' lists its commands")
     os.execve(found.program, [found.program, *arguments], found.environment)

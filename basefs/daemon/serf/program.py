@@ -15,7 +15,7 @@ from basefs.daemon.serf import packages
 from basefs.daemon.serf.release import Progress, Release
 from basefs.errors import AgentError
 from basefs.gossip.account import Account
-from basefs.gossip.binary import OLDEST, dotted, find_serf, version_of
+from basefs.gossip.binary import OLDEST, commands_of, dotted, find_serf, version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,11 @@ class InstalledSerf:
 
 @dataclass(frozen=True, slots=True)
 class SerfCommand:
-    """The Serf program, and the environment in which its commands reach one agent."""
+    """The Serf program, the environment in which its commands reach one agent, and their names; none if unknown."""
 
     program: str
     environment: dict[str, str]
+    names: list[str]
 
 
 def find_problem() -> str | None:
@@ -101,4 +102,5 @@ def serf_command(home: Home, name: str) -> SerfCommand:
         environment = {**os.environ, "SERF_RPC_ADDR": config["rpc_addr"], "SERF_RPC_AUTH": config["rpc_auth"]}
     except (OSError, ValueError, KeyError) as error:
         raise AgentError(f"the agent of {name} is just starting: try again ({error})") from None
-    return SerfCommand(find_serf(), environment)
+    program = find_serf()
+    return SerfCommand(program, environment, commands_of(program))
