@@ -38,7 +38,7 @@ class Parties:
 
     def answering(self, address: tuple[str, int], key: bytes) -> Party:
         """The party of whoever answers at an address: several may share the host, so it is one of its own."""
-        return self.of(address[0], key) if key else Party("endpoint {}:{}".format(*address))
+        return self.of(address[0], key) if key else Party("{}:{}".format(*address))
 
 
 def prefixes_of(host: str) -> tuple[bytes, bytes]:

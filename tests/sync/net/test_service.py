@@ -203,8 +203,7 @@ def test_a_caller_with_a_key_is_remembered():
 def test_who_was_met_longest_ago_is_forgotten_first(monkeypatch):
     monkeypatch.setattr(service, "MAX_KEYS", 2)
     node = Syncing(some_log(b"a"))
-    for port in (1, 2, 1, 3):
-        node.meet((HOST, port))
+    node.sync.remember([(HOST, port) for port in (1, 2, 1, 3)])
     assert [node.has_met((HOST, port)) for port in (1, 2, 3)] == [True, False, True]
 
 
