@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 30.0
 #: Invitations that are ended in one look, and what a look takes grows with all of them.
 _AT_ONCE = 8
-#: Seconds without a look after which the machine was asleep, and has something to catch up with.
+#: Seconds without a look after which the machine may have been asleep, and waits for what others did meanwhile.  Where
+#: no invitation was in force there were no looks either; then nothing is lost by waiting.
 _ASLEEP_SECONDS = 300.0
 
 
@@ -91,13 +92,13 @@ class Adopter:
                 self._late.add(one.newcomer.hash)
                 who, key, invite = _names(one)
                 log.warning(
-                    "%s (%s) came after the end of invitation %s: 'basefs invite' adopts it with --accept %s, turns it "
-                    "away with --cancel",
+                    "%s (%s) came after the end of invitation %s: 'basefs invite' adopts it with --accept %s, or turns "
+                    "it away with --cancel",
                     *(who, key, invite, invite),
                 )
 
     def _end(self, one: Adoption) -> bool:
-        """Returns whether it was still to be done."""
+        """Adopt its newcomer, if any, and revoke it; returns False where neither was due any more."""
         invite = fingerprint_of(one.grant.content)
 
         def end(author: Author) -> Iterator[Draft]:

@@ -48,7 +48,7 @@ _RENEW_SECONDS = 5.0
 #: Nodes that a newcomer asks before it takes part in gossip, and seconds for all of them.
 _FIRST = 3
 _FIRST_SECONDS = 3.0
-#: Seconds in which a member that gossip does not reach may answer: a person waits for those that are switched off.
+#: Seconds to wait for a member that gossip has lost: it is switched off, as a rule, and a person waits for the command.
 _LOST_SECONDS = 2.0
 #: Members that are told at once.
 _TOLD_AT_ONCE = 16
@@ -243,7 +243,7 @@ class GossipKeys:
         Those that do not answer ask once they are back.
         """
         new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity)
-        # Before the agent starts again with the key, and knows nobody for a moment.
+        # Looked up now: with the new key the agent starts again, and lists nobody for a moment.
         lost = set(self._lost())
         await self._take(new.encode(), lambda: True)
         places = asyncio.Semaphore(_TOLD_AT_ONCE)

@@ -86,12 +86,12 @@ class Membership:
             await looks.wait(pause, _LOOK_SECONDS)
 
     def _report(self) -> None:
-        """Log once for each key that it has let in too many."""
+        """Log which sponsors have let in too many keys, once for each sponsor."""
         crowded = self._found.left_out
         for sponsor in crowded.keys() - self._crowded:
             digits = fingerprint_of(sponsor).hex()[:12]
             log.warning(
-                "the key %s has let in too many keys: %d of them are no members; 'basefs keys' lists them",
+                "the key %s has let in too many keys: %d of them are no members; 'basefs keys NAME' lists all",
                 *(digits, crowded[sponsor]),
             )
         self._crowded = frozenset(crowded)

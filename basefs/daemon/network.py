@@ -212,7 +212,7 @@ class Network:
     async def _watch_expelled(self) -> None:
         """Forget the machines that were expelled, once Serf has lost them, for ever.
 
-        They get nothing and bring nothing.  One whose key is granted again comes back like a new one.
+        Members exchange nothing with them.  If its key is granted again, such a machine comes back like a new one.
         """
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)

@@ -28,10 +28,10 @@ from basefs.log.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-#: Of small contents in memory: the kernel keeps what is read from a mount, and the file of the cache is quick.
+#: Bytes of small contents in memory.  Few, since the kernel caches what is read from a mount, and rows are read fast.
 MEMORY_CACHE_BYTES = 8 * 1024 * 1024
-#: Bytes that each costs beside its own: of files that come and go, most are smaller.
-_BESIDE = 250
+#: Bytes that each of them takes beside its content.  Most files that come and go have fewer bytes than that.
+_OVERHEAD = 250
 DISK_CACHE_BYTES = 256 * 1024 * 1024
 #: Bytes of the files of large contents; the one that was used last is kept whatever its size.
 FILE_CACHE_BYTES = 1024 * 1024 * 1024
@@ -241,7 +241,7 @@ def _open_or_replace(path: Path) -> sqlite3.Connection:
 
 
 def _cost(data: bytes) -> int:
-    return len(data) + _BESIDE
+    return len(data) + _OVERHEAD
 
 
 def _digest(entry: EntryHash, data: bytes) -> bytes:

@@ -35,7 +35,7 @@ _LEAST, _MOST = 60, 365 * 86_400
 @click.option("--expires", default="24h", metavar="TIME", show_default=True, help="How long the invitation counts.")
 @click.option("-l", "--list", "listing", is_flag=True, help="List the invitations in force.")
 @click.option("--cancel", metavar="NAME|FINGERPRINT", help="Take an invitation back.")
-@click.option("--accept", metavar="NAME|FINGERPRINT", help="Keep the machine that came after the end.")
+@click.option("--accept", metavar="NAME|FINGERPRINT", help="Adopt the machine of a late invitation.")
 @json_option
 def invite(
     target: str,
@@ -54,12 +54,13 @@ def invite(
     and kept nowhere. The new machine makes a key of its own. It can join while this node is off, at any other member;
     once this node has received that, it grants the new key with its own, and the invitation is worthless.
 
-    --list shows for each invitation whether it is open, used or expired; 'used' by two keys means that somebody else
-    has seen it. --cancel also revokes the keys that joined with it, unless this node has granted them since.
+    --list shows for each invitation whether it is open, used, late or expired; 'used' by two keys means that somebody
+    else has seen it. --cancel also revokes the keys that joined with it, unless this node has granted them since.
 
-    'late' is an invitation whose machine came to this node after the end: in time at another member while this node
-    was off, or with a line that had expired. A member that was on then lists the first as 'used'. Such a machine
-    stays as it is until --accept or --cancel, on the node that made the invitation.
+    'late' means that this node learned of the machine only after the invitation had expired: the machine joined in
+    time, at another member, while this node was off, or it joined with a line that had expired. A member that was on
+    lists the first as 'used'. The machine stays as it is until --accept or --cancel, on the node that made the
+    invitation.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)

@@ -38,7 +38,7 @@ from basefs.management.times import parse_time
 
 
 @click.command(
-    # Looked at below.
+    # `_refuse_more` says what to type instead.
     context_settings={"allow_extra_args": True},
     epilog=examples(
         "basefs log etc:/hosts",
@@ -88,7 +88,7 @@ def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool,
 
 
 def _refuse_more(target: str, context: click.Context) -> None:
-    """Raise what was probably meant with words behind the path."""
+    """Raise `UsageError` for a word behind the path, with the commands that take a HASH there."""
     if not context.args:
         return
     word = context.args[0]

@@ -42,7 +42,7 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     name or key.
 
     A failed member is listed until --forget, which applies to all nodes: one that is off at that time asks the others
-    when it returns. A forgotten member may join again.
+    when it returns. An expelled member is forgotten without --forget. A forgotten member may join again.
     """
     home = Home.from_environment()
     name = parse_name(home, target)

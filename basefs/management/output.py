@@ -22,7 +22,7 @@ from basefs.path import escaped
 SHORT = 12
 #: In front of what goes on in the next line.
 _INDENT = " " * 4
-#: Of a terminal that does not tell how many it has.
+#: Columns of a terminal that does not say how wide it is, and of anything else.
 _COLUMNS = 80
 #: Columns at least in which the last column of a table is wrapped; with fewer it goes on in lines of its own.
 _LEAST = 20
@@ -128,7 +128,7 @@ def _lines(row: Sequence[str], widths: Sequence[int], last: int | None) -> Itera
 def wrapped(text: str, indent: str, first: str | None = None, *, err: bool = False) -> list[str]:
     """Lines of whole words for a terminal, indented; a word or command that is too long runs on.
 
-    `first`: what the first line begins with instead.  `err`: for that of stderr.
+    `first`: what the first line begins with instead.  `err`: for the terminal behind stderr.
     """
     lines = textwrap.wrap(
         _TOGETHER.sub(_joined, text),

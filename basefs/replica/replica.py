@@ -735,7 +735,7 @@ class Replica:
         return self.membership().keys
 
     def membership(self) -> Members:
-        """The same, with what else is known of them."""
+        """The members, with their sponsors, those that are invitations, and how many keys are left out."""
         with self._lock:
             if self._live is None:
                 return NOBODY

@@ -28,7 +28,7 @@ class Members:
         sponsors: raw public key of each member -> that of its sponsor: the first key below `/` on the way from a key
             that is valid at `/`, which can be the key itself; keys that are valid at `/` have none but themselves.
         invited: those that are keys of invitations alone, also expired ones, which are no members.
-        left_out: sponsors -> how many of the keys that it has let in are no members, since they are too many.
+        left_out: sponsor -> how many keys that it has let in are no members, being more than `MOST_OF_ONE`.
     """
 
     sponsors: Mapping[bytes, bytes]
@@ -41,7 +41,7 @@ class Members:
         return frozenset(self.sponsors)
 
     def has_room(self, signer: Fingerprint) -> bool:
-        """Whether a key that a member grants would be a member, too."""
+        """Whether one more key would be a member if this key granted it."""
         sponsor = next((theirs for key, theirs in self.sponsors.items() if fingerprint_of(key) == signer), None)
         return sum(theirs == sponsor for theirs in self.sponsors.values()) < MOST_OF_ONE
 
@@ -52,11 +52,11 @@ NOBODY = Members({}, frozenset(), {})
 def members(store: Store, tree: Tree, now: float) -> Members:
     """The members at a time, UNIX seconds.
 
-    Members are the keys that a grant or admit in force names, anywhere, also on what was removed since, and the one
-    that no revoke takes away, without those that have nothing but invitations that have expired by now: an invitation
-    that counts in the view until it is revoked opens no door after its time.  Of more than `MOST_OF_ONE` that one
-    sponsor has let in, those count that are nearest to it, and of these the ones that this node has received first, so
-    that none loses its place to a newer one.
+    Members are the keys that a grant or admit in force names, anywhere, also on what was removed since, and the root
+    key, which no revoke takes away.  A key that has nothing but expired invitations is none: the view counts an
+    invitation until it is revoked, but it opens no door after its time.  Where one sponsor has let in more than
+    `MOST_OF_ONE`, those nearest to it count, and of equally near ones those that this node received first: a new key
+    takes the place of none that is as near.
     """
     order = {hash: number for number, hash in enumerate(store.key_hashes())}
     grants = sorted((grant for _, grant in all_grants(store, tree)), key=lambda grant: order[grant.entry.hash])

@@ -50,8 +50,8 @@ class Outcome:
         contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
-        elsewhere: if this is the outcome of a path, the keys that are valid behind some entry of the path, so in a
-            directory that may win by what they sign there, and not at the path.
+        elsewhere: if this is the outcome of a path, the keys that are not valid at the path, and are behind one of its
+            entries: in a directory that is not shown, and may win by what they sign there.
     """
 
     state: State

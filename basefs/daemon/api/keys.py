@@ -217,13 +217,14 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
 
 
 def _require_room(members: Members | None, grant: Draft, public: bytes) -> None:
-    """Raise `NotPermitted` where the signer of a grant has let in as many keys as are members by it."""
+    """Raise `NotPermitted` where the sponsor of the key that signs a grant has let in as many members as it may."""
     if members is None or public in members.keys or not grant.entries:
         return
     if not members.has_room(grant.entries[-1].fingerprint):
         raise NotPermitted(
-            f"the key that would sign has let in {MOST_OF_ONE} members, and of no key below / are more let in: revoke "
-            "some, or have a key that is valid at / grant this one; 'basefs keys' lists them"
+            f"the key that would sign has let in {MOST_OF_ONE} members, counted with its sponsor, and a key below / "
+            "may let in no more: revoke some, or grant this one with a key that is valid at /; 'basefs keys NAME' "
+            "lists them"
         )
 
 

@@ -37,7 +37,7 @@ class Parties:
         return Party(f"address {prefixes_of(host)[0].hex()}")
 
     def answering(self, address: tuple[str, int], key: bytes) -> Party:
-        """The party of whoever answers at an address: several may share the host, so it is one of its own."""
+        """The party of the peer that answers at an address: without a key the endpoint, as peers may share a host."""
         return self.of(address[0], key) if key else Party("{}:{}".format(*address))
 
 

@@ -93,9 +93,9 @@ class Credentials:
     def update(self, trusted: Iterable[bytes] | None, key: SigningKey | None = None) -> None:
         """Trust these keys from now on, and show another key if one is given.
 
-        In any thread, but in one at a time.  It takes up to a millisecond of the processor for each new key, and for
-        all of them where one is trusted no longer.  So call `narrow` first: handshakes are checked once more at their
-        end.
+        In any thread, but in one at a time.  It takes up to a millisecond of the processor for each new key; where a
+        key is trusted no longer, for each of all keys.  So call `narrow` first: handshakes are checked once more at
+        their end.
         """
         if key is not None and key.public != self.public:
             self.public, self._chain = key.public, _chain(key)

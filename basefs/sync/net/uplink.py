@@ -67,8 +67,9 @@ class Uplink:
         self._acknowledged = 0
         #: Since when an upload of a large content waits for another one, and when it asked last.
         self._waiting: dict[Uploader, tuple[float, float]] = {}
-        #: The party of the last turn; and those of the others that were not admitted when they asked last.
+        #: The party that had the last turn.
         self._party = ""
+        #: Uploads that were not admitted when they asked last -> their party, and when that was.
         self._refused: dict[Uploader, tuple[str, float]] = {}
 
     def admits(self, upload: Uploader, now: float, *, large: bool = False, party: str = "") -> bool:
@@ -76,7 +77,8 @@ class Uplink:
 
         `party`: of the peer.  One party does not pass the turn among its sessions while another one waits.
 
-        Nor does the one whose turn it is pile up more than the link takes in a while: it could not be stopped any more.
+        The upload whose turn it is waits, too, once `BACKLOG` bytes are on a narrow link: it could not be stopped any
+        more.
         """
         admitted = self._admits(upload, now, large, party)
         self._refused.pop(upload, None)
