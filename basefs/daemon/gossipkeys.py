@@ -32,6 +32,7 @@ from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.net.keys import exchange_keys
 from basefs.sync.net.service import SyncService
+from basefs.tasks import within
 
 log = logging.getLogger(__name__)
 
@@ -250,10 +251,7 @@ class GossipKeys:
 
         async def tell(address: Address) -> bool:
             async with places:
-                try:
-                    return await asyncio.wait_for(self._meet(address), _LOST_SECONDS if address in lost else None)
-                except asyncio.TimeoutError:
-                    return False
+                return await self._meet(address, _LOST_SECONDS if address in lost else None)
 
         return list(await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected)))
 
@@ -266,11 +264,12 @@ class GossipKeys:
         named = map(parse_address, self._gossip.candidates)
         return [Address(host, port + SYNC_PORT_OFFSET) for host, port in named]
 
-    async def _meet(self, address: Address) -> bool:
-        """Whether a member has answered.  Raises OSError where the disk takes no new key."""
+    async def _meet(self, address: Address, seconds: float | None = None) -> bool:
+        """Whether a member has answered, within so many seconds.  Raises OSError where the disk takes no new key."""
+        exchange = exchange_keys(*address, self._membership.credentials, self._key_for)
         try:
-            member, theirs = await exchange_keys(*address, self._membership.credentials, self._key_for)
-        except BaseFSError as error:
+            member, theirs = await within(seconds, exchange)
+        except (BaseFSError, asyncio.TimeoutError) as error:
             log.debug("%s", error)
             return False
         await self._take(theirs, lambda: member in self._membership.in_gossip)

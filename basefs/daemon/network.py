@@ -217,12 +217,13 @@ class Network:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
             for peer in self.gossip.expected:
-                if peer.status == "failed" and self.sync.contact(peer.sync_address).expelled:
-                    log.info("machine forgotten, its key is no member's any more: %s", peer.name)
+                if peer.status == "failed" and self.sync.is_expelled(peer.sync_address):
                     try:
                         await self.gossip.forget(peer.name)
                     except (AgentError, OSError) as error:
                         log.warning("cannot have the others forget %s: %s", peer.name, error)
+                    else:
+                        log.info("machine forgotten, its key is no member's any more: %s", peer.name)
 
     async def _watch_address(self) -> None:
         """Advertise this node as soon as it has a network, and again when its address has changed."""

@@ -236,7 +236,7 @@ class Contact:
         asked: its log as it told when it was asked, and not before `asked_at`.
         apart_at: since when its log has been one that never was here.
         waiting_at: since when contents wait there.
-        expelled: whether the key that it had proved is no member's any more, and no other one has answered there.
+        expelled: the raw key that it had proved, once that was no member's any more; empty if another one has answered.
     """
 
     sent: int = 0
@@ -252,7 +252,7 @@ class Contact:
     asked_at: float = 0.0
     apart_at: float = 0.0
     waiting_at: float = 0.0
-    expelled: bool = False
+    expelled: bytes = b""
 
     def lag(self, ours: Digest, past: LogPast, now: float) -> Lag | None:
         """How far we are apart, `ours` being the log that is here now; `None` if it has told nothing yet."""
@@ -311,16 +311,16 @@ class Contacts:
             contact.apart_at = now
         if was is None or not was.waiting:
             contact.waiting_at = now
-        contact.log, contact.heard_at, contact.expelled = theirs, now, False
+        contact.log, contact.heard_at, contact.expelled = theirs, now, b""
         if asked_at is not None:
             contact.asked, contact.asked_at = theirs, asked_at
         if contact.away:
             # It is there again, and this session may last for hours on a narrow link.
             contact.trouble, contact.away = "", False
 
-    def expel(self, address: Address) -> None:
+    def expel(self, address: Address, key: bytes) -> None:
         """The key that a peer has proved is no member's any more.  Not what it says: nobody else can cause that."""
-        self._of(address).expelled = True
+        self._of(address).expelled = key
 
     def has_room(self, address: Address, has_room: bool, now: float) -> None:
         """A peer has told whether its disk takes something."""

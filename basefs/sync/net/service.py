@@ -298,9 +298,14 @@ class SyncService:
             digits = fingerprint_of(session.key).hex()[:12]
             log.info("%s:%d: session ended: the key %s is no member any more", *session.address, digits)
             session.expel()
-        for address in [address for address, key in self._shared.proved.items() if key in gone]:
+        for address, key in [(address, key) for address, key in self._shared.proved.items() if key in gone]:
             del self._shared.proved[address]
-            self._shared.contacts.expel(address)
+            self._shared.contacts.expel(address, key)
+
+    def is_expelled(self, address: Address) -> bool:
+        """Whether the key that the node at an address proved last is no member's any more."""
+        key, credentials = self.contact(address).expelled, self._shared.credentials
+        return bool(key) and credentials is not None and key not in (credentials.trusted or ())
 
     async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
         """Turn away all keys but these at once, then let in those that are new, and show our own one.
