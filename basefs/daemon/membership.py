@@ -68,7 +68,7 @@ class Membership:
                     members = self._found.keys
                     # Revokes never wait for their turn.
                     sync.turn_away(members)
-                    sync.group(self._found.sponsors)
+                    sync.group(self._found.parties)
                     self._report()
                     started = loop.time()
                     is_due = started >= due

@@ -29,7 +29,7 @@ class Door:
         begun: how often it began to.
         let_in: the keys of each time, from its end on.
         times: its beginning and its end, by the clock of the event loop.
-        sponsors: each key with the one that it counts with, the last time.
+        parties: each key with its party, the last time.
         left: the keys that were not turned away, the last time.
     """
 
@@ -39,13 +39,13 @@ class Door:
         self.let_in: list[frozenset[bytes]] = []
         self.times: list[tuple[float, float]] = []
         self.left: frozenset[bytes] | None = None
-        self.sponsors: Mapping[bytes, bytes] = {}
+        self.parties: Mapping[bytes, bytes] = {}
 
     def turn_away(self, keys: frozenset[bytes]) -> None:
         self.left = keys
 
-    def group(self, sponsors: Mapping[bytes, bytes]) -> None:
-        self.sponsors = sponsors
+    def group(self, parties: Mapping[bytes, bytes]) -> None:
+        self.parties = parties
 
     async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
         self.begun += 1
@@ -113,7 +113,7 @@ def test_one_key_does_not_let_in_any_number(replica: Replica, caplog: pytest.Log
         await until(lambda: door.let_in)
         await cancel([watching])
         assert len(door.let_in[-1]) == MOST_OF_ONE + 2
-        assert {door.sponsors[key] for key in door.let_in[-1]} == {ROOT_KEY.public, LEAVES.public, COMES.public}
+        assert {door.parties[key] for key in door.let_in[-1]} == {ROOT_KEY.public, LEAVES.public, COMES.public}
 
     run(main())
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -10,7 +10,7 @@ import pytest
 from basefs.errors import NotPermitted, PermissionDenied
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Quota
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
 from basefs.view.members import MOST_OF_ONE
@@ -268,9 +268,11 @@ def test_a_key_without_authority_revokes_nothing_on_a_removed_directory(tmp_path
 # -- with whom they count ----------------------------------------------------------------------------------------------
 
 
-def sponsors(replica: Replica) -> dict[str, str]:
+def sponsors(replica: Replica) -> dict[str, set[str]]:
     names = {key.public: name for key, name in NAMES.items()}
-    return {names[key]: names[theirs] for key, theirs in replica.membership().sponsors.items()}
+    found = replica.membership()
+    assert found.parties.keys() == found.keys
+    return {names[key]: {names[each] for each in theirs} for key, theirs in found.let_in.items()}
 
 
 def test_all_that_a_key_below_the_root_has_let_in_counts_with_it(story: Story, home: Entry) -> None:
@@ -279,26 +281,38 @@ def test_all_that_a_key_below_the_root_has_let_in_counts_with_it(story: Story, h
     story.admit(BOB, story.grant(BOB, bob, CAROL), STRANGER)
     story.grant(CAROL, bob, DAVE)
     replica = story.replica()
-    alone = {"root": "root", "alice": "alice", "bob": "bob"}
-    assert sponsors(replica) == {**alone, "carol": "bob", "dave": "bob", "stranger": "bob"}
+    alone: dict[str, set[str]] = {"root": set(), "alice": set(), "bob": {"bob"}}
+    assert sponsors(replica) == {**alone, "carol": {"bob"}, "dave": {"bob"}, "stranger": {"bob"}}
     replica.close()
     story.admit(ALICE, story.keys, DAVE)
     replica = story.replica()
-    assert sponsors(replica) == {**alone, "carol": "bob", "dave": "dave", "stranger": "bob"}
+    assert sponsors(replica) == {**alone, "carol": {"bob"}, "dave": {"dave"}, "stranger": {"bob"}}
     replica.close()
 
 
 def test_no_key_takes_over_the_members_of_another_one(tmp_path: Path) -> None:
-    """Carol's own key was granted first, so her name does not decide; nor does the time that a grant claims."""
+    """Neither by a grant that is nearer to her, nor by keys that fill what she may let in."""
     replica = make_replica(tmp_path / "log")
     replica.commit(lambda author: author.make_directory(path("/d")))
     for name, key in ((b"carol", CAROL), (b"bob", BOB)):
         replica.commit(lambda author: author.grant(path("/d"), name, key.public))  # noqa: B023
-    replica.commit(lambda author: author.grant(path("/d"), b"dave", DAVE.public), key=BOB)
+    replica.commit(lambda author: author.grant(path("/d"), b"stranger", STRANGER.public), key=BOB)
+    replica.commit(lambda author: author.grant(path("/d"), b"dave", DAVE.public), key=STRANGER)
+    assert sponsors(replica)["dave"] == {"bob"}
+    parties = replica.membership().parties
     parent = replica.grants(path("/d"))[-1].entry.hash
-    taken = replica.apply([CAROL.sign(parent, 1, Action.GRANT, b"mine", DAVE.public)], [])
-    assert len(taken.entries) == 1
-    assert sponsors(replica)["dave"] == "bob"
+    minted = [SigningKey.generate().public for _ in range(MOST_OF_ONE)]
+    taken = [CAROL.sign(parent, 1, Action.GRANT, b"%d" % at, key) for at, key in enumerate(minted)]
+    replica.apply(taken, [])
+    replica.apply([CAROL.sign(parent, 2, Action.GRANT, b"mine", DAVE.public)], [])
+    found = replica.membership()
+    assert found.keys >= parties.keys() and found.left_out == {CAROL.public: 1}
+    assert found.parties[DAVE.public] == parties[DAVE.public] != parties[CAROL.public]
+    for at in (50, 51):
+        replica.commit(lambda author: author.revoke(path("/d"), b"%d" % at, fingerprint_of(minted[at])))  # noqa: B023
+    found = replica.membership()
+    assert found.parties[DAVE.public] not in (parties[BOB.public], parties[CAROL.public])
+    assert found.let_in[DAVE.public].keys() == {BOB.public, CAROL.public} and not found.left_out
     replica.close()
 
 

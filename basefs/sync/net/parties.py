@@ -1,7 +1,7 @@
 """Parties: a peer counts by its proved key, or by its network address if it has proved none.
 
-What one party does is held against nobody else, and what each party gets of a node is bounded.  The keys that a key
-below `/` has let in are one party with it.
+What one party does is held against nobody else, and what each party gets of a node is bounded.  Members with the same
+sponsors are one party.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Parties:
     """The parties of one node's peers."""
 
     def __init__(self) -> None:
-        self._sponsors: Mapping[bytes, bytes] = {}
+        self._groups: Mapping[bytes, bytes] = {}
 
-    def group(self, sponsors: Mapping[bytes, bytes]) -> None:
-        """Count these raw public keys with their sponsors from now on: the key of a party can make any number."""
-        self._sponsors = sponsors
+    def group(self, groups: Mapping[bytes, bytes]) -> None:
+        """Count these raw public keys together that have the same value: a key that may grant makes any number."""
+        self._groups = groups
 
     def of(self, host: str, key: bytes) -> Party:
         """The party of a peer at a host; `key`: the raw public key that it has proved to hold, empty if none."""
         if key:
-            return Party(f"key {self._sponsors.get(key, key).hex()}")
+            return Party(f"key {self._groups.get(key, key).hex()}")
         return Party(f"address {prefixes_of(host)[0].hex()}")
 
     def answering(self, address: tuple[str, int], key: bytes) -> Party:

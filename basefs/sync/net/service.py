@@ -281,9 +281,9 @@ class SyncService:
 
     # Who is let in
 
-    def group(self, sponsors: Mapping[bytes, bytes]) -> None:
-        """Count members with their sponsors from now on (raw public keys): see `Parties`."""
-        self._shared.parties.group(sponsors)
+    def group(self, parties: Mapping[bytes, bytes]) -> None:
+        """Count members (raw public keys) with their parties from now on: see `Parties`."""
+        self._shared.parties.group(parties)
 
     def turn_away(self, keys: frozenset[bytes]) -> None:
         """End the sessions of all keys but these, and let none of the others in from now on.
