@@ -53,8 +53,11 @@ class Adopter:
         found = self._replica.plan(self._review)
         self._report(found.uses)
         self._ask_about(found.late)
-        # Newcomers first: the others may be many, made by a key holder to keep this node busy.
-        for one in sorted(found.due, key=lambda each: each.newcomer is None)[:_AT_ONCE]:
+        own = {key.fingerprint for key in self._replica.keys}
+        # Newcomers first, then what this node has signed: the others may be many, made by a key holder to keep it busy,
+        # and none that it may end.
+        ordered = sorted(found.due, key=lambda each: (each.newcomer is None, each.grant.fingerprint not in own))
+        for one in ordered[:_AT_ONCE]:
             try:
                 self._end(one)
             except (PermissionDenied, NotPermitted, NotFound) as error:
@@ -62,12 +65,19 @@ class Adopter:
                 log.debug("invitation %s stays: %s", fingerprint_of(one.grant.content).hex()[:12], error)
         return bool(found.open)
 
-    def accept(self, invite: Fingerprint) -> Adoption:
-        """Adopt what came late by an invitation.  Raises `NotFound` where nothing did, `NotPermitted`, `StoreError`."""
+    def accept(self, invite: Fingerprint, key: Fingerprint) -> Adoption:
+        """Adopt this very key, which came late by an invitation.
+
+        Raises `NotFound` where it did not, `NotPermitted`, `StoreError`.
+        """
         found = self._replica.plan(self._review)
         for one in (*found.late, *found.due):
-            if one.newcomer is not None and fingerprint_of(one.grant.content) == invite and self._end(one):
-                return one
+            if one.newcomer is not None and fingerprint_of(one.grant.content) == invite:
+                other = fingerprint_of(one.newcomer.content)
+                if other != key:
+                    raise NotFound(f"the key that waits is {other.hex()[:12]}, not {key.hex()[:12]}: look at it again")
+                if self._end(one):
+                    return one
         raise NotFound(f"nobody waits to be let in by the invitation {invite.hex()[:12]} of this node")
 
     def _review(self, author: Author) -> InvitationReview:

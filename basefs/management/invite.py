@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from basefs.daemon.api.client import FilesystemClient
@@ -10,7 +12,18 @@ from basefs.daemon.api.joining import invite as make_invitation
 from basefs.daemon.api.messages import LEAST_DIGITS, AcceptInvited, RevokeKey, encode
 from basefs.daemon.config import Home
 from basefs.errors import NotFound, UsageError
-from basefs.management.output import SHORT, examples, json_option, moment, print_json, print_table, printable, say
+from basefs.management.errors import decline
+from basefs.management.output import (
+    SHORT,
+    examples,
+    json_option,
+    moment,
+    note,
+    print_json,
+    print_table,
+    printable,
+    say,
+)
 from basefs.management.session import client, notify
 from basefs.management.target import parse_changed
 from basefs.management.times import parse_span
@@ -60,10 +73,12 @@ def invite(
     'late' means that this node learned of the machine only after the invitation had expired: the machine joined in
     time, at another member, while this node was off, or it joined with a line that had expired. A member that was on
     lists the first as 'used'. The machine stays as it is until --accept or --cancel, on the node that made the
-    invitation.
+    invitation. Anyone who has seen the line can join with it, so --accept shows the key and asks on a terminal.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
+    if sum((listing, cancel is not None, accept is not None)) > 1:
+        raise UsageError("--list, --cancel and --accept do not go together: give one of them")
     filesystem = client(home, parsed.name)
     if listing:
         _list(filesystem, parsed.path, as_json)
@@ -128,11 +143,27 @@ def _accept(filesystem: FilesystemClient, name: str, accept: str, as_json: bool)
     one = _find(filesystem, name, accept)
     if not one.used_by:
         raise NotFound(f"nobody has joined with the invitation {one.fingerprint[:SHORT]} yet")
-    key_name = filesystem.ask(AcceptInvited(one.fingerprint))
+    if len(one.used_by) > 1:
+        keys = ", ".join(key[:SHORT] for key in one.used_by_keys)
+        raise UsageError(
+            f"{len(one.used_by)} keys have joined with that invitation ({keys}): grant the right one with "
+            f"'basefs grant', and take the invitation back with --cancel"
+        )
+    (key,), (claimed,) = one.used_by_keys, one.used_by
+    if sys.stdin.isatty():
+        note(f"{claimed} has joined with the key")
+        note(f"  fingerprint  {key}")
+        note("Is that what 'basefs keys' prints on that machine?")
+        if not click.confirm(f"Adopt this key at {printable(one.path)}?", err=True):
+            decline("nothing was accepted")
+    key_name = filesystem.ask(AcceptInvited(one.fingerprint, key))
     if as_json:
-        print_json({"fingerprint": one.fingerprint, "path": one.path, "key_name": key_name})
+        print_json({"fingerprint": one.fingerprint, "path": one.path, "key_name": key_name, "key_fingerprint": key})
         return
-    say(f"accepted: {printable(key_name)}, by the invitation {one.fingerprint[:SHORT]} to {printable(one.path)}")
+    say(
+        f"accepted: {printable(key_name)} (key {key[:SHORT]}), by the invitation {one.fingerprint[:SHORT]} to "
+        f"{printable(one.path)}"
+    )
 
 
 def _cancel(filesystem: FilesystemClient, name: str, cancel: str, as_json: bool) -> None:

@@ -173,8 +173,8 @@ def review(
         if newcomer is not None:
             adoption = _adoption(one, invitation, newcomer, valid)
             # One that this node has granted since was accepted.
-            is_known = any(mine.path == one.path for mine in valid if _is_grant_by(mine, own, newcomer.fingerprint))
-            (due if is_known or not _is_late(newcomer, invitation, arrived) else late).append(adoption)
+            is_known = any(_accepts(mine, newcomer, own) for mine in valid)
+            (due if is_known or not _is_late(newcomer, one, invitation, arrived) else late).append(adoption)
         elif one.fingerprint in unused or (is_own and max(invitation.until, since) + GRACE_SECONDS < now):
             due.append(Adoption(one.path, one.entry))
     return InvitationReview(due, late, in_force, _uses(grants))
@@ -188,36 +188,48 @@ def late_newcomers(grants: Iterable[GrantRecord], arrived: Callable[[Entry], flo
     for one in valid:
         invitation = Invitation.decode(one.entry.name)
         newcomer = None if invitation is None else _newcomer(one, by_signer)
-        if invitation is not None and newcomer is not None and _is_late(newcomer, invitation, arrived):
+        if invitation is not None and newcomer is not None and _is_late(newcomer, one, invitation, arrived):
             found.append(newcomer.entry)
     return found
 
 
-def _is_late(newcomer: GrantRecord, invitation: Invitation, arrived: Callable[[Entry], float]) -> bool:
-    return arrived(newcomer.entry) > invitation.until + GRACE_SECONDS
+def _is_late(
+    newcomer: GrantRecord, invited: GrantRecord, invitation: Invitation, arrived: Callable[[Entry], float]
+) -> bool:
+    at = arrived(newcomer.entry)
+    # It hangs behind the invitation, so where it came before that the clock was wrong, and tells nothing.
+    return at > invitation.until + GRACE_SECONDS or at < arrived(invited.entry) - GRACE_SECONDS
 
 
 def _by_signer(valid: Iterable[GrantRecord]) -> dict[Fingerprint, list[GrantRecord]]:
+    """What each key has granted or admitted, without invitations: no newcomer is one, and there may be many."""
     found: dict[Fingerprint, list[GrantRecord]] = {}
     for one in valid:
-        found.setdefault(one.entry.fingerprint, []).append(one)
+        grants = found.setdefault(one.entry.fingerprint, [])
+        if Invitation.decode(one.entry.name) is None:
+            grants.append(one)
     return found
 
 
 def _newcomer(invited: GrantRecord, by_signer: Mapping[Fingerprint, Iterable[GrantRecord]]) -> GrantRecord | None:
-    """The first key that an invite key has granted at its own path; not itself, and no other invitation.
+    """The first key that an invite key has granted at its own path; not itself.  `by_signer`: without invitations.
 
     What others call that key does not count: they could keep it from being adopted.
     """
     for one in by_signer.get(invited.fingerprint, ()):
-        is_other = one.path == invited.path and one.fingerprint != invited.fingerprint
-        if is_other and Invitation.decode(one.entry.name) is None:
+        if one.path == invited.path and one.fingerprint != invited.fingerprint:
             return one
     return None
 
 
-def _is_grant_by(one: GrantRecord, signers: Collection[Fingerprint], key: Fingerprint) -> bool:
-    return one.fingerprint == key and one.entry.fingerprint in signers and Invitation.decode(one.entry.name) is None
+def _accepts(mine: GrantRecord, newcomer: GrantRecord, own: Collection[Fingerprint]) -> bool:
+    """Whether a grant by a key of this node gives a newcomer what the invite key has given it, or more."""
+    return (
+        mine.entry.fingerprint in own
+        and (mine.fingerprint, mine.path) == (newcomer.fingerprint, newcomer.path)
+        and (mine.entry.action is Action.GRANT or newcomer.entry.action is Action.ADMIT)
+        and Invitation.decode(mine.entry.name) is None
+    )
 
 
 def _adoption(

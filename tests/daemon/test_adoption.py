@@ -144,11 +144,14 @@ def test_nobody_is_adopted_without_asking_who_comes_after_the_end(
     (line,) = said
     assert line.startswith(f"gamma ({carol}) came after the end of invitation {invite}: 'basefs invite' ")
     with pytest.raises(NotFound):
-        adopter.accept(BOB.fingerprint)
-    assert adopter.accept(INVITE.fingerprint).name == b"gamma"
+        adopter.accept(BOB.fingerprint, CAROL.fingerprint)
+    with pytest.raises(NotFound, match=f"the key that waits is {carol}"):
+        adopter.accept(INVITE.fingerprint, BOB.fingerprint)
+    assert inviter.root_hash() == before, "another key than the one that was shown"
+    assert adopter.accept(INVITE.fingerprint, CAROL.fingerprint).name == b"gamma"
     assert granted(inviter) == {CAROL.fingerprint: [(b"gamma", ROOT_KEY.fingerprint)]}
     with pytest.raises(NotFound):
-        adopter.accept(INVITE.fingerprint)
+        adopter.accept(INVITE.fingerprint, CAROL.fingerprint)
 
 
 def test_a_grant_by_the_inviter_itself_accepts(alpha: Replica, tmp_path: Path) -> None:
@@ -283,3 +286,14 @@ def test_an_expired_invitation_is_revoked_also_by_another_authority(alpha: Repli
     for replica in (alpha, alice, bob):
         assert granted(replica).keys() == {BOB.fingerprint}
         assert not adopt(replica, now=expired)
+
+
+def test_expired_invitations_of_others_do_not_keep_a_node_from_its_own(alpha: Replica, tmp_path: Path) -> None:
+    """Bob may not revoke them, and they are the first in each look."""
+    for number in range(20):
+        alpha.commit(lambda author: author.grant(WEB, NAME, make_key(f"other {number}").public))  # noqa: B023
+    alpha.commit(lambda author: author.grant(WEB, b"bob", BOB.public))
+    bob, mine = node(alpha, tmp_path / "bob", BOB), make_key("bob's invite")
+    bob.commit(lambda author: author.grant(WEB, NAME, mine.public))
+    adopt(bob, now=UNTIL + GRACE_SECONDS + 1)
+    assert mine.fingerprint not in granted(bob) and INVITE.fingerprint in granted(bob)

@@ -445,19 +445,35 @@ def test_a_machine_that_came_after_the_end_is_accepted_or_turned_away(member: Cl
         for name, invite in invites.items():
             end = Invitation(name.encode(), int(time.time()) - 86_400).encode()
             replica.commit(lambda author: author.grant((), end, invite.public))  # noqa: B023
-    for name in ("gamma", "delta"):
+    keys = {name: SigningKey.generate() for name in ("gamma", "delta")}
+    for name, key in keys.items():
         with member.replica("conf", invites[name]) as replica:
-            replica.commit(lambda author: author.grant((), name.encode(), SigningKey.generate().public))  # noqa: B023
+            replica.commit(lambda author: author.grant((), name.encode(), key.public))  # noqa: B023
     rows = json.loads(member("invite", "conf", "--list", "--json"))
     assert {row["machine"]: row["standing"] for row in rows} == {"gamma": "late", "delta": "late", "nobody": "expired"}
     assert "nobody has joined with the invitation" in member.fails("invite", "conf", "--accept", "nobody")
     digits = invites["gamma"].fingerprint.hex()[:12]
-    assert member("invite", "conf", "--accept", "gamma") == f"accepted: gamma, by the invitation {digits} to /\n"
+    key = keys["gamma"].fingerprint.hex()[:12]
+    accepted = f"accepted: gamma (key {key}), by the invitation {digits} to /\n"
+    assert member("invite", "conf", "--accept", "gamma") == accepted
     assert "no invitation gamma is in force" in member.fails("invite", "conf", "--accept", "gamma")
     assert member("invite", "conf", "--cancel", "delta").splitlines()[1:] == ["fallen with it: delta at /"]
     with member.replica("conf") as replica:
         names = set(granted(replica, "/"))
     assert b"gamma" in names and b"delta" not in names
+
+
+def test_of_two_keys_none_is_accepted_by_the_name_of_the_invitation(member: Cli) -> None:
+    """Somebody else has the token: whose key is whose, only a person can find out."""
+    invite = SigningKey.generate()
+    with member.replica("conf") as replica:
+        end = Invitation(b"gamma", int(time.time()) - 86_400).encode()
+        replica.commit(lambda author: author.grant((), end, invite.public))
+    with member.replica("conf", invite) as replica:
+        for name in (b"gamma", b"thief"):
+            replica.commit(lambda author: author.grant((), name, SigningKey.generate().public))  # noqa: B023
+    assert "2 keys have joined with that invitation" in member.fails("invite", "conf", "--accept", "gamma", code=2)
+    assert "do not go together" in member.fails("invite", "conf", "--accept", "gamma", "--list", code=2)
 
 
 def test_only_the_inviter_accepts(member: Cli) -> None:

@@ -168,6 +168,24 @@ def test_who_comes_late_is_not_adopted_without_asking(tmp_path: Path, replica: R
     off.close()
 
 
+def test_a_clock_that_was_behind_tells_nothing_of_when_somebody_came(tmp_path: Path, replica: Replica) -> None:
+    """A machine without a battery for its clock starts in 1970."""
+    off = copy_replica(replica, tmp_path / "off", [ROOT_KEY], clock=Clock(1000.0))
+    grant = signs(off, INVITE, b"gamma", CAROL)
+    found = looked(off, ROOT_KEY, now=LATER + 10)
+    assert found.due == [] and [one.newcomer for one in found.late] == [grant]
+    off.close()
+
+
+def test_a_reader_becomes_no_writer_by_a_token_that_has_expired(tmp_path: Path, replica: Replica) -> None:
+    replica.commit(lambda author: author.admit(WEB, b"carol", CAROL.public))
+    off = copy_replica(replica, tmp_path / "off", [ROOT_KEY], clock=Clock(LATER))
+    grant = signs(off, INVITE, b"gamma", CAROL)
+    found = looked(off, ROOT_KEY, now=LATER + 10)
+    assert found.due == [] and [one.newcomer for one in found.late] == [grant]
+    off.close()
+
+
 def test_nobody_else_adopts(replica: Replica) -> None:
     """What Bob has invited would hang on the root key otherwise, and stay when Bob's key is revoked."""
     other = make_key("another invite")

@@ -112,6 +112,7 @@ class OpenInvitation:
         standing: open; used, by keys that are not adopted yet; late, if the first of them came here after the end;
             expired.
         used_by: names of these keys, more than one if the token was used twice.
+        used_by_keys: their fingerprints.
         invited_by: the name, or else the fingerprint, of the key that signed it.
     """
 
@@ -121,6 +122,7 @@ class OpenInvitation:
     until: int
     standing: str
     used_by: list[str]
+    used_by_keys: list[str]
     invited_by: str
 
 
@@ -139,7 +141,9 @@ def open_invitations(client: FilesystemClient) -> list[OpenInvitation]:
             else:
                 standing = "used" if used_by else "expired" if invitation.until < time.time() else "open"
             by, machine = one.granted_by_name or one.granted_by, _text(invitation.machine)
-            found.append(OpenInvitation(one.path, machine, one.fingerprint, invitation.until, standing, used_by, by))
+            keys = [other.fingerprint for other in uses]
+            until = invitation.until
+            found.append(OpenInvitation(one.path, machine, one.fingerprint, until, standing, used_by, keys, by))
     return found
 
 

@@ -119,7 +119,8 @@ class KeyServices:
 
     def accept_invited(self, request: AcceptInvited) -> str:
         """See `AcceptInvited`."""
-        adopted = Adopter(self._replica).accept(Fingerprint(bytes.fromhex(request.invite)))
+        invite, key = (Fingerprint(bytes.fromhex(text)) for text in (request.invite, request.key))
+        adopted = Adopter(self._replica).accept(invite, key)
         return adopted.name.decode("utf-8", "replace")
 
     def revoke(self, request: RevokeKey) -> RevokeOutcome:

@@ -460,10 +460,14 @@ class ListLate(Request[list[str]]):
 
 @dataclass(frozen=True, slots=True)
 class AcceptInvited(Request[str]):
-    """Adopt the key that has joined with an invitation of this node (fingerprint); the answer is its name."""
+    """Adopt a key (fingerprint) that has joined with an invitation of this node (fingerprint); the answer is its name.
+
+    It may be the key of somebody else who has the token: so the caller has shown it to a person.
+    """
 
     command = "accept-invited"
     invite: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
