@@ -28,10 +28,7 @@ from basefs.log.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-#: Bytes of small contents in memory.  Few, since the kernel caches what is read from a mount, and rows are read fast.
-MEMORY_CACHE_BYTES = 8 * 1024 * 1024
-#: Bytes that each of them takes beside its content.  Most files that come and go have fewer bytes than that.
-_OVERHEAD = 250
+MEMORY_CACHE_BYTES = 32 * 1024 * 1024
 DISK_CACHE_BYTES = 256 * 1024 * 1024
 #: Bytes of the files of large contents; the one that was used last is kept whatever its size.
 FILE_CACHE_BYTES = 1024 * 1024 * 1024
@@ -91,12 +88,12 @@ class ContentCache:
         if len(data) > MEMORY_CACHE_BYTES // 4:
             return
         with self._lock:
-            previous = self._memory.pop(entry, None)
+            previous = self._memory.pop(entry, b"")
             self._memory[entry] = data
-            self._memory_bytes += _cost(data) - (0 if previous is None else _cost(previous))
+            self._memory_bytes += len(data) - len(previous)
             while self._memory_bytes > MEMORY_CACHE_BYTES:
                 _, dropped = self._memory.popitem(last=False)
-                self._memory_bytes -= _cost(dropped)
+                self._memory_bytes -= len(dropped)
             if on_disk and self._db is not None:
                 try:
                     self._store(self._db, entry, data)
@@ -238,10 +235,6 @@ def _open_or_replace(path: Path) -> sqlite3.Connection:
             raise
     path.unlink(missing_ok=True)
     return _open_rows(path)
-
-
-def _cost(data: bytes) -> int:
-    return len(data) + _OVERHEAD
 
 
 def _digest(entry: EntryHash, data: bytes) -> bytes:

@@ -45,7 +45,7 @@ _SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Entries kept in memory, about 1 kB each: the last ones of so many files that are written again and again.
-_REMEMBERED_ENTRIES = 4096
+_REMEMBERED_ENTRIES = 8192
 
 
 class Store:
