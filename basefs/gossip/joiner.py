@@ -62,6 +62,8 @@ class Joiner:
                 await self.round()
             except AgentError as error:
                 log.info("cannot join the Serf cluster: %s", error)
+            # Others may have joined this node meanwhile, and have sent events.
+            self.replay = True
             await asyncio.sleep(delay)
             delay = min(delay * 2, INTERVAL)
 

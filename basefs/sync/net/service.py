@@ -302,10 +302,10 @@ class SyncService:
             del self._shared.proved[address]
             self._shared.contacts.expel(address, key)
 
-    def is_expelled(self, address: Address) -> bool:
-        """Whether the key that the node at an address proved last is no member's any more."""
+    def expelled_at(self, address: Address) -> bytes:
+        """The raw public key that the node at an address proved last, if it is no member's any more; else empty."""
         key, credentials = self.contact(address).expelled, self._shared.credentials
-        return bool(key) and credentials is not None and key not in (credentials.trusted or ())
+        return key if credentials is not None and key not in (credentials.trusted or ()) else b""
 
     async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
         """Turn away all keys but these at once, then let in those that are new, and show our own one.
