@@ -28,7 +28,7 @@ from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
 from basefs.gossip.members import PEERS_FILE, TAG_ASK, TAG_KEY, TAG_SYNC, display_names, join_host_port
 from basefs.gossip.service import Gossip
-from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
 from basefs.replication.propagation import Propagation
@@ -216,11 +216,8 @@ class Network:
         """
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
-            shown = {member.name: member.tags.get(TAG_KEY) for member in self.gossip.members()}
             for peer in self.gossip.expected:
-                key = self.sync.expelled_at(peer.sync_address)
-                # Another machine may have the address by now.
-                if peer.status == "failed" and key and shown.get(peer.name) == _digits(key):
+                if peer.status == "failed" and self.sync.expelled_at(peer.sync_address):
                     try:
                         await self.gossip.forget(peer.name)
                     except (AgentError, OSError) as error:
@@ -254,15 +251,10 @@ def _tags(port: int, keys: Sequence[SigningKey], asked: str) -> dict[str, str]:
     """
     tags = {TAG_SYNC: str(port)}
     if keys:
-        tags[TAG_KEY] = _digits(keys[0].public)
+        tags[TAG_KEY] = keys[0].fingerprint.hex()[:16]
     if asked:
         tags[TAG_ASK] = asked
     return tags
-
-
-def _digits(key: bytes) -> str:
-    """Of a raw public key, what gossip carries."""
-    return fingerprint_of(key).hex()[:16]
 
 
 def _cluster_file(replica: Replica) -> list[tuple[str, int]]:
