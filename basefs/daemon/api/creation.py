@@ -258,6 +258,12 @@ def _first(
     return nodes[-1]
 
 
+#: Seconds in which a member should let in a key that was granted a moment ago, also on a busy machine, and seconds
+#: between two attempts.
+_ARRIVES_SECONDS = 5.0
+_AGAIN_SECONDS = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """How a newcomer is let in.
@@ -277,6 +283,17 @@ class Access:
         self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
     ) -> Result:
         """A session with a node, under TLS unless its filesystem is open."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (_ARRIVES_SECONDS if self.is_invited else 0.0)
+        while True:
+            result = await self._try(replica, node, progress, limits)
+            if result.reason is not Reason.UNKNOWN_KEY or loop.time() >= until:
+                return result
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _try(
+        self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
+    ) -> Result:
         port = node.port + SYNC_PORT_OFFSET
         members = replica.members()
         result: Result | None = None
