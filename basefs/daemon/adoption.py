@@ -53,7 +53,7 @@ class Adopter:
         found = self._replica.plan(self._review)
         self._report(found.uses)
         self._ask_about(found.late)
-        own = {key.fingerprint for key in self._replica.keys}
+        own = self._own()
         # Newcomers first, then what this node has signed: the others may be many, made by a key holder to keep it busy,
         # and none that it may end.
         ordered = sorted(found.due, key=lambda each: (each.newcomer is None, each.grant.fingerprint not in own))
@@ -80,9 +80,11 @@ class Adopter:
                     return one
         raise NotFound(f"nobody waits to be let in by the invitation {invite.hex()[:12]} of this node")
 
+    def _own(self) -> set[Fingerprint]:
+        return {key.fingerprint for key in self._replica.keys}
+
     def _review(self, author: Author) -> InvitationReview:
-        own = {key.fingerprint for key in self._replica.keys}
-        return review(author.past.grants(), own, author.past.arrived, self._clock(), self._since)
+        return review(author.past.grants(), self._own(), author.past.arrived, self._clock(), self._since)
 
     def _report(self, uses: Sequence[Uses]) -> None:
         """Log that invitations were used twice, once for each further key."""

@@ -10,10 +10,9 @@ from basefs.daemon.api.messages import LEAST_DIGITS, GetSummary, GrantKey, ListP
 from basefs.daemon.config import Home
 from basefs.daemon.settings import parse_size
 from basefs.errors import NotFound, UsageError, suggestion
-from basefs.management.errors import decline
 from basefs.management.grant import carry_out, quota_options
-from basefs.management.keys import NO_MEMBER_ASKS
-from basefs.management.output import examples, json_option, note, printable
+from basefs.management.keys import NO_MEMBER_ASKS, confirm_key
+from basefs.management.output import examples, json_option, printable
 from basefs.management.session import ask, ask_daemon
 from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
@@ -65,12 +64,10 @@ def accept(
 
 def _confirm(one: PendingKey, question: str) -> None:
     """Ask whether a key is meant; a 'no' ends the command."""
-    note(f"{one.name} at {one.address} {'asks' if one.proved else 'claims'} to write with the key")
-    note(f"  public key   {one.public}")
-    note(f"  fingerprint  {one.fingerprint}")
-    note("Is that what 'basefs keys' prints on that machine?")
-    if not click.confirm(question, err=True):
-        decline("nothing was granted")
+    claim = f"{one.name} at {one.address} {'asks' if one.proved else 'claims'} to write with the key"
+    confirm_key(
+        claim, [f"public key   {one.public}", f"fingerprint  {one.fingerprint}"], question, "nothing was granted"
+    )
 
 
 def _claimed_name(found: list[PendingKey]) -> str:

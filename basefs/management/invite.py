@@ -12,13 +12,12 @@ from basefs.daemon.api.joining import invite as make_invitation
 from basefs.daemon.api.messages import LEAST_DIGITS, AcceptInvited, RevokeKey, encode
 from basefs.daemon.config import Home
 from basefs.errors import NotFound, UsageError
-from basefs.management.errors import decline
+from basefs.management.keys import confirm_key
 from basefs.management.output import (
     SHORT,
     examples,
     json_option,
     moment,
-    note,
     print_json,
     print_table,
     printable,
@@ -151,11 +150,8 @@ def _accept(filesystem: FilesystemClient, name: str, accept: str, as_json: bool)
         )
     (key,), (claimed,) = one.used_by_keys, one.used_by
     if sys.stdin.isatty():
-        note(f"{claimed} has joined with the key")
-        note(f"  fingerprint  {key}")
-        note("Is that what 'basefs keys' prints on that machine?")
-        if not click.confirm(f"Adopt this key at {printable(one.path)}?", err=True):
-            decline("nothing was accepted")
+        question = f"Adopt this key at {printable(one.path)}?"
+        confirm_key(f"{claimed} has joined with the key", [f"fingerprint  {key}"], question, "nothing was accepted")
     key_name = filesystem.ask(AcceptInvited(one.fingerprint, key))
     if as_json:
         print_json({"fingerprint": one.fingerprint, "path": one.path, "key_name": key_name, "key_fingerprint": key})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from basefs.daemon.api.messages import MAX_PENDING, GetRecovery, GetSummary, Gra
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.errors import UsageError
+from basefs.management.errors import decline
 from basefs.management.output import (
     SHORT,
     counted,
@@ -27,6 +29,23 @@ from basefs.management.target import parse_name, parse_target
 
 #: Of a closed filesystem, where a request is believed of a member alone.
 NO_MEMBER_ASKS = "a machine that is no member cannot ask: 'basefs invite' or 'basefs grant' lets it in"
+
+
+def confirm_key(claim: str, shown: Sequence[str], question: str, refusal: str) -> None:
+    """Ask on the terminal whether a key is that of the machine that claims it.
+
+    Args:
+        claim: what the machine claims.
+        shown: the key, a line for each of its forms.
+        question: what follows from a 'yes'.
+        refusal: what a 'no' says as it ends the command.
+    """
+    note(claim)
+    for line in shown:
+        note(f"  {line}")
+    note("Is that what 'basefs keys' prints on that machine?")
+    if not click.confirm(question, err=True):
+        decline(refusal)
 
 
 @click.command(

@@ -258,7 +258,7 @@ def _first(
     return nodes[-1]
 
 
-#: Seconds in which a member should let in a key that was granted a moment ago, also on a busy machine, and seconds
+#: Seconds within which a member lets in a key that was granted a moment ago, also on a busy machine, and seconds
 #: between two attempts.
 _ARRIVES_SECONDS = 5.0
 _AGAIN_SECONDS = 0.5
