@@ -337,8 +337,9 @@ class Resolver:
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
             outcome = replace(outcome, authority=authority.extended(hanging, depth))
-        # Changes below a directory that is not shown are looked at in any case.
-        if outcome is not None and not walk.founded_below.isdisjoint(outcome.directories):
+        # Changes below a directory that is not shown are looked at in any case.  A revert can show the directory of a
+        # branch that does not count yet.
+        if outcome is not None and not walk.decided_below.isdisjoint(outcome.directories):
             outcome = replace(outcome, from_below=True)
         if outcome is not None and forest.hanging:
             elsewhere = walk.keys() - outcome.authority.depths.keys()

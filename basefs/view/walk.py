@@ -253,8 +253,8 @@ class Walk:
         self._base = authority
         self._files = files
         self._forward()
-        #: The directories of which the entries below decide what is founded here.
-        self.founded_below: set[EntryHash] = set()
+        #: The directories of which the entries below decide what counts here.
+        self.decided_below: set[EntryHash] = set()
         #: The entries that rest on one of a key that is not valid.
         self.unfounded = self._find_unfounded() if others.has_quotas and not unlimited else frozenset()
         for placed in reversed(self._order):
@@ -464,8 +464,7 @@ class Walk:
         if self._below is Below.LATER:
             self.unproven.append(directory)
             return False
-        if directory.unlimited:
-            self.founded_below.add(directory.mkdir)
+        self.decided_below.add(directory.mkdir)
         is_proven = self._others.has_effective_below(directory, self._depth)
         if is_proven:
             self._proven.add(directory.mkdir)

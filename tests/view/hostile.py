@@ -147,6 +147,23 @@ def rivals() -> tuple[Entry, ...]:
     )
 
 
+@cache
+def doubled() -> tuple[Entry, ...]:
+    """A log to go on with, in which a directory is shown by a revert, on a branch beside its own, which does not count.
+
+    Its own branch counts, too, as soon as anything in it does.
+    """
+    born = genesis((ROOT_KEY, ALICE), recovery=recovery_keys())
+    theirs, ours = (key.sign(born[0].hash, BIRTH, Action.MKDIR, b"d") for key in (ALICE, ROOT_KEY))
+    return (
+        *born,
+        theirs,
+        ROOT_KEY.sign(born[-1].hash, BIRTH, Action.REVOKE, b"key", ALICE.fingerprint),
+        ours,
+        ROOT_KEY.sign(ours.hash, BIRTH, Action.REVERT, b"d", theirs.hash),
+    )
+
+
 def crowds() -> st.SearchStrategy[list[Deed]]:
     """Strategy for hostile histories in the middle of which somebody grants and revokes a key some hundred times."""
     few = deeds(12)

@@ -19,7 +19,7 @@ from basefs.view.states import Kind
 from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, Parcel, make_replica, parcels, path
 from tests.view.histories import SEEDS, memory
-from tests.view.hostile import Deed, Hostile, crowds, deeds, rivals, seen
+from tests.view.hostile import Deed, Hostile, crowds, deeds, doubled, rivals, seen
 from tests.view.stories import Story, above
 from tests.view.test_oracle import oracle_of, shown
 
@@ -92,6 +92,12 @@ def test_no_order_of_arrival_of_a_crowd_decides_what_is_shown(history: list[Deed
 @given(deeds(), SEEDS)
 def test_no_order_of_arrival_among_rivals_decides_what_is_shown(history: list[Deed], seed: int) -> None:
     check_orders(Hostile(history, rivals(), (DAVE, DAVE, DAVE, CAROL, BOB, ROOT_KEY)), seed)
+
+
+@part(3)
+@given(deeds(12), SEEDS)
+def test_no_order_of_arrival_in_a_doubled_directory_decides_what_is_shown(history: list[Deed], seed: int) -> None:
+    check_orders(Hostile(history, doubled(), (ALICE, BOB, ROOT_KEY)), seed)
 
 
 def check_orders(hostile: Hostile, seed: int) -> None:
@@ -181,4 +187,19 @@ def test_a_key_that_is_valid_in_a_hidden_directory_by_a_merged_one_may_make_it_w
     replica.apply([story.slink(DAVE, inner, b"target", "inner")], [])
     assert replica.check_view() == []
     assert replica.attributes(path("/d/a/inner")).kind is Kind.SYMLINK
+    replica.close()
+
+
+def test_a_directory_shown_by_a_revert_counts_twice_once_something_in_it_counts(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path)
+    begin = doubled()
+    story.entries[:] = begin
+    replica = make_replica(tmp_path / "node", born=[], identity=begin[0].hash)
+    replica.apply(begin, [])
+    assert replica.attributes(path("/d")).kind is Kind.DIRECTORY
+    # The branch that Alice began counts from here on: her key does not any more, but this one stands in her directory.
+    theirs = next(entry for entry in begin if entry.name == b"d" and entry.action is Action.MKDIR)
+    replica.apply([story.slink(ROOT_KEY, theirs, b"target", "inner")], [])
+    assert replica.check_view() == []
+    assert replica.attributes(path("/d/inner")).kind is Kind.SYMLINK
     replica.close()
