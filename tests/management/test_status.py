@@ -103,6 +103,39 @@ def test_the_last_change_is_what_arrived_last_and_not_what_was_signed_last(conf:
     assert lines(conf("status", "conf"))["last change"].startswith("write of /early by ")
 
 
+def test_the_last_change_is_called_what_the_log_calls_it(conf: Cli) -> None:
+    with conf.replica("conf") as here:
+        other = copy_replica(here, conf.base / "other", default_keys(conf.home))
+        here.commit(lambda author: author.write((b"both",), b"here"))
+        there = other.commit(lambda author: author.write((b"both",), b"there"))
+        other.close()
+        here.apply(there.entries, there.blocks)
+    conf("conflicts", "conf", "--accept", "--all")
+    seen = [_last_change(conf, "/both")]
+    with conf.replica("conf") as here:
+        here.commit(lambda author: author.write((b"both",), b"again"))
+    conf("revert", "conf:/both", "--at", there.entries[0].hash.hex())
+    seen.append(_last_change(conf, "/both"))
+    with conf.replica("conf") as here:
+        here.commit(lambda author: author.make_link((b"more",), (b"both",)))
+    seen.append(_last_change(conf, "/more"))
+    with conf.replica("conf") as here:
+        here.commit(lambda author: author.rename((b"both",), (b"moved",)))
+    # A rename ends with the removal of the old name.
+    seen.append(_last_change(conf, "/both"))
+    assert seen == ["accept", "revert", "link", "delete"]
+
+
+def _last_change(conf: Cli, path: str) -> str:
+    """What `status` calls the last change, which is of this path; what `log` calls it."""
+    latest = told(conf)["latest"]
+    assert latest["path"] == path
+    rows = {row["entry"]: row["action"] for row in json.loads(conf("log", f"conf:{path}", "--json"))}
+    assert rows[latest["entry"]] == latest["action"]
+    assert lines(conf("status", "conf"))["last change"].startswith(f"{latest['action']} of {path} by ")
+    return str(latest["action"])
+
+
 def test_without_a_key_that_may_write(conf: Cli) -> None:
     assert conf.run("genkey", "-f")[0] == 0
     assert told(conf)["may_write"] == []

@@ -107,6 +107,14 @@ class HistoryServices:
             )
         ]
 
+    def word(self, path: Path, entry: Entry) -> str:
+        """What an entry of a path did, as `RevisionRow.action`."""
+        if entry.action in (Action.LINK, Action.REVERT):
+            for revision in self._replica.examine(path, Survey.revisions):
+                if revision.entry.hash == entry.hash:
+                    return self._rows([(path, revision)])[0].action
+        return _word(entry)
+
     def tree(self, request: ListTree) -> list[TreeRow]:
         """See `ListTree`."""
         found = []
@@ -244,8 +252,8 @@ class HistoryServices:
         return [SettledConflict(conflict, conflict.lost.entry in settled) for conflict in conflicts]
 
 
-def action_word(entry: Entry) -> str:
-    """What an entry does, in the words of `log` and `status`; a change of mode, owner or time as events call it."""
+def _word(entry: Entry) -> str:
+    """What an entry does; a change of mode, owner or time as events call it."""
     return EventType.ATTRIBUTES.value if entry.action is Action.MODE else entry.action.name.lower()
 
 
@@ -270,7 +278,7 @@ def _row(
     path: Path, revision: Revision, arrived: float, source: Source | None, key_names: Mapping[Fingerprint, str]
 ) -> RevisionRow:
     entry, state = revision.entry, revision.state
-    action = action_word(entry)
+    action = _word(entry)
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),

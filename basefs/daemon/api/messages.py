@@ -613,7 +613,10 @@ class GetSummary(Request[Summary]):
 
 @dataclass(frozen=True, slots=True)
 class LatestEntry:
-    """The entry that arrived last; `time`: when it was signed, by the signer's clock."""
+    """The entry that arrived last.
+
+    `time`: when it was signed, by the signer's clock.  `action`: as in `RevisionRow`.
+    """
 
     path: str
     entry: str

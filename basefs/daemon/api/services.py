@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from basefs.daemon.api.history import HistoryServices, action_word
+from basefs.daemon.api.history import HistoryServices
 from basefs.daemon.api.keys import KeyServices
 from basefs.daemon.api.messages import (
     AddToLog,
@@ -177,7 +177,7 @@ class LogServices:
         return LatestEntry(
             path=to_text(found.path),
             entry=found.entry.hash.hex(),
-            action=action_word(found.entry),
+            action=self._history.word(found.path, found.entry),
             key=self._replica.key_names().get(found.entry.fingerprint),
             fingerprint=found.entry.fingerprint.hex(),
             time=found.entry.made / 10**9,
