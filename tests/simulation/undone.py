@@ -88,6 +88,13 @@ MENDS = (
         "if authority.may_grant(entry.fingerprint) and self.states[entry.hash].complete:",
         "if authority.may_grant(entry.fingerprint):",
     ),
+    Mend(
+        "branch that a revert shows",
+        "view/walk.py",
+        "        self.decided_below.add(directory.mkdir)\n",
+        "        if directory.unlimited:\n            self.decided_below.add(directory.mkdir)\n",
+        45,
+    ),
     Mend("moved directory", "view/author.py", "self._tree.nearest(path[:-1])", "self._directory(path[:-1])"),
     Mend(
         "own idle time",
