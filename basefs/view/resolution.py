@@ -212,7 +212,11 @@ class _Contributors:
             if authority == place.authority:
                 return found
         known = self._remembered.get(place.mkdir)
-        return known[1] if known is not None and known[0] == place.authority else None
+        if known is None or known[0] != place.authority:
+            return None
+        # The same directory with other keys takes its place among what is remembered.
+        self._found.setdefault(place.mkdir, []).append(known)
+        return known[1]
 
     def note(self, place: Incarnation, found: dict[Fingerprint, int]) -> None:
         """They were found."""

@@ -90,6 +90,21 @@ def test_no_order_of_arrival_of_a_crowd_decides_what_is_shown(history: list[Deed
 
 @part(3)
 @given(deeds(), SEEDS)
+# A directory that is asked about twice, with other keys the second time.
+@example(
+    [
+        Deed(11, 0, 2, 0, 0),
+        *[Deed(0, 0, 0, 0, 0)] * 13,
+        Deed(23, 3, 0, 0, 0),
+        Deed(0, 0, 2, 0, 0),
+        Deed(14, 0, 0, 0, 0),
+        Deed(8, 0, 0, 0, 0),
+        Deed(0, 0, 3, 20, 0),
+        *[Deed(0, 0, 0, 0, 0)] * 2,
+        Deed(25, 3, 3, 0, 0),
+    ],
+    0,
+)
 def test_no_order_of_arrival_among_rivals_decides_what_is_shown(history: list[Deed], seed: int) -> None:
     check_orders(Hostile(history, rivals(), (DAVE, DAVE, DAVE, CAROL, BOB, ROOT_KEY)), seed)
 
