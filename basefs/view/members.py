@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from basefs.log.hashes import Fingerprint
@@ -49,12 +49,13 @@ class Members:
 
     def has_room(self, signer: Fingerprint) -> bool:
         """Whether one more key would be a member if this key granted it."""
-        sponsors = next((theirs for key, theirs in self.let_in.items() if fingerprint_of(key) == signer), {})
-        if not sponsors:
-            return True
-        return any(
-            sum(theirs.get(sponsor, steps + 2) <= steps + 1 for theirs in self.let_in.values()) < MOST_OF_ONE
-            for sponsor, steps in sponsors.items()
+        sponsors = next((theirs for key, theirs in self.let_in.items() if fingerprint_of(key) == signer), None)
+        return sponsors is not None and (
+            not sponsors
+            or any(
+                sum(theirs.get(sponsor, steps + 2) <= steps + 1 for theirs in self.let_in.values()) < MOST_OF_ONE
+                for sponsor, steps in sponsors.items()
+            )
         )
 
 
@@ -77,73 +78,54 @@ def members(store: Store, tree: Tree, now: float) -> Members:
     named = always | {grant.fingerprint for grant in grants if ends.get(grant.fingerprint, now) >= now}
     publics = {grant.fingerprint: grant.entry.content for grant in grants}
     node = tree.find(())
-    sponsorship = _Sponsorship(grants, always if node is None else node.authority.depths.keys(), named)
+    tops = always if node is None else node.authority.depths.keys()
+    let_in, too_many = _let_in(grants, tops, named)
 
     def public(key: Fingerprint) -> bytes:
         return publics.get(key) or store.granted.key(key) or key
 
     found = {
         public(key): {public(sponsor): steps for sponsor, steps in sponsors.items()}
-        for key, sponsors in sponsorship.let_in.items()
+        for key, sponsors in let_in.items()
         if key in named and public(key) != key
     }
-    left_out = {public(sponsor): count for sponsor, count in sponsorship.left_out().items()}
+    left_out = {public(sponsor): len(keys) for sponsor, keys in too_many.items() if keys}
     return Members(found, frozenset(grant.entry.content for grant in grants if grant.fingerprint in ends), left_out)
 
 
-class _Sponsorship:
-    """Who has let in whom.
+def _let_in(
+    grants: Sequence[Grant], tops: Set[Fingerprint], named: Set[Fingerprint]
+) -> tuple[dict[Fingerprint, dict[Fingerprint, int]], dict[Fingerprint, set[Fingerprint]]]:
+    """Each key that the keys of `/` have let in -> its sponsors, with the grants between the two; and who was too many.
 
-    Attributes:
-        let_in: each key -> its sponsors, with the grants between the two; none for the `tops`.
+    What hangs on no such key lets in nobody: otherwise the holder of one directory could be many sponsors.
+
+    Args:
+        grants: by arrival.
+        tops: the keys that are valid at `/`.
+        named: the keys that would be members; others take no place.
     """
-
-    def __init__(self, grants: Sequence[Grant], tops: Collection[Fingerprint], named: Set[Fingerprint]) -> None:
-        """`grants`: by arrival; `tops`: the keys that are valid at `/`; `named`: those that would be members."""
-        self.let_in: dict[Fingerprint, dict[Fingerprint, int]] = {key: {} for key in tops}
-        self._named = named
-        self._left_out: dict[Fingerprint, set[Fingerprint]] = {}
-        #: Signer -> the keys that it has granted, with the number of the first grant.
-        self._granted: dict[Fingerprint, dict[Fingerprint, int]] = {}
-        for number, grant in enumerate(grants):
-            self._granted.setdefault(grant.entry.fingerprint, {}).setdefault(grant.fingerprint, number)
-        sponsors = dict.fromkeys(key for top in tops for key in self._granted.get(top, ()) if key not in tops)
-        self._apart = {*tops, *sponsors}
-        reached = set(tops)
-        # What hangs on a directory that was removed may have lost the grants above it: then its signer is a sponsor.
-        for key in (*sponsors, *self._granted):
-            if key not in reached:
-                self._reach(key, reached)
-                self._count(key)
-
-    def left_out(self) -> dict[Fingerprint, int]:
-        """See `Members`."""
-        counts = {sponsor: len(keys & self._named - self.let_in.keys()) for sponsor, keys in self._left_out.items()}
-        return {sponsor: count for sponsor, count in counts.items() if count}
-
-    def _reach(self, start: Fingerprint, reached: set[Fingerprint]) -> None:
-        """Note all that a key has let in, also those that are too many: they are no sponsors."""
-        rest = [start]
-        while rest:
-            key = rest.pop()
-            if key not in reached:
-                reached.add(key)
-                rest.extend(each for each in self._granted.get(key, ()) if each not in self._apart)
-
-    def _count(self, sponsor: Fingerprint) -> None:
-        """Let in what hangs on a sponsor, and on no other one that is between."""
-        seen, too_many = {sponsor}, self._left_out.setdefault(sponsor, set())
+    #: Signer -> the keys that it has granted, with the number of the first grant.
+    granted: dict[Fingerprint, dict[Fingerprint, int]] = {}
+    for number, grant in enumerate(grants):
+        granted.setdefault(grant.entry.fingerprint, {}).setdefault(grant.fingerprint, number)
+    sponsors = {key for top in tops for key in granted.get(top, ()) if key not in tops}
+    let_in: dict[Fingerprint, dict[Fingerprint, int]] = {key: {} for key in tops}
+    too_many: dict[Fingerprint, set[Fingerprint]] = {sponsor: set() for sponsor in sponsors}
+    for sponsor in sponsors:
+        seen = {sponsor}
         level, steps, count = [sponsor], 0, 0
         while level:
             further: dict[Fingerprint, int] = {}
             for key in level:
                 if count == MOST_OF_ONE:
-                    too_many.add(key)
+                    too_many[sponsor].add(key)
                     continue
-                count += key in self._named
-                self.let_in.setdefault(key, {})[sponsor] = steps
-                for each, number in self._granted.get(key, {}).items():
-                    if each not in seen and each not in self._apart:
+                count += key in named
+                let_in.setdefault(key, {})[sponsor] = steps
+                for each, number in granted.get(key, {}).items():
+                    if each not in seen and each not in tops and each not in sponsors:
                         further[each] = min(number, further.get(each, number))
             seen |= further.keys()
             level, steps = sorted(further, key=further.__getitem__), steps + 1
+    return let_in, {sponsor: keys & named - let_in.keys() for sponsor, keys in too_many.items()}

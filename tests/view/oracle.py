@@ -21,13 +21,13 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 class Depths(dict[bytes, int]):
     """Valid key -> its authority; and of those that have quotas, by the depths of the directories.
 
-    `named`: the public keys that the grants and admits in force name which gave these depths.
+    `named`: the grants and admits in force on the nearest path that has any.
     """
 
     def __init__(self, depths: dict[bytes, int] | None = None) -> None:
         super().__init__(depths or {})
         self.limits: dict[bytes, dict[int, Quota]] = dict(depths.limits) if isinstance(depths, Depths) else {}
-        self.named: set[bytes] = set()
+        self.named: set[Entry] = set()
 
     def grant(self, key: bytes, depth: int, quota: Quota | None) -> None:
         """One more grant of a key."""
@@ -102,14 +102,28 @@ class Oracle:
                 todo.append(((*names, name), self.path((*names, name), branch.directories, branch.keys)))
         return shown
 
-    def members(self) -> set[bytes]:
-        """The public keys of those who may read."""
-        first = {e.content for e in self.entries.values() if fingerprint_of(e.content) in self.root_key()}
+    def members(self) -> dict[bytes, set[bytes]]:
+        """The public keys of those who may read, each with those of its sponsors; however many they have let in."""
         live = self.branches()
         lasting = [
             self.keys_on(hash).named for hash in self.entries if self.hanging(hash) and not self.shows(live, hash)
         ]
-        return first.union(*(branch.keys.named for branch in live.values()), *lasting)
+        grants = set[Entry]().union(*(branch.keys.named for branch in live.values()), *lasting)
+        tops = {*self.root_key(), *(live[()].keys if () in live else ())}
+        found: dict[bytes, set[bytes]] = {
+            e.content: set() for e in self.entries.values() if fingerprint_of(e.content) in tops
+        }
+        sponsors = {e.content for e in grants if e.fingerprint in tops and e.content not in found}
+        apart = sponsors | found.keys()
+        for sponsor in sponsors:
+            reached, further = set[bytes](), {sponsor}
+            while further:
+                reached |= further
+                signers = set(map(fingerprint_of, reached))
+                further = {e.content for e in grants if e.fingerprint in signers} - reached - apart
+            for key in reached:
+                found.setdefault(key, set()).add(sponsor)
+        return found
 
     def shows(self, live: dict[paths.Path, Branch], hash: bytes) -> bool:
         """Whether a live path is what an entry has made, or the entry is a key's, which stands behind another one."""
@@ -547,7 +561,7 @@ def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
         counting += level
     admits = [entry for entry in hanging if entry.action is Action.ADMIT]
     admits = [entry for entry in admits if entry.fingerprint in keys and entry.fingerprint not in keys.limits]
-    keys.named = {entry.content for entry in (*counting, *standing(admits, [], falls))}
+    keys.named = {*counting, *standing(admits, [], falls)}
     return keys
 
 

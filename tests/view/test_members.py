@@ -15,7 +15,7 @@ from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
 from basefs.view.members import MOST_OF_ONE
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_replica, parcels, path
-from tests.view.stories import Story
+from tests.view.stories import Story, above
 
 
 @pytest.fixture
@@ -290,6 +290,25 @@ def test_all_that_a_key_below_the_root_has_let_in_counts_with_it(story: Story, h
     replica.close()
 
 
+def test_no_key_below_the_root_makes_itself_many_sponsors(story: Story, home: Entry) -> None:
+    """Dave may write, as long as the two directories are one, and is no member: a file hides where he was granted."""
+    bob = story.grant(ROOT_KEY, home, BOB)
+    first = story.mkdir(BOB, home, "e")
+    second = story.mkdir(BOB, home, "e", wanted=above(first))
+    story.grant(BOB, second, CAROL)
+    hidden = story.mkdir(BOB, first, "f")
+    story.grant(CAROL, hidden, DAVE)
+    file = story.write(BOB, first, b"", "f", wanted=above(hidden))
+    written = story.write(DAVE, story.revert(DAVE, file, hidden), b"")
+    story.grant(DAVE, written, STRANGER)
+    assert "dave" in dict(story.tree()[path("/d/e/f")].keys)
+    assert members(story) == {"root", "alice", "bob", "carol"}
+    story.grant(BOB, bob, STRANGER)
+    replica = story.replica()
+    assert sponsors(replica) == {"root": set(), "alice": set(), "bob": {"bob"}, "carol": {"bob"}, "stranger": {"bob"}}
+    replica.close()
+
+
 def test_no_key_takes_over_the_members_of_another_one(tmp_path: Path) -> None:
     """Neither by a grant that is nearer to her, nor by keys that fill what she may let in."""
     replica = make_replica(tmp_path / "log")
@@ -343,6 +362,8 @@ def test_a_key_below_the_root_lets_in_a_bounded_number(tmp_path: Path) -> None:
     assert {ROOT_KEY.public, BOB.public, CAROL.public} <= replica.members()
     assert not replica.membership().has_room(BOB.fingerprint) and not replica.membership().has_room(CAROL.fingerprint)
     assert replica.membership().has_room(ROOT_KEY.fingerprint)
+    left_out = next(key for key in more if key not in replica.members())
+    assert not replica.membership().has_room(fingerprint_of(left_out))
     replica.commit(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
     assert replica.members() == {ROOT_KEY.public}
     replica.close()
