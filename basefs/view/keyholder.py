@@ -38,7 +38,7 @@ from basefs.view.supposing import (
     supposed,
 )
 from basefs.view.tree import Node, Tree
-from basefs.view.walk import Outcome
+from basefs.view.walk import Forest, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +192,32 @@ class KeyHolder:
             revokes += self._revoke(self._signer.valid(authority), end, key_name, fingerprint, grants)
         if ours or not removed:
             node = self._tree.node(path)
-            self._require_place(node)
+            if not ours:
+                self._require_place(node)
             own = self._signer.key_for(node.authority, path)
             # The granter may always revoke its grant; another key of equal authority may not.
             granters = _granters(ours, node.authority)
             others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
             candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
-            end = self._chain_ends(path, _made(node), fingerprint, node.authority.grants)[-1]
-            revokes += self._revoke(candidates, end, key_name, fingerprint, ours)
+            for carriers in self._carriers(node, path, ours):
+                end = self._chain_ends(path, carriers, fingerprint, node.authority.grants)[-1]
+                revokes += self._revoke(candidates, end, key_name, fingerprint, ours)
         if not revokes:
             raise PermissionDenied(
                 f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key that signs "
                 "here has authority over it; its granter can revoke it, or a key with higher authority, see -k"
             )
         return self._plan(path, revokes, keep=not discard)
+
+    def _carriers(self, node: Node, path: Path, ours: set[tuple[Path, Grant]]) -> list[list[EntryHash]]:
+        """The entries on which these grants at a path hang; those that count as one together."""
+        if not _is_link(node):
+            return [_made(node)]
+        # Whoever may write at a path may leave a link there, which would keep the key.
+        keys = self._store.keys_at(node.path_id)
+        hashes = {grant.entry.hash for _, grant in ours}
+        hanging = Forest.of(keys, {placed.directory for placed in keys}).hanging
+        return [[made] for made, entries in hanging.items() if any(entry.hash in hashes for entry in entries)]
 
     def _removed_grants(
         self, path: Path, fingerprint: Fingerprint
@@ -360,7 +372,7 @@ class KeyHolder:
 
     @staticmethod
     def _require_place(node: Node) -> None:
-        if node.state.kind is Kind.SYMLINK or node.state.link is not None:
+        if _is_link(node):
             # The entry that a grant would hang on lies at another path, or is none that can carry it.
             raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
 
@@ -547,6 +559,10 @@ class KeyHolder:
 
 def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entries in acks.values() for entry in entries]
+
+
+def _is_link(node: Node) -> bool:
+    return node.state.kind is Kind.SYMLINK or node.state.link is not None
 
 
 def _made(node: Node) -> list[EntryHash]:

@@ -14,6 +14,7 @@ from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
 from basefs.view.members import MOST_OF_ONE
+from basefs.view.states import Kind
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_replica, parcels, path
 from tests.view.stories import Story, above
 
@@ -245,6 +246,21 @@ def test_a_key_holder_revokes_what_is_granted_on_a_removed_directory(tmp_path: P
     assert replica.members() == before
     standings = {(one.entry.content, one.standing) for one in replica.plan(lambda author: author.past.grants())}
     assert (CAROL.public, "gone") in standings or (CAROL.public, "revoked") in standings
+    replica.close()
+
+
+def test_a_link_in_the_place_of_a_directory_keeps_no_key(story: Story, home: Entry) -> None:
+    """Its holder may write at the path itself."""
+    granted = story.grant(ROOT_KEY, home, BOB)
+    story.admit(ROOT_KEY, granted, CAROL)
+    story.slink(BOB, story.mode(BOB, home, 0o755), b"elsewhere")
+    replica = story.replica(ROOT_KEY)
+    assert replica.attributes(path("/d")).kind is Kind.SYMLINK
+    for key in (BOB, CAROL):
+        assert key.public in replica.members()
+        replica.commit(lambda author, key=key: author.revoke(path("/d"), b"key", key.fingerprint))  # type: ignore[misc]
+        assert key.public not in replica.members()
+    assert replica.members() == {ROOT_KEY.public, ALICE.public}
     replica.close()
 
 
