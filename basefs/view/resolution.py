@@ -6,13 +6,14 @@ file that a hard link names, and the life and the contributors below a directory
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
+from basefs.log.keys import fingerprint_of
 from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
@@ -44,6 +45,47 @@ class _Above:
     granted: tuple[tuple[int, Placed], ...]
 
 
+@dataclass(slots=True)
+class _Keys:
+    """The grants, revokes and admits of one path, which may have been made many times.
+
+    Attributes:
+        hanging: mkdir or write -> those on it.
+        revokes: the entry before a mkdir -> key -> signer -> mkdir behind that entry -> a revoke on it.
+    """
+
+    hanging: Mapping[EntryHash, Sequence[Entry]]
+    revokes: dict[EntryHash, dict[bytes, dict[Fingerprint, dict[EntryHash, Entry]]]]
+
+    @classmethod
+    def of(cls, store: Store, path_id: int) -> _Keys:
+        keys = store.keys_at(path_id)
+        found = cls(Forest.of(keys, {placed.directory for placed in keys}).hanging, {})
+        for owner, entries in found.hanging.items():
+            revokes = [entry for entry in entries if entry.action is Action.REVOKE]
+            made = store.get(owner) if revokes else None
+            if made is not None and made.entry.action is Action.MKDIR:
+                behind = found.revokes.setdefault(made.entry.parent, {})
+                for revoke in revokes:
+                    by_signer = behind.setdefault(revoke.content, {})
+                    by_signer.setdefault(revoke.fingerprint, {})[owner] = revoke
+        return found
+
+    def on(self, made: Entry) -> list[Entry]:
+        """Those on what an entry has made, and revokes of their keys on what was made at the same time.
+
+        Both may be one directory, and a revoke hangs on either.  Of those of one key by one signer, one is enough:
+        nothing here comes before or behind it.
+        """
+        here = list(self.hanging.get(made.hash, ()))
+        behind = self.revokes.get(made.parent, {}) if made.action is Action.MKDIR else {}
+        keys = {bytes(fingerprint_of(entry.content)) for entry in here if entry.action is not Action.REVOKE}
+        for key in keys & behind.keys():
+            for found in behind[key].values():
+                here += next(([revoke] for owner, revoke in found.items() if owner != made.hash), [])
+        return here
+
+
 class Ancestry:
     """The directories above the entries of one log.
 
@@ -57,6 +99,8 @@ class Ancestry:
         self._granted = set(store.granted.paths())
         #: By the mkdirs on whose paths a key was granted, and by the first entry of a file.
         self._authorities: dict[tuple[EntryHash, ...], Authority] = {}
+        #: By the id of a path.
+        self._keys: dict[int, _Keys] = {}
         #: By the id of a path: those of the authorities in which what hangs there has a part.
         self._hanging: dict[int, list[tuple[EntryHash, ...]]] = {}
         #: Those of them where nothing hangs yet.
@@ -115,6 +159,7 @@ class Ancestry:
         granted = self._store.granted.paths()
         if is_longer and len(granted) == len(self._granted) and all(map(self._is_ignored, new)):
             for placed in new:
+                self._keys.pop(placed.path_id, None)
                 if placed.path_id in self._key_signers:
                     self._key_signers[placed.path_id].add(placed.entry.fingerprint)
             return
@@ -126,6 +171,7 @@ class Ancestry:
 
     def _forget_authorities(self) -> None:
         self._authorities.clear()
+        self._keys.clear()
         self._hanging.clear()
         self._bare.clear()
 
@@ -138,13 +184,10 @@ class Ancestry:
         """The keys valid above an entry and those granted on it, by a name that stands for both."""
         known = self._authorities.get(place)
         if known is None:
-            forest = Forest.of(self._store.keys_at(placed.path_id), (placed.directory,))
-            hanging = list(forest.hanging.get(placed.entry.hash, ()))
-            for owner, entries in forest.hanging.items():
-                other = None if owner == placed.entry.hash else self._store.get(owner)
-                if other is not None and _are_concurrent(placed.entry, other.entry):
-                    # Both may be one directory, and a revoke hangs on either.
-                    hanging += [entry for entry in entries if entry.action is Action.REVOKE]
+            keys = self._keys.get(placed.path_id)
+            if keys is None:
+                keys = self._keys[placed.path_id] = _Keys.of(self._store, placed.path_id)
+            hanging = keys.on(placed.entry)
             known = authority.extended(hanging, depth)
             self._authorities[place] = known
             self._hanging.setdefault(placed.path_id, []).append(place)
@@ -183,11 +226,6 @@ class _Files:
 
     forest: Forest
     walks: dict[tuple[EntryHash | None, int], Walk] = field(default_factory=dict)
-
-
-def _are_concurrent(one: Entry, other: Entry) -> bool:
-    """Whether two entries of a path make the same directory without having seen each other."""
-    return one.action is other.action is Action.MKDIR and one.parent == other.parent
 
 
 class _NotAnswered(Exception):

@@ -15,6 +15,7 @@ from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
 from basefs.view.members import MOST_OF_ONE
 from basefs.view.states import Kind
+from tests.support.cost import calls
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_replica, parcels, path
 from tests.view.stories import Story, above
 
@@ -393,3 +394,25 @@ def test_a_grant_that_is_named_like_an_invitation_takes_no_membership_of_the_roo
     found = replica.membership()
     assert found.keys == {ROOT_KEY.public, BOB.public} and not found.invited
     replica.close()
+
+
+@pytest.mark.parametrize("is_made_at_once", [True, False])
+def test_a_look_is_linear_in_the_directories_that_were_made_in_one_place(
+    tmp_path: Path, *, is_made_at_once: bool
+) -> None:
+    """A key is granted on each, and all are removed, one after the other or all at once."""
+    found = []
+    for count in (60, 120):
+        story = Story(tmp_path / str(count))
+        behind = home = story.mkdir(ROOT_KEY, story.root, "d")
+        for _ in range(count):
+            made = story.mkdir(ROOT_KEY, behind, "e")
+            story.now += 1
+            story.revoke(ROOT_KEY, story.grant(ROOT_KEY, made, CAROL), BOB)
+            removed = story.delete(ROOT_KEY, made)
+            behind = home if is_made_at_once else removed
+        replica = story.replica()
+        found.append(calls(lambda replica=replica: replica.membership()))  # type: ignore[misc]
+        assert replica.members() == {ROOT_KEY.public, CAROL.public}
+        replica.close()
+    assert found[1] <= 2.3 * found[0]
