@@ -202,6 +202,17 @@ def test_what_is_open_goes_on_from_its_own_version(two: Two) -> None:
     assert len(two.there.survey(F).conflicts()) == 1
 
 
+@pytest.mark.parametrize("content", [b"first", b"ours"], ids=["as it was once", "new"])
+def test_a_save_on_top_of_what_came_survives_a_kill(two: Two, content: bytes) -> None:
+    """Also one that takes back what another node has changed."""
+    two.elsewhere()
+    two.here.save("/d/f", content)
+    two.restart()
+    assert two.here.load(F) == content
+    two.meet()
+    assert two.here.load(F) == content
+
+
 def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     two.here.save("/d/f", b"ours")
     commit = two.here.replica.commit

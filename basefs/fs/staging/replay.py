@@ -49,6 +49,7 @@ class Found:
         written: the number of the frame with its content, -1 if that is published.
         content: what was written and is not published.
         published: the last content that was.
+        replaced: the write entry with the content before that.
         face: mode and owner that it had in the view.
         detached: whether its place in the view was taken.
     """
@@ -58,6 +59,7 @@ class Found:
     written: int = -1
     content: bytes | SpoolFile | None = None
     published: bytes | SpoolFile | None = None
+    replaced: EntryHash | None = None
     face: tuple[int, Owner | None] | None = None
     detached: bool = False
 
@@ -157,9 +159,13 @@ class Replay:
 
     @staticmethod
     def _compare(found: Found, before: Found) -> None:
-        """An inode may be recorded again as it was, while it is being published."""
-        found.published = before.published
-        if found.content is not None and found.content == before.published:
+        """An inode may be recorded again as it was, while it is being published.
+
+        On a version that another node has made since, the same content is a change.
+        """
+        found.published, found.replaced = before.published, before.replaced
+        is_same = found.content is not None and found.content == before.published
+        if is_same and found.inode.base in (before.inode.base, before.replaced):
             found.content, found.written = None, -1
             found.inode.base = before.inode.base
         elif found.content == before.content:
@@ -252,7 +258,7 @@ class Replay:
             inode.origin, inode.home = made[0], taken.names[0]
             found.detached = False
         if found.written < planned and made is not None:
-            inode.base = made[1]
+            found.replaced, inode.base = inode.base, made[1]
             found.published = found.content or found.published
             found.content, found.written = None, -1
 
