@@ -213,6 +213,57 @@ def test_a_save_on_top_of_what_came_survives_a_kill(two: Two, content: bytes) ->
     assert two.here.load(F) == content
 
 
+def rewrite(here: Local, handle: int, content: bytes) -> None:
+    """What an editor does that keeps its file open."""
+    here.fs.files.truncate((), 0, handle)
+    here.fs.files.write(handle, content, 0)
+    here.fs.files.flush(handle)
+
+
+@pytest.fixture(params=["/d/f", "/d/g"], ids=["one name", "two names"])
+def name(two: Two, request: pytest.FixtureRequest) -> tuple[bytes, ...]:
+    """By which the newest version is opened."""
+    if request.param != "/d/f":
+        two.here.fs.namespace.make_link(path(request.param), F)
+        two.meet()
+    return path(request.param)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize("content", [b"the last one", b"first"], ids=["new", "as it was once"])
+def test_who_has_opened_the_newest_version_writes_over_it(
+    two: Two, name: tuple[bytes, ...], content: bytes, killed: bool
+) -> None:
+    """Also where somebody has written to an older one meanwhile, on which that was no answer to the newest."""
+    old = two.here.fs.files.open(F, os.O_RDWR)
+    two.elsewhere()
+    new = two.here.fs.files.open(name, os.O_RDWR)
+    rewrite(two.here, old, b"of the older version")
+    rewrite(two.here, new, content)
+    if killed:
+        two.restart()
+    two.meet()
+    assert two.here.load(F) == two.here.load(name) == content
+    assert two.there.survey(F).conflicts() == []
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_who_has_opened_an_older_version_does_not_hide_the_newest(
+    two: Two, name: tuple[bytes, ...], killed: bool
+) -> None:
+    """Also where somebody has written to the newest one meanwhile."""
+    old = two.here.fs.files.open(F, os.O_RDWR)
+    theirs = two.elsewhere()
+    new = two.here.fs.files.open(name, os.O_RDWR)
+    rewrite(two.here, new, b"of the newest version")
+    rewrite(two.here, old, b"the last one")
+    if killed:
+        two.restart()
+    two.meet()
+    shown = b"theirs" if two.check_kept(theirs) else b"the last one"
+    assert two.here.load(F) == two.here.load(name) == shown
+
+
 def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     two.here.save("/d/f", b"ours")
     commit = two.here.replica.commit

@@ -435,9 +435,13 @@ class WorkingSet:
         self.catch_up(inode)
         other = None if inode.origin is None else self.by_origin.get(inode.origin)
         if inode.origin is not None and other is not None and other is not inode and other.names:
-            # Opened later, after another node had changed the file: the last one that writes wins.
+            # Opened before or after another node had changed the file: the last one that writes wins, and what it
+            # writes was made on the version that it has opened.
+            opened = self.attributes(inode)
             for path in other.names:
                 self.overlay.put(path, inode)
+            if other.home in other.names and opened is not None:
+                self.overlay.see(other.home, opened.version)
             inode.names, other.names = {**inode.names, **other.names}, {}
             inode.take_unset(other.mode, other.owner)
             self.by_origin[inode.origin] = inode
