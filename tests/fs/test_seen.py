@@ -264,6 +264,39 @@ def test_who_has_opened_an_older_version_does_not_hide_the_newest(
     assert two.here.load(F) == two.here.load(name) == shown
 
 
+@pytest.mark.parametrize("is_drafted", [False, True])
+def test_a_save_is_not_lost_to_one_that_was_made_while_an_earlier_one_was_published(
+    two: Two, is_drafted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publisher takes over what it has published of one version of an open file, and another one is pending."""
+    old = two.here.fs.files.open(F, os.O_RDWR)
+    two.elsewhere()
+    new = two.here.fs.files.open(F, os.O_RDWR)
+    rewrite(two.here, old, b"of the older version")
+    commit = two.here.replica.commit
+
+    def late(*arguments: object, **options: object) -> Applied:
+        monkeypatch.undo()
+        if not is_drafted:
+            rewrite(two.here, new, b"of the newest version")
+        applied = commit(*arguments, **options)  # type: ignore[arg-type]
+        if is_drafted:
+            rewrite(two.here, new, b"of the newest version")
+        return applied
+
+    monkeypatch.setattr(two.here.replica, "commit", late)
+    two.here.fs.publisher.publish()
+    assert two.here.load(F) == b"of the newest version"
+    rewrite(two.here, old, b"the last one")
+    assert two.here.load(F) == b"the last one"
+    two.meet()
+    tips = {entry.hash for entry in two.there.survey(F).outcome.tips}
+    kept = tips | {conflict.lost.hash for conflict in two.there.survey(F).conflicts()}
+    assert b"the last one" in {two.there.content_at(hash) for hash in kept}
+    for handle in (old, new):
+        two.here.close(handle)
+
+
 def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     two.here.save("/d/f", b"ours")
     commit = two.here.replica.commit

@@ -83,12 +83,12 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
         inode.base = attributes.content
     if inode.version != step.version:
         # It goes on being changed: what is left is published next time.
-        working.by_origin[attributes.origin] = inode
+        working.lead(attributes.origin, inode)
         return
     _remember(working, inode, attributes)
     _release(working, step, inode)
     if inode.handles or inode.names:
-        working.by_origin[attributes.origin] = inode
+        working.lead(attributes.origin, inode)
     for path, state in lost.items():
         _tell(working, path, state)
 

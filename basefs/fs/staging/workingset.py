@@ -428,6 +428,12 @@ class WorkingSet:
         self.attach(inode)
         return inode.spool
 
+    def lead(self, origin: EntryHash, inode: Inode) -> None:
+        """What was published of an inode is this file: the file's names lead to it, unless another one has them now."""
+        other = self.by_origin.get(origin)
+        if other is None or not other.names:
+            self.by_origin[origin] = inode
+
     def attach(self, inode: Inode) -> None:
         """Give a pending inode a place in the overlay from which it is published: the name that the view has of it."""
         if inode.unlinked or inode.home is None or not self.stays_here(inode):
