@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from basefs.daemon.lasting import repeat
 from basefs.daemon.looks import Looks
-from basefs.errors import BaseFSError, NotFound, NotPermitted, PermissionDenied
+from basefs.errors import NotFound, NotPermitted, PermissionDenied
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.path import display, escaped
@@ -144,13 +145,11 @@ def _names(one: Adoption) -> tuple[str, str, str]:
 async def keep_adopting(replica: Replica) -> None:
     """Look at the invitations whenever grants or revokes have come, and when one may have expired, for ever."""
     looks, adopter = Looks(replica), Adopter(replica)
-    while True:
+    is_any_open = True
+
+    async def look() -> None:
+        nonlocal is_any_open
         is_any_open = True
-        try:
-            is_any_open = await looks.look(adopter.look)
-        except BaseFSError as error:
-            log.error("cannot look at the invitations: %s", error)
-        except Exception:
-            # A task that is gone would leave invitations in force.
-            log.exception("cannot look at the invitations")
-        await looks.wait(_LOOK_SECONDS if is_any_open else None)
+        is_any_open = await looks.look(adopter.look)
+
+    await repeat("look at the invitations", look, lambda: looks.wait(_LOOK_SECONDS if is_any_open else None))

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from basefs.daemon.api.messages import MAX_PENDING, PendingKey
+from basefs.daemon.lasting import repeat
 from basefs.daemon.looks import Looks
-from basefs.errors import AgentError, BaseFSError, UsageError
+from basefs.errors import AgentError, UsageError
 from basefs.gossip.members import Ask
 from basefs.gossip.service import Gossip
 from basefs.log.interface import Digest
@@ -53,22 +54,25 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
     looks = Looks(replica)
     seen: Digest | None = None
     told = gossip.requested_key
-    while True:
-        pause = _LOOK_SECONDS
-        digest = replica.digest()
-        try:
-            if digest != seen:
-                public = await looks.look(lambda: asked_key(replica))
-                if public != told:
-                    await gossip.ask(public)
-                    told = public
-                seen = digest
-        except AgentError as error:
-            log.debug("cannot tell the members whether this node asks to write: %s", error)
-            pause = _AGAIN_SECONDS
-        except BaseFSError as error:
-            log.error("cannot find out whether this node may write: %s", error)
-        await looks.wait(pause)
+    pause = _LOOK_SECONDS
+
+    async def look() -> None:
+        nonlocal seen, told, pause
+        pause, digest = _LOOK_SECONDS, replica.digest()
+        if digest == seen:
+            return
+        public = await looks.look(lambda: asked_key(replica))
+        if public != told:
+            try:
+                await gossip.ask(public)
+            except AgentError as error:
+                log.debug("cannot tell the members whether this node asks to write: %s", error)
+                pause = _AGAIN_SECONDS
+                return
+            told = public
+        seen = digest
+
+    await repeat("find out whether this node may write", look, lambda: looks.wait(pause))
 
 
 async def believed(gossip: Gossip, sync: SyncService, *, is_open: bool) -> list[Ask]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from basefs.daemon.api.messages import RenewedGossipKey
 from basefs.daemon.config import SYNC_PORT_OFFSET, parse_address
+from basefs.daemon.lasting import repeat
 from basefs.daemon.membership import Membership
 from basefs.durable import write_file
 from basefs.errors import BaseFSError, NotPermitted, StoreError
@@ -188,19 +189,17 @@ class GossipKeys:
 
     async def watch(self) -> None:
         """Ask members that gossip does not reach, and make a new key where one is due, for ever."""
-        while True:
-            try:
-                await self._renew_if_due()
-                lost = self._lost()
-                for address in random.sample(lost, min(len(lost), _ASKED)):
-                    await self._meet(address)
-            except OSError as error:
-                log.error("cannot keep a new gossip key: %s", error)
-            except Exception:
-                # A task that is gone would leave the key with who was revoked.
-                log.exception("cannot exchange the gossip key")
-            # At random, so that one member makes the key and the others take it.
-            await asyncio.sleep(random.uniform(0.5, 1.0) * _ASK_SECONDS)
+
+        async def exchange() -> None:
+            await self._renew_if_due()
+            lost = self._lost()
+            for address in random.sample(lost, min(len(lost), _ASKED)):
+                await self._meet(address)
+
+        # At random, so that one member makes the key and the others take it.
+        await repeat(
+            "exchange or keep the gossip key", exchange, lambda: asyncio.sleep(random.uniform(0.5, 1.0) * _ASK_SECONDS)
+        )
 
     def _is_due(self) -> bool:
         """Whether somebody may have the key who takes no part in gossip: the key of a member was revoked."""

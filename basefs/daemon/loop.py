@@ -20,6 +20,7 @@ from basefs.daemon.api.services import NodeServices
 from basefs.daemon.config import Home
 from basefs.daemon.conflicts import ConflictWatch
 from basefs.daemon.handover import HandOver
+from basefs.daemon.lasting import repeat
 from basefs.daemon.network import Network
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
@@ -171,17 +172,21 @@ class EventLoopServices:
 
     async def _watch_room(self) -> None:
         """Notice that a full disk has room again, also where nothing happens."""
-        while True:
+
+        async def look() -> None:
             self._replica.room.look()
-            await asyncio.sleep(_ROOM_SECONDS)
+
+        await repeat("look for room on the disk", look, lambda: asyncio.sleep(_ROOM_SECONDS))
 
     async def _report_status(self, network: Network | None) -> None:
         where = self._options.mountpoint or "not mounted"
-        while True:
+
+        async def report() -> None:
             with contextlib.suppress(BaseFSError):
                 cluster = "single node" if network is None else f"{network.alive()} members alive"
                 self._manager.status(f"{where}, {cluster}, {self._replica.totals()['entries']} entries")
-            await asyncio.sleep(_STATUS_SECONDS)
+
+        await repeat("report to the service manager", report, lambda: asyncio.sleep(_STATUS_SECONDS))
 
 
 def _report(conflict: LostRevision, handlers: HandlerRunner | None) -> None:
@@ -193,14 +198,16 @@ def _report(conflict: LostRevision, handlers: HandlerRunner | None) -> None:
 
 async def keep_durable(filesystem: Filesystem) -> None:
     """Make what was saved and what has come survive a power cut, every `DURABLE_SECONDS`, for ever."""
-    while True:
-        await asyncio.sleep(config.DURABLE_SECONDS)
+
+    async def keep() -> None:
         if filesystem.is_durable:
             # To wake a thread ten times a second was half of the processor time of a node on which nothing happens.
-            continue
+            return
         try:
             # In a worker thread: an fsync may take long, and it releases the interpreter lock.
             await asyncio.to_thread(filesystem.keep_durable)
         except StoreError as error:
             filesystem.failed(error)
-            log.error("cannot sync to disk: %s", error)
+            raise
+
+    await repeat("sync to disk", keep, lambda: asyncio.sleep(config.DURABLE_SECONDS))
