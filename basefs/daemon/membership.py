@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from basefs.daemon.looks import SHARE, Looks
-from basefs.errors import BaseFSError, UsageError
+from basefs.daemon.lasting import repeat
+from basefs.daemon.looks import Looks
+from basefs.errors import UsageError
 from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.replica import Replica
@@ -55,35 +56,27 @@ class Membership:
 
         `on_change` is called after they may have changed, and again a moment later where it raises OSError.
         """
-        loop = asyncio.get_running_loop()
-        look_again = due = loop.time()
-        looks = Looks(self._replica)
-        while True:
-            pause = _LOOK_SECONDS
+        loop, looks = asyncio.get_running_loop(), Looks(self._replica)
+        look_again = loop.time()
+
+        async def look() -> None:
+            nonlocal look_again
             digest = self._replica.digest()
-            if digest != self._seen or loop.time() >= look_again:
-                look_again = loop.time() + _EXPIRY_SECONDS
-                try:
-                    self._found = await looks.look(self._replica.membership)
-                    members = self._found.keys
-                    # Revokes never wait for their turn.
-                    sync.turn_away(members)
-                    sync.group(self._found.parties)
-                    self._report()
-                    started = loop.time()
-                    is_due = started >= due
-                    if is_due:
-                        await sync.trust(members, self._own(members))
-                        due = loop.time() + (loop.time() - started) / SHARE
-                    await on_change()
-                    self._seen = digest if is_due else None
-                    pause = _LOOK_SECONDS if is_due else min(_LOOK_SECONDS, due - started)
-                except (BaseFSError, OSError) as error:
-                    log.error("cannot find out who is a member: %s", error)
-                except Exception:
-                    # A task that is gone would let a revoked key in for ever.
-                    log.exception("cannot find out who is a member")
-            await looks.wait(pause, _LOOK_SECONDS)
+            if digest == self._seen and loop.time() < look_again:
+                return
+            look_again = loop.time() + _EXPIRY_SECONDS
+            self._found = await looks.look(self._replica.membership)
+            members = self._found.keys
+            sync.turn_away(members)
+            sync.group(self._found.parties)
+            self._report()
+            # New members wait for their turn, revokes never do.
+            if not looks.is_hurried:
+                await looks.spend(sync.trust(members, self._own(members)))
+            await on_change()
+            self._seen = None if looks.is_hurried else digest
+
+        await repeat("find out who is a member", look, lambda: looks.wait(_LOOK_SECONDS, _LOOK_SECONDS))
 
     def _report(self) -> None:
         """Log which sponsors have let in too many keys, once for each sponsor."""
