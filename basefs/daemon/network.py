@@ -16,12 +16,14 @@ from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, reso
 from basefs.daemon.api.messages import RenewedGossipKey
 from basefs.daemon.asking import asked_key, keep_asking
 from basefs.daemon.config import is_ip, parse_address
+from basefs.daemon.expelled import keep_forgetting, key_tag
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey
 from basefs.daemon.handover import HandOver, lack_of
+from basefs.daemon.lasting import repeat
 from basefs.daemon.membership import Membership
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.ports import free_pair, try_gossip
-from basefs.errors import AgentError, BaseFSError, StoreError, UsageError
+from basefs.errors import AgentError, BaseFSError, UsageError
 from basefs.gossip.account import NAME as SERF_USER
 from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
@@ -79,6 +81,7 @@ class Network:
                 raise AgentError(f"Serf cannot run as the user {SERF_USER}: {error}") from None
             snapshot, rundir = account.snapshot, account.directory
         key = None if replica.is_open else KeptKey.load(replica.directory)
+        membership = None if key is None else Membership(replica)
         if key is not None and options.encrypt_key is not None:
             raise UsageError(f"gossip of {options.name} has a key of its own: leave --encrypt-key-file out")
         self.gossip = Gossip(
@@ -88,7 +91,7 @@ class Network:
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
                 encrypt_key=options.encrypt_key if key is None else key.signed.key.as_serf(),
-                tags=_tags(self._sync_address.port, options.keys, asked_key(replica)),
+                tags=_tags(self._sync_address.port, _shown_key(membership, options.keys), asked_key(replica)),
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
                 peers_path=replica.directory / PEERS_FILE,
@@ -103,8 +106,7 @@ class Network:
         )
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
-        if key is not None:
-            membership = Membership(replica)
+        if key is not None and membership is not None:
             self._keys = GossipKeys(key, replica, self.gossip, membership)
             shared = replace(shared, credentials=membership.credentials, keys=self._keys.exchange)
         self.sync = SyncService(
@@ -148,12 +150,15 @@ class Network:
                 await self._propagation.stop()
                 raise
             departure.push_async_callback(self.gossip.stop)
-            tasks = [asyncio.create_task(self._watch_address()), asyncio.create_task(self._watch_peers())]
-            tasks.append(asyncio.create_task(keep_asking(self._replica, self.gossip)))
+            lasting = [
+                repeat("look for stalled contents", self._propagation.check_stalled, _pause),
+                repeat("hash the tree", self._propagation.audit, _pause),
+                self._watch_address(),
+                keep_asking(self._replica, self.gossip),
+            ]
             if self._keys is not None:
-                tasks.append(asyncio.create_task(self._keys.watch()))
-                tasks.append(asyncio.create_task(self._watch_expelled()))
-            stack.push_async_callback(cancel, tasks)
+                lasting += [self._keys.watch(), keep_forgetting(self.gossip, self.sync)]
+            stack.push_async_callback(cancel, [asyncio.create_task(each) for each in lasting])
             stack.push_async_callback(self._propagation.stop)
             stack.push_async_callback(self._hand_over, HandOver.take(self._replica.directory))
             yield
@@ -197,61 +202,41 @@ class Network:
                 return Address(member.addr, self._sync_address.port)
         return None
 
-    async def _watch_peers(self) -> None:
-        while True:
-            await asyncio.sleep(config.WATCH_SECONDS)
-            try:
-                await self._propagation.check_stalled()
-            except StoreError as error:
-                log.error("cannot look for stalled contents: %s", error)
-            try:
-                await self._propagation.audit()
-            except BaseFSError as error:
-                log.error("cannot hash the tree: %s", error)
-
-    async def _watch_expelled(self) -> None:
-        """Forget the machines that were expelled, once Serf has lost them, for ever.
-
-        Members exchange nothing with them.  If its key is granted again, such a machine comes back like a new one.
-        """
-        while True:
-            await asyncio.sleep(config.WATCH_SECONDS)
-            for peer in self.gossip.expected:
-                if peer.status == "failed" and self.sync.expelled_at(peer.sync_address):
-                    try:
-                        await self.gossip.forget(peer.name)
-                    except (AgentError, OSError) as error:
-                        log.warning("cannot have the others forget %s: %s", peer.name, error)
-                    else:
-                        log.info("machine forgotten, its key is no member's any more: %s", peer.name)
-
     async def _watch_address(self) -> None:
         """Advertise this node as soon as it has a network, and again when its address has changed."""
         advertised = self.gossip.config.advertise
         if advertised is None:
             return
         whereabouts = Whereabouts(advertised, parse_address(self.gossip.config.bind).host, self._others)
-        while True:
-            await asyncio.sleep(_ADDRESS_SECONDS)
-            try:
-                now = whereabouts.look()
-            except OSError as error:
-                log.warning("cannot list the addresses of this machine: %s", error)
-                continue
+
+        async def look() -> None:
+            now = whereabouts.look()
             if now is not None:
-                log.info("advertised address changed from %s to %s", advertised, now)
-                advertised = now
+                log.info("advertised address changed from %s to %s", self.gossip.config.advertise, now)
                 await self.gossip.advertise(now)
 
+        await repeat("advertise the address of this machine", look, lambda: asyncio.sleep(_ADDRESS_SECONDS))
 
-def _tags(port: int, keys: Sequence[SigningKey], asked: str) -> dict[str, str]:
+
+def _pause() -> Awaitable[None]:
+    return asyncio.sleep(config.WATCH_SECONDS)
+
+
+def _shown_key(membership: Membership | None, keys: Sequence[SigningKey]) -> bytes:
+    """The raw public key that this node proves in sessions, or would if there were members; empty without any."""
+    if membership is not None:
+        return membership.credentials.public
+    return keys[0].public if keys else b""
+
+
+def _tags(port: int, public: bytes, asked: str) -> dict[str, str]:
     """What this node tells of itself: others see by its key that a machine is a copy of another one.
 
-    `asked`: the key that it asks to write with, '' for none.
+    `public`: that key, empty for none; `asked`: the key that it asks to write with, '' for none.
     """
     tags = {TAG_SYNC: str(port)}
-    if keys:
-        tags[TAG_KEY] = keys[0].fingerprint.hex()[:16]
+    if public:
+        tags[TAG_KEY] = key_tag(public)
     if asked:
         tags[TAG_ASK] = asked
     return tags
