@@ -157,7 +157,7 @@ def _member_keys(granted: list[GrantedKey]) -> list[bytes]:
 
     The root key comes last, since it may be in a drawer.
     """
-    keys = [one for one in granted if one.depth is not None and not is_invitation(one.name)]
+    keys = [one for one in granted if one.depth is not None and one.standing == "valid" and not is_invitation(one.name)]
     keys.sort(key=lambda one: (not one.own, one.granted_by == one.fingerprint, one.depth))
     return list(dict.fromkeys(bytes.fromhex(one.public) for one in keys))[:MAX_KEYS]
 

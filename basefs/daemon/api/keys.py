@@ -69,9 +69,9 @@ class KeyServices:
             self._replica.attributes(at)
             granted = [one for one in granted if at[: len(one.path)] == one.path]
         mine = {key.fingerprint for key in self._replica.keys}
-        key_names = self._replica.key_names()
+        key_names, members = self._replica.key_names(), self._members()
         return [
-            _row(one, key_names, own=one.fingerprint in mine)
+            _row(one, key_names, own=one.fingerprint in mine, is_surplus=_is_surplus(one, members))
             for one in granted
             if request.every or one.standing in ("valid", "reads")
         ]
@@ -234,14 +234,21 @@ def _limit(most: int | None) -> int:
     return NO_LIMIT if most is None else min(most, NO_LIMIT - 1)
 
 
-def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool) -> GrantedKey:
+def _is_surplus(one: GrantRecord, members: Members | None) -> bool:
+    """Whether the key of a grant in force is no member all the same; an invitation never was one."""
+    if members is None or one.standing not in ("valid", "reads"):
+        return False
+    return one.entry.content not in members.keys | members.invited
+
+
+def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool, is_surplus: bool) -> GrantedKey:
     quota = one.entry.extensions.quota
     return GrantedKey(
         path=to_text(one.path),
         name=one.entry.name.decode("utf-8", "replace"),
         fingerprint=one.fingerprint.hex(),
         depth=one.depth,
-        standing=one.standing,
+        standing="surplus" if is_surplus else one.standing,
         granted_by=one.entry.fingerprint.hex(),
         granted_by_name=key_names.get(one.entry.fingerprint),
         grant=one.entry.hash.hex(),

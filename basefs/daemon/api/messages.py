@@ -324,7 +324,7 @@ class AcceptConflicts(Request[list[SettledConflict]]):
 
 @dataclass(frozen=True, slots=True)
 class GrantedKey:
-    """A grant; `standing`: valid, or why it does not count; `grant`: its entry; `own`: of a key of this node.
+    """A grant; `standing`: as `basefs keys` explains it; `grant`: its entry; `own`: of a key of this node.
 
     `max_bytes`, `max_entries`: its quota, `None` is no limit; `used_bytes`, `used_entries`: what the key has written at
     and below the path, `None` without a quota.
