@@ -555,6 +555,17 @@ def test_members_do_not_know_a_token_that_was_used(
         assert machine.join(at(token, address), "again")[0] == 0
 
 
+def test_members_that_do_not_know_a_token_cost_the_patience_of_one(secret: Cli, machine: Machine) -> None:
+    """One of them may need some seconds for a key that is new; not each of them."""
+    token = invited(secret, "conf", "--name", "gamma")
+    with secret.replica("conf") as replica, contextlib.ExitStack() as stack:
+        addresses = [stack.enter_context(closed(replica)) for _ in range(5)]
+        other = replace(token, seed=ALICE.seed())
+        began = time.monotonic()
+        assert "the invitation is not known there" in machine.fails(at(other, *addresses))
+        assert time.monotonic() - began < 20, "five seconds each are 25"
+
+
 def test_only_members_that_the_token_names_are_believed(secret: Cli, machine: Machine) -> None:
     token = invited(secret, "conf")
     with secret.replica("conf") as replica, closed(replica) as address:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -258,15 +259,15 @@ def _first(
     return nodes[-1]
 
 
-#: Seconds within which a member lets in a key that was granted a moment ago, also on a busy machine, and seconds
-#: between two attempts.
+#: Seconds within which members let in a key that was granted a moment ago, also on a busy machine, and seconds between
+#: two attempts.
 _ARRIVES_SECONDS = 5.0
 _AGAIN_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Access:
-    """How a newcomer is let in.
+    """How a newcomer is let in; for one arrival.
 
     Attributes:
         credentials: tried one after another, where the filesystem is closed.
@@ -278,16 +279,20 @@ class Access:
     credentials: Sequence[Credentials]
     refused: str = ""
     is_invited: bool = False
+    #: When no member is asked again, once one has refused the key; by the clock of event loops.
+    _until: float = field(default=math.inf, init=False)
 
     async def session(
         self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits
     ) -> Result:
         """A session with a node, under TLS unless its filesystem is open."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + (_ARRIVES_SECONDS if self.is_invited else 0.0)
         while True:
             result = await self._try(replica, node, progress, limits)
-            if result.reason is not Reason.UNKNOWN_KEY or loop.time() >= until:
+            if result.reason is not Reason.UNKNOWN_KEY or not self.is_invited:
+                return result
+            self._until = min(self._until, loop.time() + _ARRIVES_SECONDS)
+            if loop.time() >= self._until:
                 return result
             await asyncio.sleep(_AGAIN_SECONDS)
 
