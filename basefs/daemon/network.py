@@ -102,7 +102,7 @@ class Network:
             on_event=self._propagation.on_event,
             on_members=self._propagation.on_members,
             on_overflow=self._propagation.announce,
-            met_ago=lambda address: self.sync.met_ago(address),
+            met_at=lambda address: self.sync.met_at(address),
         )
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None

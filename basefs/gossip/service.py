@@ -111,11 +111,12 @@ class Gossip:
         on_event: Callable[[GossipEvent], None],
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
-        met_ago: Callable[[tuple[str, int]], float | None] = lambda address: 0.0,
+        met_at: Callable[[tuple[str, int]], float | None] = lambda address: time.time(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`met_ago`: seconds since a node of this filesystem has answered at a sync address, `None` if none has: no
-        others are remembered, since a member may name any address as its own.  Call `met` after each answer."""
+        """`met_at`: when a node of this filesystem has answered last at a sync address (UNIX seconds), `None` if none
+        has: no others are remembered, since a member may name any address as its own.  Call `met` after each answer.
+        """
         self.config = dataclasses.replace(config, tags={**config.tags, TAG_FS: fsid.hex()})
         self.counters = Counters()
         #: The name of our user events.  Part of the identity is in it, so that the agent itself filters out the events
@@ -133,7 +134,7 @@ class Gossip:
         self._on_event = on_event
         self._on_members = on_members
         self._on_overflow = on_overflow
-        self._met_ago = met_ago
+        self._met_at = met_at
         self._clock = clock
         self._filter = PeerFilter(fsid)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
@@ -563,14 +564,14 @@ class Gossip:
         here = {self.config.node_name, *(peer.node_name for peer in present)}
         met = [peer for peer in present if before.get(peer.name) != peer or self._book.state(peer.name) is None]
         lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
-        self._book.see([peer for peer in (*met, *lost) if self._met_ago(peer.sync_address) is not None], now)
+        self._book.see([peer for peer in (*met, *lost) if self._met_at(peer.sync_address) is not None], now)
         # Whoever was at the address of one that is there now has made room for it.  A member may name the address of
         # one that is off: it counts from when a node answers there again.
         taken = {self.config.advertise or self.config.bind: now}
         for peer in present:
-            ago = self._met_ago(peer.sync_address)
-            if ago is not None:
-                taken.setdefault(peer.gossip_address, now - ago)
+            met_at = self._met_at(peer.sync_address)
+            if met_at is not None:
+                taken.setdefault(peer.gossip_address, met_at)
         for one in self._missed():
             if taken.get(one.address, 0.0) > one.since:
                 self._note_gone(one.name, one.address, now)

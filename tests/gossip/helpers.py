@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -72,7 +73,7 @@ class Node:
         name: str,
         fsid: bytes = FSID,
         on_event: Callable[[GossipEvent], None] | None = None,
-        met_ago: Callable[[tuple[str, int]], float | None] = lambda address: 0.0,
+        met_at: Callable[[tuple[str, int]], float | None] = lambda address: time.time(),
         **changes: Any,
     ) -> None:
         self.events: list[GossipEvent] = []
@@ -85,7 +86,7 @@ class Node:
             on_event=on_event or self.events.append,
             on_members=self._on_members,
             on_overflow=self._on_overflow,
-            met_ago=met_ago,
+            met_at=met_at,
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -109,8 +109,8 @@ class SyncService:
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
-        #: Addresses at which a node of this filesystem has answered, the one met longest ago first, and when, by the
-        #: event loop's clock: before all times where it was in an earlier run.
+        #: Addresses at which a node of this filesystem has answered, the one met longest ago first, and when, in UNIX
+        #: seconds, since other clocks stand while the machine sleeps: 0 where it was in an earlier run.
         self._met: OrderedDict[Address, float] = OrderedDict()
         #: Backoff before the next call of any other address.
         self._unmet = PenaltyBox(FIRST_BAN, LONGEST_UNMET)
@@ -244,12 +244,12 @@ class SyncService:
 
     def meet(self, address: Address) -> None:
         """Somebody of this filesystem is at an address, as a session has shown."""
-        self._meet(address, asyncio.get_running_loop().time())
+        self._meet(address, time.time())
 
     def remember(self, addresses: Iterable[Address]) -> None:
         """Nodes of this filesystem were at these addresses in an earlier run."""
         for address in addresses:
-            self._meet(address, -math.inf)
+            self._meet(address, 0.0)
 
     def _meet(self, address: Address, now: float) -> None:
         self._met[address] = now
@@ -261,10 +261,9 @@ class SyncService:
         """Whether a session has shown that somebody of this filesystem is at an address."""
         return address in self._met
 
-    def met_ago(self, address: Address) -> float | None:
-        """Seconds since a session has shown that, infinite where it was in an earlier run; `None` if none has."""
-        met = self._met.get(address)
-        return None if met is None else asyncio.get_running_loop().time() - met
+    def met_at(self, address: Address) -> float | None:
+        """When a session has shown that last, in UNIX seconds, 0 where it was in an earlier run; `None` if none has."""
+        return self._met.get(address)
 
     def _party_at(self, address: Address) -> Party:
         """The party that answers at an address."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,8 @@ def test_no_caller_has_a_port_remembered_that_it_says():
 
 
 def test_a_caller_with_a_key_is_remembered():
+    began = time.time()
+
     async def main():
         keys = [SigningKey.generate() for _ in range(2)]
         contexts = (SessionContext(credentials=Credentials(key, [each.public for each in keys])) for key in keys)
@@ -196,6 +199,8 @@ def test_a_caller_with_a_key_is_remembered():
             one.request((HOST, two.port), "test")
             await until(lambda: one.ends and two.ends)
             assert one.has_met((HOST, two.port)) and two.has_met((HOST, one.port))
+            # Others compare it with times of their own, also after the machine has slept, while other clocks stand.
+            assert began <= one.sync.met_at((HOST, two.port)) <= time.time()
 
     run(main())
 
