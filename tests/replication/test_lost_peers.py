@@ -144,7 +144,7 @@ def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member may name any address as its own, so that each node connects to it."""
-    monkeypatch.setattr("basefs.sync.net.service.FIRST_BAN", DEADLINE)
+    monkeypatch.setattr("basefs.sync.net.service.FIRST_UNMET", DEADLINE)
     called: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

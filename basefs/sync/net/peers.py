@@ -14,13 +14,16 @@ from basefs.sync.session.result import Reason, Result, SessionCounters
 #: Where a peer accepts sessions: host and port.
 Address = tuple[str, int]
 
-#: Seconds of the first ban, which makes flooding pointless; and those that sessions from an address wait where one of
-#: them has broken a rule and proved no key: others may share it (NAT, several nodes or users on one machine).
+#: Seconds of the first ban, which makes flooding pointless.
 FIRST_BAN = 5.0
 #: Seconds of the longest ban, reached with the eleventh offence in a row.
 LONGEST = 3600.0
-#: Seconds of the longest pause between two calls of an address at which nobody of the filesystem has ever answered.
-#: Gossip may name any address; and a member may be out of reach when it is called first.
+#: Seconds that sessions from an address wait where one of them has broken a rule and proved no key: others may share it
+#: (NAT, several nodes or users on one machine).
+OFFENCE_PAUSE = 5.0
+#: Seconds of the first and of the longest pause between two calls of an address at which nobody of the filesystem has
+#: ever answered.  Gossip may name any address; and a member may be out of reach when it is called first.
+FIRST_UNMET = 5.0
 LONGEST_UNMET = 30.0
 #: Seconds in which the second line of a kind is not logged; doubles like a ban.
 FIRST_SILENCE = 10.0

@@ -16,7 +16,7 @@ from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
 from basefs.sync.net.keys import answer_keys
 from basefs.sync.net.parties import Party
-from basefs.sync.net.peers import FIRST_BAN, MAX_KEYS, Address
+from basefs.sync.net.peers import MAX_KEYS, OFFENCE_PAUSE, Address
 from basefs.sync.net.places import Places
 from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
@@ -164,7 +164,7 @@ class SyncServer:
             self._penalties.punish(who, loop.time())
         elif result.offends:
             # A ban would be for everybody behind this address.
-            self._shared.pace.rest(who, loop.time(), FIRST_BAN)
+            self._shared.pace.rest(who, loop.time(), OFFENCE_PAUSE)
         if self._on_result:
             address = (host, result.peer_port)
             self._on_result(address if self._shared.is_at(address, key) else (host, 0), result)

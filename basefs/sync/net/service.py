@@ -16,7 +16,7 @@ from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.parties import Party
 from basefs.sync.net.peers import (
-    FIRST_BAN,
+    FIRST_UNMET,
     FRESH_SECONDS,
     LONGEST_UNMET,
     MAX_KEYS,
@@ -113,7 +113,7 @@ class SyncService:
         #: seconds, since other clocks stand while the machine sleeps: 0 where it was in an earlier run.
         self._met: OrderedDict[Address, float] = OrderedDict()
         #: Backoff before the next call of any other address.
-        self._unmet = PenaltyBox(FIRST_BAN, LONGEST_UNMET)
+        self._unmet = PenaltyBox(FIRST_UNMET, LONGEST_UNMET)
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
         self._peers = peers

@@ -20,7 +20,7 @@ from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net import neighbours, server, service
 from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
 from basefs.sync.net.parties import Parties
-from basefs.sync.net.peers import FIRST_BAN, Throttle
+from basefs.sync.net.peers import OFFENCE_PAUSE, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext
@@ -229,7 +229,7 @@ def test_hanging_up_in_time_does_not_save_from_the_pause():
             writer.close()
             await until(lambda: node.ends)
             assert node.ends[0][1].reason is Reason.LOST
-            assert pause(node) > FIRST_BAN / 2
+            assert pause(node) > OFFENCE_PAUSE / 2
             writer.close()
 
     run(main())
@@ -256,7 +256,7 @@ def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, w
             writer.write_eof()
             await until(lambda: node.ends)
             assert node.ends[0][1].counters.rejected == count
-            assert (pause(node) > FIRST_BAN / 2) == waits
+            assert (pause(node) > OFFENCE_PAUSE / 2) == waits
             writer.close()
 
     run(main())

@@ -167,7 +167,7 @@ def test_random_bytes_end_that_session_only():
 
 def test_who_breaks_a_rule_without_a_key_has_nobody_banned(monkeypatch):
     """Others share its address; sessions from there wait for a moment, whatever number of them it was."""
-    monkeypatch.setattr(server_module, "FIRST_BAN", PAUSE)
+    monkeypatch.setattr(server_module, "OFFENCE_PAUSE", PAUSE)
 
     async def main():
         async with serving(Writer().log()) as server:
