@@ -463,6 +463,24 @@ def test_a_machine_that_came_after_the_end_is_accepted_or_turned_away(member: Cl
     assert b"gamma" in names and b"delta" not in names
 
 
+def test_on_a_terminal_it_asks_whether_the_key_is_that_of_the_machine(member: Cli, node: Node) -> None:
+    invite, newcomer = SigningKey.generate(), SigningKey.generate()
+    with member.replica("conf") as replica:
+        end = Invitation(b"gamma", int(time.time()) - 86_400).encode()
+        replica.commit(lambda author: author.grant((), end, invite.public))
+    with member.replica("conf", invite) as replica:
+        replica.commit(lambda author: author.grant((), b"gam\x1b[31mma", newcomer.public))
+    for reply, code in (("n\n", 3), ("y\n", 0)):
+        shown = on_a_terminal(node, "invite", "conf", "--accept", "gamma", typed=iter([reply]), code=code)
+        assert f"fingerprint  {newcomer.fingerprint.hex()}" in shown and "Adopt this key at /?" in shown
+        assert "\x1b[31m" not in shown, "the name is its own claim"
+        assert ("nothing was accepted" in shown) == (code == 3)
+        with member.replica("conf") as replica:
+            grants = replica.grants(path("/"))
+            own = [grant for grant in grants if grant.entry.content == newcomer.public]
+            assert [grant.entry.fingerprint == invite.fingerprint for grant in own] == [code == 3]
+
+
 def test_of_two_keys_none_is_accepted_by_the_name_of_the_invitation(member: Cli) -> None:
     """Somebody else has the token: whose key is whose, only a person can find out."""
     invite = SigningKey.generate()
