@@ -75,8 +75,8 @@ class SyncServer:
         self._met: OrderedDict[str, None] = OrderedDict()
         #: Those of them that prove one again.
         self._returning: Counter[str] = Counter()
-        #: Members that exchange the gossip key.
-        self._exchanging: set[Party] = set()
+        #: The keys of members that exchange the gossip key.
+        self._exchanging: set[bytes] = set()
         self._told: Counter[Party] = Counter()
 
     @property
@@ -140,7 +140,7 @@ class SyncServer:
         if self._penalties.banned(who, loop.time()):
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
         if connection.protocol == ALPN_KEY:
-            return await self._exchange_keys(who, connection)
+            return await self._exchange_keys(who, key, connection)
         unlucky = self._places.enter(connection, who)
         if unlucky is connection:
             return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
@@ -210,16 +210,16 @@ class SyncServer:
             del self._met[next(iter(self._met))]
         return True
 
-    async def _exchange_keys(self, who: Party, connection: Connection) -> None:
-        """One at a time with each member."""
-        if self._shared.keys is None or who in self._exchanging:
+    async def _exchange_keys(self, who: Party, key: bytes, connection: Connection) -> None:
+        """One at a time with each member: a slow one keeps no other of its party from the key, of which it has few."""
+        if self._shared.keys is None or key in self._exchanging:
             return
-        self._exchanging.add(who)
+        self._exchanging.add(key)
         try:
             await asyncio.sleep(self._shared.pace.delay(who, asyncio.get_running_loop().time()))
             await answer_keys(connection, self._shared.keys)
         finally:
-            self._exchanging.discard(who)
+            self._exchanging.discard(key)
 
     async def _turn_away(self, who: Party, refuse: Refuse, connection: Connection) -> None:
         """Tell why and close; not even that if there are many to be told."""

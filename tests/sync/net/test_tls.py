@@ -696,6 +696,34 @@ def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
     assert heard == [(A.public, OURS)]
 
 
+def test_a_slow_member_keeps_no_other_of_its_party_from_the_key_of_gossip() -> None:
+    async def main() -> None:
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def exchange(member: bytes, theirs: bytes) -> bytes:
+            if member == A.public:
+                begun.set()
+                await goes_on.wait()
+            return THEIRS
+
+        shared = SessionContext(credentials=credentials(B, A, STRANGER), keys=exchange)
+        shared.parties.group({key.public: b"sponsor" for key in (A, STRANGER)})
+        server = SyncServer(MemoryLog(ROOT), HOST, 0, max_sessions=4, shared=shared)
+        await server.start()
+        try:
+            slow = asyncio.ensure_future(_key_of(server, A, B))
+            await begun.wait()
+            assert await _key_of(server, STRANGER, B) == (B.public, THEIRS)
+            with pytest.raises(PeerUnreachable):
+                await _key_of(server, A, B)
+            goes_on.set()
+            assert await slow == (B.public, THEIRS)
+        finally:
+            await server.stop()
+
+    run(main())
+
+
 def test_strangers_of_many_addresses_do_not_keep_a_member_out_that_was_there_before() -> None:
     """Each address of 127.0.0.0/8 counts by itself, as those of as many machines would."""
 
