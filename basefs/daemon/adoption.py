@@ -94,7 +94,8 @@ class Adopter:
             # After a start, what is in the log was reported before.
             if self._uses is not None and count > max(1, self._uses.get(invite, 0)):
                 digits = invite.hex()[:12]
-                log.warning("invitation %s was used by %d keys: 'basefs keys --all' lists them", digits, count)
+                name = self._replica.name
+                log.warning("invitation %s was used by %d keys: 'basefs keys %s --all' lists them", digits, count, name)
         self._uses = counts
 
     def _ask_about(self, late: Sequence[Adoption]) -> None:
@@ -105,9 +106,9 @@ class Adopter:
                 self._late.add(one.newcomer.hash)
                 who, key, invite = _names(one)
                 log.warning(
-                    "%s (%s) came after the end of invitation %s: 'basefs invite' adopts it with --accept %s, or turns "
-                    "it away with --cancel",
-                    *(who, key, invite, invite),
+                    "%s (%s) came after the end of invitation %s: 'basefs invite %s' adopts it with --accept %s, or "
+                    "turns it away with --cancel",
+                    *(who, key, invite, self._replica.name, invite),
                 )
 
     def _end(self, one: Adoption) -> bool:

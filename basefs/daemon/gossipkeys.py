@@ -224,7 +224,7 @@ class GossipKeys:
         if signer is None:
             raise NotPermitted(
                 "no key of this node is valid at /, so it makes no gossip key: run this on a node that has one; "
-                "'basefs keys' lists them"
+                f"'basefs keys {self._replica.name}' lists them"
             )
         try:
             told = await self._make(signer)

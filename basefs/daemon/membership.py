@@ -47,7 +47,7 @@ class Membership:
         if not keys:
             raise UsageError(
                 "only members read this filesystem, and this node has no key: 'basefs genkey' makes one, and "
-                "'basefs grant' on another node makes it a member"
+                f"'basefs grant {self._replica.name}' on another node makes it a member"
             )
         return next((key for key in keys if key.public in members), keys[0])
 
@@ -84,7 +84,7 @@ class Membership:
         for sponsor in crowded.keys() - self._crowded:
             digits = fingerprint_of(sponsor).hex()[:12]
             log.warning(
-                "the key %s has let in too many keys: %d of them are no members; 'basefs keys NAME' lists all",
-                *(digits, crowded[sponsor]),
+                "the key %s has let in too many keys: %d of them are no members; 'basefs keys %s' lists all",
+                *(digits, crowded[sponsor], self._replica.name),
             )
         self._crowded = frozenset(crowded)

@@ -91,7 +91,7 @@ def _find(home: Home, name: str, who: str) -> list[PendingKey]:
         found = [one for one in pending if who == one.name or one.fingerprint.startswith(begins)]
     if not found:
         near = suggestion(who, (one.name for one in pending))
-        others = "" if ask(home, name, GetSummary()).open else f"; {NO_MEMBER_ASKS}"
+        others = "" if ask(home, name, GetSummary()).open else "; " + NO_MEMBER_ASKS.format(name=name)
         raise NotFound(
             f"no machine called '{who}' asks to write{near}: 'basefs keys {name} --pending' lists those that do{others}"
         )

@@ -146,7 +146,7 @@ def _accept(filesystem: FilesystemClient, name: str, accept: str, as_json: bool)
         keys = ", ".join(key[:SHORT] for key in one.used_by_keys)
         raise UsageError(
             f"{len(one.used_by)} keys have joined with that invitation ({keys}): grant the right one with "
-            f"'basefs grant', and take the invitation back with --cancel"
+            f"'basefs grant {name}', and take the invitation back with --cancel"
         )
     (key,), (claimed,) = one.used_by_keys, one.used_by
     if sys.stdin.isatty():

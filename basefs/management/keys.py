@@ -28,7 +28,7 @@ from basefs.management.session import ask, ask_daemon, notify
 from basefs.management.target import parse_name, parse_target
 
 #: Of a closed filesystem, where a request is believed of a member alone.
-NO_MEMBER_ASKS = "a machine that is no member cannot ask: 'basefs invite' or 'basefs grant' lets it in"
+NO_MEMBER_ASKS = "a machine that is no member cannot ask: 'basefs invite {name}' or 'basefs grant {name}' lets it in"
 
 
 def confirm_key(claim: str, shown: Sequence[str], question: str, refusal: str) -> None:
@@ -118,10 +118,10 @@ def _print_pending(home: Home, name: str, as_json: bool) -> None:
     rows = [(one.name, one.fingerprint[:SHORT], moment(one.asked), one.address, one.public) for one in found]
     empty = "no machine asks to write"
     if not found and not ask(home, name, GetSummary()).open:
-        empty += f"; {NO_MEMBER_ASKS}"
+        empty += "; " + NO_MEMBER_ASKS.format(name=name)
     print_table(("NAME", "FINGERPRINT", "SINCE", "ADDRESS", "PUBLIC"), rows, empty)
     if len(found) == MAX_PENDING:
-        note(f"only the first {MAX_PENDING} are listed; 'basefs grant' takes the public key of any machine")
+        note(f"only the first {MAX_PENDING} are listed; 'basefs grant {name}' takes the public key of any machine")
     if any(not one.proved for one in found):
         notify("these are claims, since the filesystem is open: compare the key on the machine before you accept it")
 

@@ -137,7 +137,8 @@ def _warn_stranger(home: Home, name: str) -> None:
     with contextlib.suppress(BaseFSError):
         summary = ask_daemon(home, name, GetSummary())
         if not (summary.open or summary.member):
-            note(f"basefs: no key of this node is a member of {name}, so no other node lets it in: {NOT_A_MEMBER}")
+            remedy = NOT_A_MEMBER.format(name=name)
+            note(f"basefs: no key of this node is a member of {name}, so no other node lets it in: {remedy}")
 
 
 @click.command(epilog=examples("basefs run etc", "basefs run etc -b 10.0.0.2 --metrics 9464", "basefs run -f etc"))

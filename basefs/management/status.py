@@ -37,7 +37,7 @@ from basefs.management.target import parse_name
 _OPEN = "open: anyone who can reach the sync port reads everything"
 _CLOSED = "closed: members only"
 #: What a node without a key that is a member can do.  An invitation is for a machine without the filesystem.
-NOT_A_MEMBER = "'basefs grant' on a member lets it in, with what 'basefs keys' prints here"
+NOT_A_MEMBER = "'basefs grant {name}' on a member lets it in, with what 'basefs keys' prints here"
 #: Names that are listed before the others are only counted.
 _NAMED = 3
 
@@ -75,7 +75,7 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     lines = {name: "unknown" if status is None else status.summary.identity, "state": _state(look)}
     if status is not None:
         lines["members"], lines["in step"] = _members(name, status.node), in_step_in_words(status.node)
-        lines["access"] = _access(status.summary)
+        lines["access"] = _access(name, status.summary)
         lines["contents"] = _contents(name, status)
         lines["last change"] = _latest(status.latest)
         conflicts = status.conflicts
@@ -89,10 +89,10 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
     return lines
 
 
-def _access(summary: Summary) -> str:
+def _access(name: str, summary: Summary) -> str:
     if summary.open:
         return _OPEN
-    return _CLOSED if summary.member else f"{_CLOSED}; no key of this node is one: {NOT_A_MEMBER}"
+    return _CLOSED if summary.member else f"{_CLOSED}; no key of this node is one: {NOT_A_MEMBER.format(name=name)}"
 
 
 def _state(look: Look[Status]) -> str:

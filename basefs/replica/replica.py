@@ -900,6 +900,11 @@ class Replica:
     # -- the interface of the sync protocol (basefs/log/interface.py) -------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """What the filesystem is called on this node, as its directory."""
+        return self.directory.name
+
+    @property
     def identity(self) -> bytes:
         """Hash of the root entry; zero in an empty log that takes the first filesystem that comes."""
         if self._identity is None:

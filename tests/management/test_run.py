@@ -153,7 +153,7 @@ def test_a_node_whose_key_is_no_member_says_what_to_do(conf: Cli, node: Node) ->
     ALICE.save(other)
     done = node.spawn("run", "conf", "-s", "-k", other)
     assert done.returncode == 0 and done.stdout == ""
-    assert "no key of this node is a member of conf" in done.stderr and "'basefs grant' on a member" in done.stderr
+    assert "no key of this node is a member of conf" in done.stderr and "'basefs grant conf' on a member" in done.stderr
     assert done.stderr.count("\n") == 1
     node.basefs("unmount", "conf")
     assert node.spawn("run", "conf", "-s").stderr == ""

@@ -89,7 +89,7 @@ class KeyServices:
             if not request.force:
                 _require_one_name(author, name, fingerprint_of(public))
             plan = author.key_holder.grant(path, name, public, quota)
-            _require_room(members, plan.draft, public)
+            _require_room(self._replica, members, plan.draft, public)
             return plan
 
         members = self._members()
@@ -105,7 +105,7 @@ class KeyServices:
             if not is_made:
                 yield author.make_directory(READERS)
             draft = author.grant(path, name, public)
-            _require_room(members, draft, public)
+            _require_room(self._replica, members, draft, public)
             yield draft
 
         members = self._members()
@@ -167,7 +167,7 @@ class KeyServices:
         found = {one.fingerprint for one in granted if _is_called(one, key)}
         if not found:
             near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in granted))
-            raise NotFound(f"no key {key} is granted{near}: 'basefs keys' lists the keys")
+            raise NotFound(f"no key {key} is granted{near}: 'basefs keys {self._replica.name}' lists the keys")
         if len(found) > 1:
             raise UsageError(f"more than one key is named {key}: give the fingerprint")
         return found.pop()
@@ -195,7 +195,9 @@ class KeyServices:
         found = [one for one in here if _is_called(one, key)]
         if not found:
             near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in here))
-            raise NotFound(f"no key {key} is granted at {display(path)}{near}: 'basefs keys' lists the keys")
+            raise NotFound(
+                f"no key {key} is granted at {display(path)}{near}: 'basefs keys {self._replica.name}' lists the keys"
+            )
         if len({one.fingerprint for one in found}) > 1:
             raise UsageError(f"more than one key is named {key} at {display(path)}: give the fingerprint")
         if self._replica.is_root_key(found[0].fingerprint):
@@ -217,15 +219,15 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
 
 
-def _require_room(members: Members | None, grant: Draft, public: bytes) -> None:
+def _require_room(replica: Replica, members: Members | None, grant: Draft, public: bytes) -> None:
     """Raise `NotPermitted` where the sponsor of the key that signs a grant has let in as many members as it may."""
     if members is None or public in members.keys or not grant.entries:
         return
     if not members.has_room(grant.entries[-1].fingerprint):
         raise NotPermitted(
             f"the key that would sign has let in {MOST_OF_ONE} members, counted with its sponsor, and a key below / "
-            "may let in no more: revoke some, or grant this one with a key that is valid at /; 'basefs keys NAME' "
-            "lists them"
+            "may let in no more: revoke some, or grant this one with a key that is valid at /; "
+            f"'basefs keys {replica.name}' lists them"
         )
 
 

@@ -381,7 +381,7 @@ class NodeServices:
         ours = ((agent, each) for agent, each in members.items() if each.same_filesystem)
         agent, member = next((pair for pair in ours if name in (pair[1].name, pair[1].address)), ("", None))
         if member is None:
-            raise NotFound(f"there is no member {name}: 'basefs members' lists them")
+            raise NotFound(f"there is no member {name}: 'basefs members {self._replica.name}' lists them")
         if member.own or member.status == "alive":
             raise NotPermitted(f"{member.name} is alive: stop it there first, with 'basefs unmount'")
         await gossip.forget(agent)
