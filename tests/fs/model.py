@@ -1,7 +1,8 @@
 """A filesystem in dictionaries: what `Filesystem` must look like to applications.
 
 All who have a file open share what is written to it here, except those who opened it before another node changed it:
-they keep their version, until one of them writes, which makes it everybody's again.
+they keep their version, until one of them writes, which makes it everybody's again.  Once that is published it has won
+or lost against the version of the other node, as the rules of the log say, of which the model knows nothing.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Open:
     inode: Inode
     version: Version
     writes: bool
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether a new reader of the file sees the same."""
+        return self.version is self.inode.version
 
 
 @dataclass

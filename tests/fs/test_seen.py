@@ -220,6 +220,17 @@ def rewrite(here: Local, handle: int, content: bytes) -> None:
     here.fs.files.flush(handle)
 
 
+def test_an_unchanged_save_takes_nothing_away(two: Two) -> None:
+    """Who saves what they have opened has no answer to what came since."""
+    handle = two.here.fs.files.open(F, os.O_RDWR)
+    two.elsewhere()
+    rewrite(two.here, handle, b"first")
+    two.here.close(handle)
+    two.meet()
+    assert two.here.load(F) == b"theirs"
+    assert two.there.survey(F).conflicts() == []
+
+
 @pytest.fixture(params=["/d/f", "/d/g"], ids=["one name", "two names"])
 def name(two: Two, request: pytest.FixtureRequest) -> tuple[bytes, ...]:
     """By which the newest version is opened."""

@@ -75,15 +75,18 @@ class Applications(RuleBasedStateMachine):
         """A name in some directory, taken or free."""
         return (*data.draw(st.sampled_from(self.model.names(Type.DIRECTORY))), data.draw(NAMES))
 
-    def handle(self, data: st.DataObject, *, writes: bool = False) -> Opened:
-        usable = [index for index, opened in enumerate(self.opened) if opened.model.writes or not writes]
-        return self.opened[data.draw(st.sampled_from(usable))]
+    def handle(self, data: st.DataObject) -> Opened:
+        return self.opened[data.draw(st.sampled_from(range(len(self.opened))))]
+
+    def writer(self, data: st.DataObject) -> Opened:
+        return self.opened[data.draw(st.sampled_from(self.writers()))]
+
+    def writers(self) -> list[int]:
+        """The handles that may write, without those of a version that another node's has replaced: see `save_older`."""
+        return [n for n, opened in enumerate(self.opened) if opened.model.writes and opened.model.is_newest]
 
     def has(self, *types: Type) -> bool:
         return any(names for names in self.model.names(*types))
-
-    def has_writer(self) -> bool:
-        return any(opened.model.writes for opened in self.opened)
 
     def expect(self, error: type[Exception] | None) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if error is None else pytest.raises(error)
@@ -104,17 +107,17 @@ class Applications(RuleBasedStateMachine):
         opened = self.model.open(names, writes=writes, truncate=truncate and writes)
         self.opened.append(Opened(self.fs.files.open(names, flags), opened))
 
-    @precondition(has_writer)
+    @precondition(writers)
     @rule(data=st.data(), content=CONTENTS, offset=OFFSETS)
     def write(self, data: st.DataObject, content: bytes, offset: int) -> None:
-        opened = self.handle(data, writes=True)
+        opened = self.writer(data)
         self.fs.files.write(opened.handle, content, offset)
         self.model.write(opened.model, content, offset)
 
-    @precondition(has_writer)
+    @precondition(writers)
     @rule(data=st.data(), length=OFFSETS)
     def truncate_handle(self, data: st.DataObject, length: int) -> None:
-        opened = self.handle(data, writes=True)
+        opened = self.writer(data)
         self.fs.files.truncate((), length, opened.handle)
         self.model.write(opened.model, b"", length)
 
@@ -261,13 +264,59 @@ class Applications(RuleBasedStateMachine):
     @precondition(lambda self: self.has(Type.FILE))
     @rule(data=st.data(), content=CONTENTS)
     def change_elsewhere(self, data: st.DataObject, content: bytes) -> None:
-        names = self.pick(data, Type.FILE)
-        self.local.publish()
-        inode = self.model.tree[names]
-        is_pending = any(isinstance(slot, type(None)) or slot.unflushed for _, slot in self.fs.working.overlay.items())
-        if not is_pending and not is_scratch(names) and content != bytes(inode.version.content):
+        self.arrive(self.pick(data, Type.FILE), content)
+
+    def arrive(self, names: Path, content: bytes) -> None:
+        """Another node's version of a file is here."""
+        self.publish_all()
+        if not is_scratch(names) and content != bytes(self.model.tree[names].version.content):
             self.local.replica.commit(lambda author: author.write(names, content))
             self.model.change_elsewhere(names, content)
+
+    def publish_all(self) -> None:
+        """Nothing that another node could change is pending."""
+        for opened in self.opened:
+            self.fs.files.sync(opened.handle)
+            self.model.sync(opened.model)
+        self.local.publish()
+        assert all(is_scratch(names) for names, _ in self.fs.working.overlay.items())
+
+    @precondition(lambda self: self.has(Type.FILE))
+    @rule(data=st.data(), theirs=CONTENTS, content=st.one_of(st.just(b""), CONTENTS), offset=OFFSETS)
+    def save_older(self, data: st.DataObject, theirs: bytes, content: bytes, offset: int) -> None:
+        """A save of the version that was opened, where another node's has come since, until one of the two has won.
+
+        Hashes decide, and they differ in each run: all goes on alike, whichever it was.
+        """
+        names = self.pick(data, Type.FILE)
+        handle, opened = self.fs.files.open(names, os.O_RDWR), self.model.open(names, writes=True)
+        before = bytes(opened.version.content)
+        self.opened.append(Opened(handle, opened))
+        self.arrive(names, theirs)
+        if content:
+            self.fs.files.write(handle, content, offset)
+        else:
+            self.fs.files.truncate((), offset, handle)
+        self.model.write(opened, content, offset)
+        self.fs.files.flush(handle)
+        self.model.flush(opened)
+        self.the_tree_is_that_of_the_model()
+        for other in [other for other in self.opened if other.model.inode is opened.inode]:
+            self.close(other)
+        self.local.publish()
+        ours = bytes(opened.version.content)
+        if self.local.load(names) != ours:
+            assert ours == before or ours in self.lost()
+            # Whoever has seen what has won can save it once more.
+            handle = self.fs.files.open(names, os.O_WRONLY | os.O_TRUNC)
+            self.fs.files.write(handle, ours, 0)
+            self.local.close(handle)
+
+    def lost(self) -> list[bytes]:
+        """The contents that have lost a conflict."""
+        replica = self.local.replica
+        conflicts = [conflict for names in replica.forked_paths() for conflict in replica.survey(names).conflicts()]
+        return [replica.content_at(conflict.lost.hash) for conflict in conflicts]
 
     @rule(published=st.booleans())
     def crash(self, published: bool) -> None:
