@@ -273,6 +273,11 @@ class Store:
         )
         return self._all_placed(rows)
 
+    def key_hashes_at(self, path_id: int) -> set[EntryHash]:
+        """Their hashes alone, which takes a tenth of the time."""
+        rows = self._db.execute(f"SELECT hash FROM entries WHERE path = ? AND +kind = {EntryKind.KEY:d}", (path_id,))
+        return {EntryHash(hash) for (hash,) in rows}
+
     def keys_behind(self, sequence: int) -> list[Placed]:
         """The grants, revokes and admits that came after the entry with this number, in order of arrival."""
         query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = {EntryKind.KEY:d} AND seq > ? ORDER BY seq"

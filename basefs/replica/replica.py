@@ -67,7 +67,7 @@ from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
-from basefs.view.members import NOBODY, Members, members
+from basefs.view.members import NOBODY, Granted, Members, members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
@@ -739,7 +739,9 @@ class Replica:
         with self._lock:
             if self._live is None:
                 return NOBODY
-            return members(self._store, self._live.tree, self._clock())
+            granted = Granted.look(self._store, self._live.tree)
+        # Without the lock: there may be any number of grants.
+        return members(granted, self._clock())
 
     def root_keys(self) -> frozenset[bytes]:
         """The raw public keys that are valid at `/`."""

@@ -62,27 +62,49 @@ class Members:
 NOBODY = Members({}, frozenset(), {})
 
 
-def members(store: Store, tree: Tree, now: float) -> Members:
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What decides who the members are, as one node has received it.
+
+    Attributes:
+        grants: the grants and admits in force, anywhere, also on what was removed since; by arrival.
+        root: the root key.
+        tops: the keys that are valid at `/`.
+        publics: their raw public keys.
+    """
+
+    grants: Sequence[Grant]
+    root: Fingerprint
+    tops: Set[Fingerprint]
+    publics: Mapping[Fingerprint, bytes]
+
+    @classmethod
+    def look(cls, store: Store, tree: Tree) -> Granted:
+        """As it stands now; nobody may write meanwhile."""
+        order = {hash: number for number, hash in enumerate(store.key_hashes())}
+        grants = sorted((grant for _, grant in all_grants(store, tree)), key=lambda grant: order[grant.entry.hash])
+        (root,) = tree.resolver.root_authority().depths
+        node = tree.find(())
+        tops = {root} if node is None else node.authority.depths.keys()
+        return cls(grants, root, tops, {key: store.granted.key(key) or key for key in tops})
+
+
+def members(granted: Granted, now: float) -> Members:
     """The members at a time, UNIX seconds.
 
-    Members are the keys that a grant or admit in force names, anywhere, also on what was removed since, and the root
-    key, which no revoke takes away.  A key that has nothing but expired invitations is none: the view counts an
-    invitation until it is revoked, but it opens no door after its time.  Each sponsor lets in `MOST_OF_ONE` at most:
-    those nearest to it, and of equally near ones those that this node received first.  What others have let in takes no
-    place from them.
+    Members are the keys that a grant or admit in force names, and the root key, which no revoke takes away.  A key that
+    has nothing but expired invitations is none: the view counts an invitation until it is revoked, but it opens no door
+    after its time.  Each sponsor lets in `MOST_OF_ONE` at most: those nearest to it, and of equally near ones those
+    that this node received first.  What others have let in takes no place from them.
     """
-    order = {hash: number for number, hash in enumerate(store.key_hashes())}
-    grants = sorted((grant for _, grant in all_grants(store, tree)), key=lambda grant: order[grant.entry.hash])
-    always = tree.resolver.root_authority().depths.keys()
-    ends = {key: end for key, end in invite_keys(grant.entry for grant in grants).items() if key not in always}
-    named = always | {grant.fingerprint for grant in grants if ends.get(grant.fingerprint, now) >= now}
+    grants, root, tops = granted.grants, granted.root, granted.tops
+    ends = {key: end for key, end in invite_keys(grant.entry for grant in grants).items() if key != root}
+    named = {root} | {grant.fingerprint for grant in grants if ends.get(grant.fingerprint, now) >= now}
     publics = {grant.fingerprint: grant.entry.content for grant in grants}
-    node = tree.find(())
-    tops = always if node is None else node.authority.depths.keys()
     let_in, too_many = _let_in(grants, tops, named)
 
     def public(key: Fingerprint) -> bytes:
-        return publics.get(key) or store.granted.key(key) or key
+        return publics.get(key) or granted.publics.get(key) or key
 
     found = {
         public(key): {public(sponsor): steps for sponsor, steps in sponsors.items()}
@@ -106,10 +128,10 @@ def _let_in(
         named: the keys that would be members; others take no place.
     """
     #: Signer -> the keys that it has granted, with the number of the first grant.
-    granted: dict[Fingerprint, dict[Fingerprint, int]] = {}
+    by_signer: dict[Fingerprint, dict[Fingerprint, int]] = {}
     for number, grant in enumerate(grants):
-        granted.setdefault(grant.entry.fingerprint, {}).setdefault(grant.fingerprint, number)
-    sponsors = {key for top in tops for key in granted.get(top, ()) if key not in tops}
+        by_signer.setdefault(grant.entry.fingerprint, {}).setdefault(grant.fingerprint, number)
+    sponsors = {key for top in tops for key in by_signer.get(top, ()) if key not in tops}
     let_in: dict[Fingerprint, dict[Fingerprint, int]] = {key: {} for key in tops}
     too_many: dict[Fingerprint, set[Fingerprint]] = {sponsor: set() for sponsor in sponsors}
     for sponsor in sponsors:
@@ -123,7 +145,7 @@ def _let_in(
                     continue
                 count += key in named
                 let_in.setdefault(key, {})[sponsor] = steps
-                for each, number in granted.get(key, {}).items():
+                for each, number in by_signer.get(key, {}).items():
                     if each not in seen and each not in tops and each not in sponsors:
                         further[each] = min(number, further.get(each, number))
             seen |= further.keys()

@@ -93,7 +93,7 @@ def grants_in_force(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
         path = store.paths.path_of(path_id)
         node = tree.find(path)
         if node is not None:
-            here = {placed.entry.hash for placed in store.keys_at(path_id)}
+            here = store.key_hashes_at(path_id)
             counting = (*node.authority.grants, *node.authority.admits)
             found |= {(path, grant) for grant in counting if grant.entry.hash in here}
     return found

@@ -15,7 +15,7 @@ from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
 from basefs.view.members import MOST_OF_ONE
 from basefs.view.states import Kind
-from tests.support.cost import calls
+from tests.support.cost import calls, calls_held
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, make_replica, parcels, path
 from tests.view.stories import Story, above
 
@@ -416,3 +416,15 @@ def test_a_look_is_linear_in_the_directories_that_were_made_in_one_place(
         assert replica.members() == {ROOT_KEY.public, CAROL.public}
         replica.close()
     assert found[1] <= 2.3 * found[0]
+
+
+def test_a_look_holds_the_lock_to_read_each_grant_once(tmp_path: Path) -> None:
+    """To read one takes 32 calls."""
+    count = 400
+    story = Story(tmp_path)
+    bob = story.grant(ROOT_KEY, story.mkdir(ROOT_KEY, story.root, "d"), BOB)
+    story.entries += [BOB.sign(bob.hash, at, Action.GRANT, b"key", CAROL.public) for at in range(count)]
+    replica = story.replica()
+    assert replica.members() == {ROOT_KEY.public, BOB.public, CAROL.public}
+    assert calls_held(replica.membership) < 2 * 32 * count
+    replica.close()
